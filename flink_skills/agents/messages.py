@@ -1,0 +1,105 @@
+"""The conversation between an agent and a chat model, as plain data.
+
+These are the package's own types and not a client library's: they go into Flink state, so their
+form may only change with a new state version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from flink_skills.tools.base import ToolSpec
+
+__all__ = [
+    "AssistantMessage",
+    "Message",
+    "ModelRequest",
+    "ModelResponse",
+    "ToolCall",
+    "ToolMessage",
+    "Usage",
+    "UserMessage",
+]
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A tool call that a model asks for. ``arguments`` is what the model wrote, checked by nobody yet:
+    an object, or the raw text where it was no JSON object."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any] | str
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens and requests. Adds up with ``+``."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    requests: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.requests + other.requests,
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True)
+class UserMessage:
+    content: str
+
+
+@dataclass(frozen=True)
+class AssistantMessage:
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True)
+class ToolMessage:
+    """The result of one tool call, for the model."""
+
+    call_id: str
+    name: str
+    content: str
+    is_error: bool = False
+
+
+Message = Union[UserMessage, AssistantMessage, ToolMessage]
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """One request to a chat model.
+
+    ``system`` is the whole system text (instructions and skill menu), ``tools`` what the model may call
+    now, ``output_schema`` a JSON schema that the final answer must fit, ``settings`` provider-neutral
+    settings (``temperature``, ``max_tokens``, ``top_p``, ``seed``), ``timeout`` seconds for this request.
+    """
+
+    system: str
+    messages: Sequence[Message]
+    tools: Sequence[ToolSpec] = ()
+    output_schema: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    timeout: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelResponse:
+    """What a model answered: text, tool calls or both."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: Usage = Usage()
+    finish_reason: str = ""

@@ -1,0 +1,147 @@
+"""Every error of the package, as one tree.
+
+    SkillsError
+    ├── ConfigError          an option, a job file or an argument is wrong
+    ├── UnknownNameError     a name (skill, tool, connection, model, field) that does not exist, with near misses
+    ├── PlanError            an agent cannot be compiled into a job
+    ├── SkillFormatError     a SKILL.md that cannot be understood
+    ├── SourceError          a skill source that cannot be read (``retryable`` says whether trying again may help)
+    ├── ResourceError        a file of a skill that may not or cannot be read
+    ├── ExecutionError       a command could not be run as the policy asks (never: a command that ran and failed)
+    ├── ModelError           a chat model did not answer (``retryable``, ``retry_after``)
+    ├── TurnError            a turn ended without a result
+    │   └── LimitError       … because it reached a limit of the job
+    └── WorkerError          a worker process could not be started or broke its protocol
+
+Catch :class:`SkillsError` to catch all of them. What a *model* does wrong is never an
+exception: it is a tool result that says what to do instead.
+
+Messages name the thing, the place and the mend, in this order.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "ConfigError",
+    "ExecutionError",
+    "LimitError",
+    "ModelError",
+    "PlanError",
+    "ResourceError",
+    "SkillFormatError",
+    "SkillsError",
+    "SourceError",
+    "TurnError",
+    "UnknownNameError",
+    "WorkerError",
+    "near_misses",
+]
+
+
+class SkillsError(Exception):
+    """Root of all errors of the package.
+
+    ``retryable`` is true where the same call may succeed later without anybody changing anything.
+    """
+
+    retryable: bool = False
+
+
+class ConfigError(SkillsError):
+    """An option, an argument or a declaration has a value that cannot be used."""
+
+
+class PlanError(SkillsError):
+    """An agent cannot be compiled into a job."""
+
+
+class SkillFormatError(SkillsError):
+    """A ``SKILL.md`` cannot be understood."""
+
+
+class ResourceError(SkillsError):
+    """A file of a skill may not be read, does not exist, or has changed since the skill was loaded."""
+
+
+class ExecutionError(SkillsError):
+    """A command could not be run as the policy asks."""
+
+
+class WorkerError(SkillsError):
+    """A worker process could not be started or broke its protocol."""
+
+
+class TurnError(SkillsError):
+    """A turn ended without a result."""
+
+
+class LimitError(TurnError):
+    """A turn reached a limit of the job (steps, time, tokens)."""
+
+
+class SourceError(SkillsError):
+    """A skill source cannot be read.
+
+    ``source`` is the path or URL without anything secret.
+    """
+
+    def __init__(self, message: str, *, source: str = "", retryable: bool = False) -> None:
+        super().__init__(message)
+        self.source = source
+        self.retryable = retryable
+
+
+class ModelError(SkillsError):
+    """A chat model did not answer.
+
+    ``retry_after`` is the wait in seconds that the provider asked for, if it did.
+    """
+
+    def __init__(
+        self, message: str, *, retryable: bool = False, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+
+class UnknownNameError(SkillsError):
+    """A name that nothing has.
+
+    ``kind`` says what was looked for (``"skill"``, ``"tool"`` …), ``near`` are the closest names that exist.
+
+    >>> str(UnknownNameError("skill", "log-triag", ["log-triage", "web"], place="model 'm'"))
+    "unknown skill 'log-triag' in model 'm': did you mean 'log-triage'? (there are: log-triage, web)"
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, place: str = "") -> None:
+        names = sorted(set(known))
+        self.kind = kind
+        self.name = name
+        self.near = near_misses(name, names)
+        where = f" in {place}" if place else ""
+        if self.near:
+            hint = "did you mean " + " or ".join(repr(n) for n in self.near) + "?"
+        else:
+            hint = "nothing has a similar name"
+        shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+        there = f"there are: {shown}" if names else f"there is no {kind} at all"
+        super().__init__(f"unknown {kind} {name!r}{where}: {hint} ({there})")
+
+
+def near_misses(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
+    """Return the names most like ``name``, best first.
+
+    >>> near_misses("triage", ["log-triage", "billing"])
+    ['log-triage']
+    """
+    names = sorted(set(known))
+    folded = {n.casefold().replace("_", "-"): n for n in names}
+    wanted = name.casefold().replace("_", "-")
+    close = [folded[n] for n in difflib.get_close_matches(wanted, list(folded), n=limit, cutoff=0.6)]
+    if wanted:
+        close += [n for n in names if n not in close and (wanted in n.casefold() or n.casefold() in wanted)]
+    return close[:limit]

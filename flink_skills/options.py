@@ -1,0 +1,381 @@
+"""Every option of the package: ``skills.*`` keys, their types, defaults and meaning.
+
+One list serves code, Flink's configuration (``config.yaml``, ``-D``), the command line (``--set``)
+and the documentation. Values are read in Flink's own notation: ``30 s`` for durations, ``64 mb``
+for sizes, ``a;b`` for lists.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, overload
+
+from flink_skills.errors import ConfigError, UnknownNameError
+
+__all__ = ["Option", "SkillConfig", "SkillOptions"]
+
+T = TypeVar("T")
+
+_DURATION_SECONDS = {
+    "ms": 0.001,
+    "milli": 0.001,
+    "millis": 0.001,
+    "s": 1.0,
+    "sec": 1.0,
+    "second": 1.0,
+    "seconds": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "minute": 60.0,
+    "minutes": 60.0,
+    "h": 3600.0,
+    "hour": 3600.0,
+    "hours": 3600.0,
+    "d": 86400.0,
+    "day": 86400.0,
+    "days": 86400.0,
+}
+_SIZE_BYTES = {
+    "b": 1,
+    "bytes": 1,
+    "k": 2**10,
+    "kb": 2**10,
+    "m": 2**20,
+    "mb": 2**20,
+    "g": 2**30,
+    "gb": 2**30,
+    "t": 2**40,
+    "tb": 2**40,
+}
+_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+
+
+def parse_duration(value: object) -> float:
+    """Seconds of a duration such as ``30 s``, ``5 min`` or a plain number of seconds."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if value < 0:
+            raise ValueError("a duration is not negative")
+        return float(value)
+    match = _NUMBER_AND_UNIT.fullmatch(str(value))
+    unit = match.group(2).lower() or "s" if match else ""
+    if match is None or unit not in _DURATION_SECONDS:
+        raise ValueError("write a duration such as '30 s', '500 ms' or '5 min'")
+    return float(match.group(1)) * _DURATION_SECONDS[unit]
+
+
+def parse_size(value: object) -> int:
+    """Bytes of a size such as ``64 mb`` or a plain number of bytes."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 0:
+            raise ValueError("a size is not negative")
+        return value
+    match = _NUMBER_AND_UNIT.fullmatch(str(value))
+    unit = match.group(2).lower() or "b" if match else ""
+    if match is None or unit not in _SIZE_BYTES:
+        raise ValueError("write a size such as '64 mb' or '4096'")
+    return int(float(match.group(1)) * _SIZE_BYTES[unit])
+
+
+def parse_bool(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in ("true", "false"):
+        return text == "true"
+    raise ValueError("write 'true' or 'false'")
+
+
+def parse_count(value: object) -> int:
+    """A whole number that is not negative."""
+    if isinstance(value, bool):
+        raise ValueError("write a whole number")
+    try:
+        number = int(str(value).strip())
+    except ValueError:
+        raise ValueError("write a whole number") from None
+    if number < 0:
+        raise ValueError("the number must not be negative")
+    return number
+
+
+def parse_positive(value: object) -> int:
+    number = parse_count(value)
+    if number == 0:
+        raise ValueError("the number must be at least 1")
+    return number
+
+
+def parse_text(value: object) -> str:
+    return str(value)
+
+
+def parse_list(value: object) -> tuple[str, ...]:
+    """Items of a list, given as a list, in Flink's ``a;b`` notation or as a YAML flow list."""
+    if isinstance(value, (list, tuple)):
+        return tuple(str(v) for v in value)
+    text = str(value).strip()
+    if text.startswith("[") and text.endswith("]"):
+        import yaml
+
+        items = yaml.safe_load(text)
+        return tuple(str(v) for v in items)
+    return tuple(part.strip().strip("'\"") for part in text.split(";") if part.strip())
+
+
+def one_of(*allowed: str) -> Callable[[object], str]:
+    """A parser for one of some words; upper and lower case are the same."""
+    by_folded = {word.lower(): word for word in allowed}
+
+    def parse(value: object) -> str:
+        word = by_folded.get(str(value).strip().lower())
+        if word is None:
+            raise ValueError("write one of " + ", ".join(allowed))
+        return word
+
+    return parse
+
+
+@dataclass(frozen=True)
+class Option(Generic[T]):
+    """One option: its key, how its value is read, its default and what it does."""
+
+    key: str
+    parse: Callable[[object], T]
+    default: T
+    doc: str
+
+    def read(self, value: object) -> T:
+        """Read ``value``; raises :class:`ConfigError` naming the key and how to write it."""
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            raise ConfigError(f"option {self.key}: cannot use {value!r}: {error}") from None
+
+
+class SkillOptions:
+    """The options, as constants.
+
+    >>> SkillOptions.FROM_PATHS.key
+    'skills.from.paths'
+    """
+
+    FROM_PATHS = Option[tuple[str, ...]](
+        "skills.from.paths", parse_list, (), "Directories or archives of skills, absolute paths."
+    )
+    FROM_RESOURCES = Option[tuple[str, ...]](
+        "skills.from.resources", parse_list, (), "Folders or zips of skills inside the job JAR."
+    )
+    FROM_URLS = Option[tuple[str, ...]](
+        "skills.from.urls", parse_list, (), "URLs of skill archives (https, s3, file and what fsspec knows)."
+    )
+    STRICT = Option[bool](
+        "skills.strict", parse_bool, False, "Follow the format to the letter and fail the job on a bad skill."
+    )
+    VALIDATE_ON_SUBMIT = Option[str](
+        "skills.validate-on-submit",
+        one_of("auto", "always", "never"),
+        "auto",
+        "Check skill names against the sources at submit: where the client can read them, always, or never "
+        "(they are always checked when the operator opens).",
+    )
+    SOURCE_TIMEOUT = Option[float](
+        "skills.source.timeout", parse_duration, 120.0, "Deadline for loading one source, retries included."
+    )
+    SOURCE_ALLOW_HTTP = Option[bool](
+        "skills.source.allow-http", parse_bool, False, "Allow plain http URLs as skill sources."
+    )
+    SOURCE_ALLOW_PRIVATE = Option[bool](
+        "skills.source.allow-private",
+        parse_bool,
+        False,
+        "Allow http(s) skill sources on loopback and private addresses.",
+    )
+    SOURCE_OPTIONS = Option[str](
+        "skills.source.options",
+        parse_text,
+        "",
+        "JSON object of file system options by protocol, such as "
+        '{"s3": {"endpoint_url": "https://…", "anon": true}}. Credentials belong to the environment.',
+    )
+    STORE_DIR = Option[str](
+        "skills.store.dir",
+        parse_text,
+        "",
+        "Folder of the content-addressed skill store; empty: below Flink's temporary directories.",
+    )
+    PROMPT_MAX_CHARS = Option[int](
+        "skills.prompt.max-chars", parse_positive, 16_000, "Most characters of the skill menu in a prompt."
+    )
+    MODEL_STRATEGY = Option[str](
+        "skills.model.strategy",
+        one_of("auto", "native", "json"),
+        "auto",
+        "How a model acts: native tool calls, constrained JSON, or what suits the model.",
+    )
+    MODEL_TIMEOUT = Option[float](
+        "skills.model.timeout", parse_duration, 120.0, "Deadline for one request to a model."
+    )
+    MODEL_MAX_RETRIES = Option[int](
+        "skills.model.max-retries", parse_count, 4, "Retries of a request that failed in a transient way."
+    )
+    MODEL_RETRY_BACKOFF = Option[float](
+        "skills.model.retry-backoff",
+        parse_duration,
+        0.5,
+        "First wait before a retry; doubles with each one, up to 30 s. A provider's Retry-After goes first.",
+    )
+    TURN_MAX_STEPS = Option[int](
+        "skills.turn.max-steps", parse_positive, 50, "Most durable steps (model requests and tool calls) of a turn."
+    )
+    TURN_TIMEOUT = Option[float](
+        "skills.turn.timeout", parse_duration, 600.0, "Deadline for a turn, counted anew after a restart."
+    )
+    TURN_MAX_TOKENS = Option[int](
+        "skills.turn.max-tokens", parse_count, 0, "Most tokens, in and out, of a turn; 0: no limit."
+    )
+    TURN_MAX_OUTPUT_RETRIES = Option[int](
+        "skills.turn.max-output-retries",
+        parse_count,
+        3,
+        "How often a model is asked again when its answer does not fit the output type.",
+    )
+    TURN_ON_ERROR = Option[str](
+        "skills.turn.on-error",
+        one_of("emit", "fail"),
+        "emit",
+        "What a failed turn does: an error record on the side output 'errors', or the job fails.",
+    )
+    SESSION_TTL = Option[float](
+        "skills.session.ttl", parse_duration, 0.0, "Idle time after which a key's session is forgotten; 0: never."
+    )
+    WORKER_PROCESSES = Option[int](
+        "skills.worker.processes",
+        parse_count,
+        0,
+        "Worker processes per job and TaskManager; 0: one per processor, four at the most.",
+    )
+    WORKER_MAX_IN_FLIGHT = Option[int](
+        "skills.worker.max-in-flight", parse_positive, 1000, "Most turns in flight per subtask."
+    )
+    WORKER_MAX_PENDING = Option[int](
+        "skills.worker.max-pending",
+        parse_positive,
+        10_000,
+        "Most events per subtask that wait in state behind a turn of their own key.",
+    )
+    WORKER_OPEN_TIMEOUT = Option[float](
+        "skills.worker.open-timeout", parse_duration, 300.0, "Deadline for starting a worker and loading its skills."
+    )
+    WORKER_MAX_CRASHES = Option[int](
+        "skills.worker.max-crashes",
+        parse_positive,
+        3,
+        "How often a turn may take its worker process down before it becomes an error record.",
+    )
+    SHELL_ENABLED = Option[bool](
+        "skills.shell.enabled", parse_bool, True, "Offer execute_shell_command to models."
+    )
+    SHELL_BACKEND = Option[str](
+        "skills.shell.backend", parse_text, "hygiene", "Execution backend for commands."
+    )
+    SHELL_MAX_TIMEOUT = Option[float](
+        "skills.shell.max-timeout", parse_duration, 300.0, "Longest wall-clock time of a command, whatever is asked."
+    )
+    SHELL_MAX_OUTPUT = Option[int](
+        "skills.shell.max-output", parse_size, 65_536, "Most bytes kept of a command's stdout and stderr, each."
+    )
+    SHELL_MAX_MEMORY = Option[int](
+        "skills.shell.max-memory", parse_size, 1 << 30, "Most memory (data segment) of each process of a command."
+    )
+    SHELL_MAX_FILE_SIZE = Option[int](
+        "skills.shell.max-file-size", parse_size, 256 << 20, "Largest file that a command may write."
+    )
+    SHELL_MAX_CONCURRENT = Option[int](
+        "skills.shell.max-concurrent", parse_positive, 16, "Commands that run at the same time in one worker."
+    )
+    SHELL_ENV = Option[tuple[str, ...]](
+        "skills.shell.env", parse_list, (), "Names of environment variables of the TaskManager that commands may see."
+    )
+    WORKSPACE_DIR = Option[str](
+        "skills.workspace.dir",
+        parse_text,
+        "",
+        "Folder of the keys' workspaces; empty: below Flink's temporary directories.",
+    )
+
+    @classmethod
+    def all(cls) -> list[Option[Any]]:
+        """All options, sorted by key."""
+        found = [value for value in vars(cls).values() if isinstance(value, Option)]
+        return sorted(found, key=lambda option: option.key)
+
+    @classmethod
+    def by_key(cls, key: str) -> Option[Any]:
+        """The option of ``key``; raises :class:`UnknownNameError` with near misses."""
+        options = {option.key: option for option in cls.all()}
+        if key not in options:
+            raise UnknownNameError("option", key, options)
+        return options[key]
+
+
+class SkillConfig:
+    """Values of options. Reading one that was never set gives its default.
+
+    >>> config = SkillConfig().set(SkillOptions.TURN_TIMEOUT, "2 min")
+    >>> config.get(SkillOptions.TURN_TIMEOUT)
+    120.0
+    """
+
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
+        self._values: dict[str, Any] = {}
+        for key, value in (values or {}).items():
+            self.set(key, value)
+
+    @overload
+    def get(self, option: Option[T]) -> T: ...
+    @overload
+    def get(self, option: str) -> Any: ...
+    def get(self, option: Option[Any] | str) -> Any:
+        """The value of ``option`` (an :class:`Option` or a key)."""
+        if isinstance(option, str):
+            option = SkillOptions.by_key(option)
+        return self._values.get(option.key, option.default)
+
+    def set(self, option: Option[Any] | str, value: object) -> SkillConfig:
+        """Set a value, checked now. Raises :class:`ConfigError` or :class:`UnknownNameError`."""
+        if isinstance(option, str):
+            option = SkillOptions.by_key(option)
+        self._values[option.key] = option.read(value)
+        return self
+
+    def is_set(self, option: Option[Any]) -> bool:
+        return option.key in self._values
+
+    def merged_over(self, base: SkillConfig) -> SkillConfig:
+        """A new configuration in which the values of this one win over those of ``base``."""
+        merged = SkillConfig()
+        merged._values = {**base._values, **self._values}
+        return merged
+
+    def to_json(self) -> dict[str, Any]:
+        """The values that were set, by key."""
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in sorted(self._values.items())
+        }
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    @classmethod
+    def from_assignments(cls, assignments: Iterable[str]) -> SkillConfig:
+        """Read ``KEY=VALUE`` words, as ``--set`` takes them."""
+        config = cls()
+        for word in assignments:
+            key, sign, value = word.partition("=")
+            if not sign:
+                raise ConfigError(f"--set {word}: write KEY=VALUE, such as skills.turn.timeout='2 min'")
+            config.set(key.strip(), value.strip())
+        return config
