@@ -1,0 +1,6 @@
+"""Where skills come from: local paths, job-JAR resources and URLs, and the store that keeps what was fetched."""
+
+from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
+from flink_skills.sources.registry import open_source, register_source, source_kinds
+
+__all__ = ["SkillSource", "SourceContext", "SourceTree", "open_source", "register_source", "source_kinds"]

@@ -1,0 +1,48 @@
+"""What tests of agents and of extensions need: scripted chat models, in process and as a real HTTP server.
+
+    from flink_skills.testing import Reply, ScriptedModel, ScriptedModelServer
+
+Needs the ``http`` extra (aiohttp) for the server only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flink_skills.testing.model_server import ScriptedModelServer
+    from flink_skills.testing.scripted_model import ScriptedModel, call, calls
+    from flink_skills.testing.scripts import Call, Reply, Rule, Script, load_script
+
+__all__ = [
+    "Call",
+    "Reply",
+    "Rule",
+    "Script",
+    "ScriptedModel",
+    "ScriptedModelServer",
+    "call",
+    "calls",
+    "load_script",
+]
+
+# Imported when asked for: a test of a worker should not pay for a web server.
+_HOMES = {
+    "Call": "scripts",
+    "Reply": "scripts",
+    "Rule": "scripts",
+    "Script": "scripts",
+    "ScriptedModel": "scripted_model",
+    "ScriptedModelServer": "model_server",
+    "call": "scripted_model",
+    "calls": "scripted_model",
+    "load_script": "scripts",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -59,7 +59,12 @@ class ToolContext:
 
 
 class Tool(ABC):
-    """A tool. A mistake by the model is a :class:`ToolResult` with ``is_error``, never an exception."""
+    """A tool. A mistake by the model is a :class:`ToolResult` with ``is_error``, never an exception.
+
+    ``uses_workspace`` says whether calls need ``context.workspace``: a key's workspace is only made for those that do.
+    """
+
+    uses_workspace: bool = False
 
     @property
     @abstractmethod

@@ -1,0 +1,61 @@
+"""What a chat model's final answer must be, and how it is read."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+__all__ = ["AnswerType"]
+
+_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?```", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class AnswerType:
+    """Text (``adapter`` None), or whatever a pydantic adapter validates from JSON."""
+
+    adapter: TypeAdapter[Any] | None = None
+    schema: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, output_type: Any) -> AnswerType:
+        """The answer type of an ``output_type``; None and ``str`` mean text."""
+        return cls() if output_type is None or output_type is str else _typed(output_type)
+
+    def read(self, text: str) -> tuple[str | None, Any]:
+        """The problem (None when there is none, else what to tell the model) and the answer."""
+        if self.adapter is None:
+            return None, text
+        problem = "it is not JSON"
+        for candidate in _candidates(text):
+            try:
+                return None, self.adapter.validate_json(candidate)
+            except ValidationError as error:
+                problem = "; ".join(
+                    f"{'.'.join(map(str, e['loc'])) or 'the whole'}: {e['msg']}" for e in error.errors()[:5]
+                )
+        return (
+            f"Your answer does not fit: {problem}. Answer with JSON alone that fits this schema: "
+            + json.dumps(self.schema, ensure_ascii=False)
+        ), None
+
+
+def _candidates(text: str) -> list[str]:
+    """Where the JSON of an answer may be: the whole text, a fenced block, or from the first brace to the last."""
+    found = [text.strip(), *(match.strip() for match in _FENCE.findall(text))]
+    start, end = text.find("{"), text.rfind("}")
+    if 0 <= start < end:
+        found.append(text[start : end + 1])
+    return list(dict.fromkeys(found))
+
+
+@functools.lru_cache(maxsize=64)
+def _typed(output_type: Any) -> AnswerType:
+    adapter: TypeAdapter[Any] = TypeAdapter(output_type)
+    return AnswerType(adapter, adapter.json_schema())

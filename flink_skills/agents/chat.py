@@ -1,0 +1,117 @@
+"""The loop of model and tools: ask the model, run what it calls, until it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.agents.answers import AnswerType
+from flink_skills.agents.codec import response_from_json, response_to_json
+from flink_skills.agents.event import event_text
+from flink_skills.agents.messages import (
+    AssistantMessage,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from flink_skills.errors import ModelError, TurnError
+from flink_skills.options import SkillOptions
+
+if TYPE_CHECKING:
+    from flink_skills.agents.runtime import ModelRuntime
+    from flink_skills.agents.turn import Turn
+
+__all__ = ["chat"]
+
+_log = logging.getLogger("flink_skills.model")
+_LONGEST_WAIT = 30.0
+
+
+async def chat(turn: Turn, model: ModelRuntime, message: Any, output_type: Any) -> Any:
+    """Answer ``message`` (None: the turn's event) with ``model``; see ``AgentContext.chat``."""
+    chat_id = turn.next_id("chat")
+    answer_type = model.answer_type(output_type)
+    conversation = turn.conversations.get(model.name, [])
+    history = list(turn.start.session.messages.get(model.name, ())) if turn.runtime.keeps_conversation else []
+    text = model.prompt.render_user(turn.start.event) if message is None else _text(turn, model, message)
+    new: list[Message] = [UserMessage(text)]
+    refused = 0
+    for step in range(turn.runtime.config.get(SkillOptions.TURN_MAX_STEPS) + 1):
+        request = model.request([*history, *conversation, *new], answer_type)
+        response = await _respond(turn, model, f"{chat_id}/m{step}", request)
+        if response.tool_calls:
+            new.append(AssistantMessage(response.text, response.tool_calls))
+            new.extend(await _run_tools(turn, model, f"{chat_id}/t{step}", response.tool_calls))
+            continue
+        problem, answer = _answer(response, answer_type)
+        new.append(AssistantMessage(response.text))
+        if problem is None:
+            # Looked up again: another chat of this turn may have ended meanwhile.
+            turn.conversations[model.name] = [*turn.conversations.get(model.name, []), *new]
+            return answer
+        refused += 1
+        if refused > turn.runtime.config.get(SkillOptions.TURN_MAX_OUTPUT_RETRIES):
+            raise TurnError(f"chat model {model.name!r} gave no usable answer after {refused} attempts: {problem}")
+        new.append(UserMessage(problem))
+    raise TurnError(f"chat model {model.name!r} never came to an answer")
+
+
+def _text(turn: Turn, model: ModelRuntime, message: Any) -> str:
+    """What the model reads: the agent's form for its event, anything else as it is."""
+    return model.prompt.render_user(message) if message is turn.start.event else event_text(message)
+
+
+def _answer(response: ModelResponse, answer_type: AnswerType) -> tuple[str | None, Any]:
+    if response.finish_reason == "invalid":
+        return response.text, None
+    if not response.text.strip():
+        return "Your last message was empty. Answer the request, or call a tool.", None
+    return answer_type.read(response.text)
+
+
+async def _respond(turn: Turn, model: ModelRuntime, step: str, request: ModelRequest) -> ModelResponse:
+    async def run() -> Any:
+        return response_to_json(await _request_with_retries(turn, model, request))
+
+    response = response_from_json(await turn.durable(step, run))
+    turn.add_usage(response.usage)
+    return response
+
+
+async def _request_with_retries(turn: Turn, model: ModelRuntime, request: ModelRequest) -> ModelResponse:
+    config = turn.runtime.config
+    retries = config.get(SkillOptions.MODEL_MAX_RETRIES)
+    wait = config.get(SkillOptions.MODEL_RETRY_BACKOFF)
+    for attempt in range(retries + 1):
+        try:
+            return await model.chat_model.request(request)
+        except ModelError as error:
+            if not error.retryable:
+                raise
+            if attempt == retries:
+                raise ModelError(f"{error} (given up after {attempt + 1} attempts)") from error
+            # Jitter, so that a thousand turns that failed together do not return together.
+            pause = min(wait * 2**attempt, _LONGEST_WAIT) * random.uniform(0.5, 1.0)  # noqa: S311
+            pause = error.retry_after if error.retry_after is not None else pause
+            _log.info("chat model %s: %s; again in %.1f s", model.name, error, pause)
+            await asyncio.sleep(pause)
+    raise AssertionError("unreachable")
+
+
+async def _run_tools(turn: Turn, model: ModelRuntime, step: str, calls: tuple[ToolCall, ...]) -> list[Message]:
+    """Run the calls of one response at the same time; results in the order of the calls."""
+    if len(calls) == 1:
+        results = [await turn.run_tool(model, f"{step}.0", calls[0].name, calls[0].arguments)]
+    else:
+        results = await asyncio.gather(
+            *(turn.run_tool(model, f"{step}.{i}", call.name, call.arguments) for i, call in enumerate(calls))
+        )
+    return [
+        ToolMessage(call.id, call.name, result.content, result.is_error)
+        for call, result in zip(calls, results, strict=True)
+    ]

@@ -1,0 +1,101 @@
+"""The byte form of what goes into Flink state: a version byte and JSON.
+
+Everything in keyed state starts with a version byte, so that a later release can read what an earlier one
+wrote. JSON, because a person must be able to read a savepoint and no class of ours may ever be unpickled from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from flink_skills.agents.messages import AssistantMessage, Message, ModelResponse, ToolCall, ToolMessage, Usage, UserMessage
+from flink_skills.errors import WorkerError
+from flink_skills.tools.base import ToolResult
+
+__all__ = [
+    "STATE_VERSION",
+    "decode",
+    "encode",
+    "message_from_json",
+    "message_to_json",
+    "response_from_json",
+    "response_to_json",
+    "result_from_json",
+    "result_to_json",
+]
+
+STATE_VERSION = 1
+_PREFIX = bytes([STATE_VERSION])
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+def encode(value: Any) -> bytes:
+    """``value`` (JSON-like) as versioned bytes."""
+    return _PREFIX + _dumps(value).encode("utf-8", "surrogatepass")
+
+
+def decode(data: bytes) -> Any:
+    """The value of versioned bytes. Raises :class:`WorkerError` for a version that this release does not know."""
+    if not data or data[0] != STATE_VERSION:
+        found = data[0] if data else "none"
+        raise WorkerError(
+            f"state of version {found} cannot be read by this release (it reads {STATE_VERSION}): "
+            "restore with the release that wrote it, or a newer one"
+        )
+    return json.loads(data[1:].decode("utf-8", "surrogatepass"))
+
+
+def message_to_json(message: Message) -> dict[str, Any]:
+    if isinstance(message, UserMessage):
+        return {"u": message.content}
+    if isinstance(message, AssistantMessage):
+        return {"a": message.content, "c": [_call_to_json(call) for call in message.tool_calls]}
+    return {"t": message.content, "i": message.call_id, "n": message.name, "e": message.is_error}
+
+
+def message_from_json(data: Mapping[str, Any]) -> Message:
+    if "u" in data:
+        return UserMessage(data["u"])
+    if "a" in data:
+        return AssistantMessage(data["a"], tuple(_call_from_json(call) for call in data["c"]))
+    return ToolMessage(data["i"], data["n"], data["t"], data["e"])
+
+
+def response_to_json(response: ModelResponse) -> dict[str, Any]:
+    usage = response.usage
+    return {
+        "x": response.text,
+        "c": [_call_to_json(call) for call in response.tool_calls],
+        "u": [usage.input_tokens, usage.output_tokens, usage.requests],
+        "f": response.finish_reason,
+    }
+
+
+def response_from_json(data: Mapping[str, Any]) -> ModelResponse:
+    return ModelResponse(
+        data["x"], tuple(_call_from_json(call) for call in data["c"]), Usage(*data["u"]), data["f"]
+    )
+
+
+def result_to_json(result: ToolResult) -> dict[str, Any]:
+    return {
+        "x": result.content,
+        "e": result.is_error,
+        "v": result.value,
+        "s": [dict(effect) for effect in result.effects],
+    }
+
+
+def result_from_json(data: Mapping[str, Any]) -> ToolResult:
+    return ToolResult(data["x"], data["e"], data["v"], tuple(data["s"]))
+
+
+def _call_to_json(call: ToolCall) -> list[Any]:
+    arguments = call.arguments
+    return [call.id, call.name, arguments if isinstance(arguments, str) else dict(arguments)]
+
+
+def _call_from_json(data: list[Any]) -> ToolCall:
+    return ToolCall(*data)

@@ -1,0 +1,124 @@
+"""What an agent's ``on_event`` works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.agents.messages import Usage
+
+if TYPE_CHECKING:
+    from flink_skills.agents.turn import Turn
+
+__all__ = ["AgentContext"]
+
+
+class AgentContext:
+    """One turn, as the agent sees it.
+
+    ``chat``, ``call_tool`` and ``step`` are durable: once finished they are in the turn's journal, and when the turn
+    is restarted after a failure they answer from there. Attributes that are plain data may be read at any time.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    @property
+    def key(self) -> Any:
+        """The key of the event."""
+        return self._turn.key
+
+    @property
+    def turn(self) -> int:
+        """Number of this turn on its key, from 1."""
+        return self._turn.start.number
+
+    @property
+    def timestamp(self) -> int | None:
+        """The event's timestamp in milliseconds since 1970, if the stream has event time."""
+        return self._turn.start.timestamp
+
+    @property
+    def call_id(self) -> str:
+        """Id of the step that runs now (inside of a step's function) or of the turn. The same on every retry, so that
+        whoever receives it can recognise a repetition."""
+        return self._turn.current_call_id()
+
+    @property
+    def state(self) -> Any:
+        """The key's state: a dict, or an instance of the agent's ``state_type``. Change it in place; it is kept when
+        the turn ends well."""
+        return self._turn.state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self._turn.state = value
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens and model requests of this turn so far."""
+        return self._turn.usage
+
+    @property
+    def loaded_skills(self) -> list[str]:
+        """Names of the skills that this turn loaded, in order."""
+        return list(self._turn.loaded)
+
+    async def chat(self, message: Any = None, *, model: str | None = None, output_type: Any = ...) -> Any:
+        """Let a chat model answer, with its skills and tools, until it has a final answer.
+
+        Args:
+            message: A text, or anything an event can be; None: the event of this turn. Chats of one turn continue one
+                conversation per model.
+            model: Name of a ``@chat_model_setup``; None: the agent's first.
+            output_type: What the answer must be; default: the agent's ``output_type``. None: text.
+
+        Returns:
+            The answer: a ``str``, or an instance of ``output_type``.
+
+        Raises:
+            ModelError: the model cannot be reached, after all retries.
+            LimitError: the turn is at a limit (steps, tokens).
+            TurnError: the model gave no usable answer.
+        """
+        return await self._turn.chat(message, model=model, output_type=output_type)
+
+    async def call_tool(self, name: str, arguments: Any = None, /, *, model: str | None = None, **more: Any) -> Any:
+        """Call a tool as a model would, durably.
+
+        Args:
+            name: A tool of the agent, or one of the runtime's such as ``execute_shell_command``.
+            arguments: The arguments as a mapping; keyword arguments add to it.
+            model: The chat model whose skills and tools count; None: the agent's first, or, for an agent without
+                models, all of its skills and tools.
+
+        Returns:
+            The tool's result as JSON-like data.
+
+        Raises:
+            TurnError: the tool answered with an error.
+        """
+        return await self._turn.call_tool(name, {**(arguments or {}), **more}, model=model)
+
+    async def step(self, name: str, fn: Callable[..., Any], *args: Any, result_type: Any = None) -> Any:
+        """Run ``fn(*args)`` as a durable step.
+
+        Args:
+            name: What the step is called in the journal; the same name may be used several times.
+            fn: A plain function (it runs on a thread) or an async one.
+            result_type: Type of the result where it is not JSON-like: anything pydantic can write and read.
+                A return annotation that pydantic can read does the same.
+
+        Raises:
+            TurnError: the result cannot be kept in the journal.
+            Exception: whatever ``fn`` raises.
+        """
+        return await self._turn.step(name, fn, args, result_type)
+
+    def emit(self, output: Any) -> None:
+        """Emit an output. Outputs of a turn leave together when it ends, with the event's timestamp."""
+        self._turn.emit("", output)
+
+    def emit_to(self, tag: str, output: Any) -> None:
+        """Emit to the side output ``tag``."""
+        self._turn.emit(tag, output)

@@ -1,0 +1,168 @@
+"""Agents without code: the same declarations as a class has, in YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, create_model
+
+from flink_skills.agents.agent import Agent
+from flink_skills.agents.context import AgentContext
+from flink_skills.agents.declaration import Declaration, DeclaredTool, skill_scope
+from flink_skills.agents.prompt import Prompt
+from flink_skills.agents.resource import ResourceDescriptor
+from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
+
+__all__ = ["DeclarativeAgent", "load_agent_yaml"]
+
+_KEYS = (
+    "name",
+    "instructions",
+    "session",
+    "model",
+    "output_type",
+    "skills",
+    "chat_model_connections",
+    "chat_model_setups",
+    "prompts",
+    "tools",
+)
+_TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict, "any": Any}
+
+
+def load_agent_yaml(path: str | Path) -> Agent:
+    """The agent that a YAML file declares.
+
+    Keys are those of an agent class: ``name``, ``instructions``, ``session``, ``model``, ``output_type`` (a mapping of
+    field to type, or ``module:Class``), ``skills`` (``paths``, ``resources``, ``urls``), ``chat_model_connections`` and
+    ``chat_model_setups`` (by name, with ``clazz`` and arguments), ``prompts`` (by name), ``tools`` (``module:function``).
+
+    Raises:
+        ConfigError: the file cannot be read, is not YAML, or a key is wrong; with the line where that is known.
+    """
+    file = Path(path)
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"agent file {path}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise ConfigError(f"agent file {path}{line}: not YAML ({problem})") from error
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"agent file {path}: holds {type(data).__name__}; write a mapping such as 'name: triage'")
+    spec = {"name": file.stem, **data}
+    try:
+        return DeclarativeAgent.from_spec(spec)
+    except SkillsError as error:
+        raise ConfigError(f"agent file {path}: {error}") from error
+
+
+class DeclarativeAgent(Agent):
+    """An agent made of data. ``spec`` is what the YAML file says; it travels in the plan as it is."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        for key in spec:
+            if key not in _KEYS:
+                raise UnknownNameError("key", str(key), _KEYS)
+        self.spec = dict(spec)
+        self.name = _text(spec, "name")
+        self.instructions = _text(spec, "instructions")
+        self.session = _text(spec, "session") or "event"
+        self.model = _text(spec, "model") or None
+        self.output_type = _output_type(spec.get("output_type"), self.name)
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> DeclarativeAgent:
+        """The agent of a spec. Raises :class:`SkillsError` for a spec that declares something impossible."""
+        agent = cls(spec)
+        agent.declare(Declaration(agent.name, agent.session, None, None))
+        return agent
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        answer = await ctx.chat(event)
+        # The type was made from data, so nobody downstream could import it: emit plain fields.
+        return answer.model_dump(mode="json") if isinstance(answer, BaseModel) else answer
+
+    def declare(self, found: Declaration) -> None:
+        """Add the spec's declarations."""
+        skills = self.spec.get("skills")
+        if skills is not None:
+            found.skills.append(skill_scope("agent", dict(_mapping(skills, "skills")), "skills"))
+        for name, value in _section(self.spec, "chat_model_connections"):
+            found.connections[name] = _descriptor(value, f"chat_model_connections.{name}")
+        for name, value in _section(self.spec, "chat_model_setups"):
+            found.setups[name] = _descriptor(value, f"chat_model_setups.{name}")
+        for name, value in _section(self.spec, "prompts"):
+            found.prompts[name] = _prompt(value, f"prompts.{name}")
+        for path in self.spec.get("tools") or ():
+            function = _load(str(path), "tools")
+            tool_name = str(path).rpartition(":")[2].rpartition(".")[2]
+            found.tools[tool_name] = DeclaredTool(tool_name, "", function)
+
+
+def _text(spec: Mapping[str, Any], key: str) -> str:
+    value = spec.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ConfigError(f"{key}: is {value!r}; write a text")
+    return value
+
+
+def _mapping(value: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{place}: is {value!r}; write a mapping")
+    return value
+
+
+def _section(spec: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
+    value = spec.get(key)
+    return [(str(name), item) for name, item in _mapping(value, key).items()] if value is not None else []
+
+
+def _descriptor(value: Any, place: str) -> ResourceDescriptor:
+    arguments = dict(_mapping(value, place))
+    clazz = arguments.pop("clazz", None)
+    if not isinstance(clazz, str):
+        raise ConfigError(f"{place}: has no clazz; write one such as 'clazz: openai.setup' or 'clazz: openai:MODEL'")
+    return ResourceDescriptor(clazz=clazz, **{str(k): v for k, v in arguments.items()})
+
+
+def _prompt(value: Any, place: str) -> Prompt:
+    if isinstance(value, str):
+        return Prompt(system=value)
+    parts = _mapping(value, place)
+    for key in parts:
+        if key not in ("system", "user"):
+            raise UnknownNameError("key", str(key), ("system", "user"), place=place)
+    return Prompt(system=_text(parts, "system"), user=_text(parts, "user"))
+
+
+def _output_type(value: Any, agent: str) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _TYPES[value] if value in _TYPES else _load(value, "output_type")
+    fields: dict[str, Any] = {}
+    for name, of in _mapping(value, "output_type").items():
+        if of not in _TYPES:
+            raise UnknownNameError("type", str(of), _TYPES, place=f"output_type.{name}")
+        fields[str(name)] = (_TYPES[of], ...)
+    model: type[BaseModel] = create_model(f"{agent or 'Agent'}Output", **fields)
+    return model
+
+
+def _load(path: str, place: str) -> Any:
+    from flink_skills.agents.plan import import_object
+
+    if ":" not in path:
+        raise ConfigError(f"{place}: {path!r} is not of the form 'module:name'")
+    try:
+        return import_object(path)
+    except (ImportError, AttributeError) as error:
+        raise PlanError(f"{place}: cannot import {path!r} ({error}): install or ship its module") from error

@@ -1,0 +1,184 @@
+"""Which actions a model may take next, and their JSON schema."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flink_skills.agents.messages import AssistantMessage, Message, ModelRequest, ToolMessage
+from flink_skills.agents.models.menus import offered_skills
+
+__all__ = ["ANSWER", "Action", "action_schema", "all_actions", "allowed_actions", "loaded_skills"]
+
+ANSWER = "answer"
+
+_LOAD = "load_skill"
+_UNLOAD = "unload_skill"
+_RESOURCE = "load_skill_resource"
+_SHELL = "execute_shell_command"
+# Tools that mean nothing before a skill is loaded. Other tools are the agent's own and always on offer.
+_NEED_SKILL = frozenset({_UNLOAD, _RESOURCE, _SHELL})
+# What a small model leaves alone when it is not offered. With it, it invents working directories (seen with
+# a 1.5B model in 6 of 8 episodes) where the default, the folder of the loaded skill, is what is meant.
+_LEFT_OUT = {_SHELL: ("cwd", "timeout")}
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something a model may do next: call a tool, or answer. ``parameters`` is a JSON schema."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+def all_actions(request: ModelRequest) -> list[Action]:
+    """The actions of ``request`` whatever its state: its tools, and answering."""
+    tools = [
+        Action(tool.name, tool.description, _short(tool.name, tool.parameters)) for tool in request.tools
+    ]
+    return [*tools, _answer(request.output_schema)]
+
+
+def allowed_actions(request: ModelRequest) -> list[Action]:
+    """The actions of ``request`` that make sense in its state, the likeliest first.
+
+    While skills are on offer and none is loaded, only loading one of them (or an agent's own tool, or
+    answering) is allowed; a skill that is loaded is not offered again; after a command's result, answering
+    comes first.
+    """
+    offered = [name for name, _ in offered_skills(request.system)]
+    loaded = loaded_skills(request.messages)
+    unloaded = [name for name in offered if name not in loaded]
+    *tools, answer = all_actions(request)
+    actions: list[Action] = []
+    for action in tools:
+        if offered and not loaded and action.name in _NEED_SKILL:
+            continue
+        if action.name == _LOAD and offered:
+            names = unloaded
+        elif action.name in (_UNLOAD, _RESOURCE) and loaded:
+            names = loaded
+        else:
+            actions.append(action)
+            continue
+        if names:
+            actions.append(replace(action, parameters=_with_names(action.parameters, names)))
+    if _after_command(request.messages):
+        return [answer, *actions]
+    if loaded:
+        # What was just loaded is to be followed before another skill is looked at.
+        actions.sort(key=lambda action: action.name == _LOAD)
+    return [*actions, answer]
+
+
+def loaded_skills(messages: Sequence[Message]) -> list[str]:
+    """Names of the skills that are loaded in this conversation, oldest first."""
+    asked: dict[str, tuple[str, str]] = {}
+    loaded: dict[str, None] = {}
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            for call in message.tool_calls:
+                if isinstance(call.arguments, Mapping):
+                    asked[call.id] = (call.name, str(call.arguments.get("name", "")))
+        elif isinstance(message, ToolMessage) and not message.is_error:
+            tool, name = asked.get(message.call_id, ("", ""))
+            if tool == _LOAD:
+                loaded[name] = None
+            elif tool == _UNLOAD:
+                loaded.pop(name, None)
+    return list(loaded)
+
+
+def action_schema(actions: Sequence[Action]) -> dict[str, Any]:
+    """The JSON schema of one action: ``{"action": name, "arguments": {…}}``.
+
+    Definitions (``$defs``) of the actions' own schemas move to the root, where their references point.
+    """
+    definitions: dict[str, Any] = {}
+    variants = [
+        {
+            "type": "object",
+            "properties": {
+                "action": {"type": "string", "enum": [action.name]},
+                "arguments": _closed(_embedded(action.parameters, f"a{number}_", definitions)),
+            },
+            "required": ["action", "arguments"],
+            "additionalProperties": False,
+        }
+        for number, action in enumerate(actions)
+    ]
+    # Providers want an object at the root, hence the envelope around a choice.
+    schema: dict[str, Any] = {
+        "title": "next_action",
+        "type": "object",
+        "properties": {"next": variants[0] if len(variants) == 1 else {"anyOf": variants}},
+        "required": ["next"],
+        "additionalProperties": False,
+    }
+    if definitions:
+        schema["$defs"] = definitions
+    return schema
+
+
+def _answer(output_schema: Mapping[str, Any] | None) -> Action:
+    content: Mapping[str, Any] = {"type": "string"} if output_schema is None else output_schema
+    return Action(
+        ANSWER,
+        "Finish: give the final answer.",
+        {"type": "object", "properties": {"content": content}, "required": ["content"]},
+    )
+
+
+def _after_command(messages: Sequence[Message]) -> bool:
+    return (
+        bool(messages) and isinstance(messages[-1], ToolMessage) and messages[-1].name not in (_LOAD, _UNLOAD)
+    )
+
+
+def _with_names(parameters: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    """``parameters`` with ``name`` being one of ``names``."""
+    changed = copy.deepcopy(dict(parameters))
+    name = changed.get("properties", {}).get("name")
+    if isinstance(name, dict):
+        name["enum"] = list(names)
+    return changed
+
+
+def _short(tool: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``parameters`` without what is left out for small models."""
+    omitted = _LEFT_OUT.get(tool, ())
+    required = parameters.get("required", ())
+    properties = {
+        name: schema
+        for name, schema in parameters.get("properties", {}).items()
+        if name not in omitted or name in required
+    }
+    return {**parameters, "properties": properties}
+
+
+def _closed(schema: Any) -> Any:
+    if isinstance(schema, dict) and schema.get("type") == "object" and "properties" in schema:
+        return {"additionalProperties": False, **schema}
+    return schema
+
+
+def _embedded(schema: Any, prefix: str, definitions: dict[str, Any]) -> Any:
+    """A copy of ``schema`` for a place inside another one: its definitions go to ``definitions`` under
+    names with ``prefix``, and references follow."""
+    if isinstance(schema, list):
+        return [_embedded(item, prefix, definitions) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    changed: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in ("$defs", "definitions") and isinstance(value, Mapping):
+            for name, definition in value.items():
+                definitions[prefix + name] = _embedded(definition, prefix, definitions)
+        elif key == "$ref" and isinstance(value, str) and value.startswith(("#/$defs/", "#/definitions/")):
+            changed[key] = "#/$defs/" + prefix + value.rsplit("/", 1)[1]
+        else:
+            changed[key] = _embedded(value, prefix, definitions)
+    return changed

@@ -1,0 +1,188 @@
+"""From the errors of client libraries to ours: what it was, where, whether to try again, and the mend."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from flink_skills.errors import ModelError
+
+__all__ = ["explain"]
+
+_RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
+_MENDS = {
+    400: "the provider does not accept the request: check the model's name and settings",
+    401: "check the API key in {key}",
+    402: "the account has no credit left",
+    403: "the API key in {key} may not use this model",
+    404: "check the model's name and base_url",
+    413: "the conversation is too long: lower skills.prompt.max-chars or the session limits",
+    422: "the provider does not accept the request: check the model's name and settings",
+    429: "too many requests: lower skills.worker.max-in-flight or ask the provider for more",
+}
+_QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
+# What providers echo of a key: "sk-…abcd" and the like.
+_KEY_LIKE = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai)[-_][\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
+_SHOWN = 300
+
+
+def explain(
+    error: Exception, *, model: str, place: str, timeout: float | None, key_variable: str | None
+) -> ModelError:
+    """The :class:`ModelError` for any exception that a request raised."""
+    where = f"model {model}" + (f" at {_without_secrets(place)}" if place else "")
+    chain = list(_chain(error))
+    status = next((s for s in map(_status, chain) if s is not None), None)
+    if status is not None:
+        return _for_status(status, chain, where, key_variable)
+    if any(_is_timeout(link) for link in chain):
+        waited = f" within {timeout:g} s" if timeout is not None else ""
+        return ModelError(
+            f"{where} did not answer{waited}: raise skills.model.timeout if the model is slow", retryable=True
+        )
+    if any(_is_connection(link) for link in chain):
+        return ModelError(
+            f"{where} cannot be reached ({_reason(chain)}): check base_url and the network", retryable=True
+        )
+    if any(_is_garbage(link) for link in chain):
+        return ModelError(
+            f"{where} answered something that is no chat completion ({_reason(chain)}): "
+            "check that base_url is that of the API",
+            retryable=True,
+        )
+    return ModelError(f"{where} could not be asked: {type(error).__name__}: {_reason(chain)}")
+
+
+def _for_status(status: int, chain: list[BaseException], where: str, key_variable: str | None) -> ModelError:
+    said = next((text for text in map(_said, chain) if text), "")
+    retryable = (status in _RETRYABLE_STATUS or status >= 500) and not _is_out_of_quota(chain)
+    if status == 429 and not retryable:
+        mend = "the account has no quota left"
+    elif status >= 500:
+        mend = "the provider has a fault, it is asked again"
+    else:
+        key = key_variable or "the provider's environment variable"
+        mend = _MENDS.get(status, "see the provider's documentation of this status").format(key=key)
+    shown = f" ({said})" if said else ""
+    return ModelError(
+        f"{where} answered with status {status}{shown}: {mend}",
+        retryable=retryable,
+        retry_after=_retry_after(chain) if retryable else None,
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _status(error: BaseException) -> int | None:
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) and status >= 400 else None
+
+
+def _is_timeout(error: BaseException) -> bool:
+    # Named, not imported: the clients' libraries differ in theirs.
+    return isinstance(error, TimeoutError) or "Timeout" in type(error).__name__
+
+
+def _is_connection(error: BaseException) -> bool:
+    if isinstance(error, (ConnectionError, OSError)):
+        return True
+    name = type(error).__name__
+    return "Connect" in name or name in (
+        "ReadError",
+        "WriteError",
+        "RemoteProtocolError",
+        "ServerDisconnectedError",
+        "ClientOSError",
+        "ClientPayloadError",
+    )
+
+
+def _is_garbage(error: BaseException) -> bool:
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
+        return True
+    return type(error).__name__ in (
+        "UnexpectedModelBehavior",
+        "APIResponseValidationError",
+        "ValidationError",
+    )
+
+
+def _is_out_of_quota(chain: list[BaseException]) -> bool:
+    """Whether a 429 is about money, so that waiting does not help."""
+    for error in chain:
+        body = _error_object(error)
+        if body.get("code") in _QUOTA or body.get("type") in _QUOTA:
+            return True
+    return False
+
+
+def _error_object(error: BaseException) -> Mapping[str, Any]:
+    body = getattr(error, "body", None)
+    if isinstance(body, Mapping):
+        inner = body.get("error")
+        return inner if isinstance(inner, Mapping) else body
+    return {}
+
+
+def _said(error: BaseException) -> str:
+    """The provider's own words, cut and without anything that looks like a key."""
+    message = _error_object(error).get("message")
+    return _clean(message) if isinstance(message, str) else ""
+
+
+def _reason(chain: list[BaseException]) -> str:
+    # The innermost cause is the plainest: "Connection refused" rather than "Connection error."
+    for error in reversed(chain):
+        if str(error).strip():
+            return _clean(str(error))
+    return type(chain[-1]).__name__
+
+
+def _clean(text: str) -> str:
+    line = " ".join(_KEY_LIKE.sub("…", text).split())
+    return line if len(line) <= _SHOWN else line[:_SHOWN] + "…"
+
+
+def _retry_after(chain: list[BaseException]) -> float | None:
+    for error in chain:
+        headers = getattr(getattr(error, "response", None), "headers", None) or getattr(
+            error, "headers", None
+        )
+        if headers is None:
+            continue
+        for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+            seconds = _seconds(headers.get(name), scale)
+            if seconds is not None:
+                return seconds
+    return None
+
+
+def _seconds(value: str | None, scale: float) -> float | None:
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value) * scale)
+    except ValueError:
+        pass
+    try:
+        moment = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, moment.timestamp() - time.time())
+
+
+def _without_secrets(url: str) -> str:
+    """``url`` without user information and without everything after a question mark."""
+    bare = url.split("?", 1)[0].split("#", 1)[0]
+    return re.sub(r"//[^/@]*@", "//", bare)

@@ -1,0 +1,90 @@
+"""The strategy ``json``: a model that cannot call tools writes its next action as constrained JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
+from flink_skills.agents.models.actions import ANSWER, Action, action_schema, all_actions, allowed_actions
+from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.native import calls_in_text
+from flink_skills.agents.models.transcript import render_messages, render_system
+
+__all__ = ["INVALID", "JsonActions"]
+
+INVALID = "invalid"
+
+
+class JsonActions(ChatModel):
+    """Lets any model act that can write JSON by a schema (``response_format``), also a small local one.
+
+    The wrapped model never hears of tools: it gets the conversation as plain text and a schema of the
+    actions that are allowed in the present state, and each response is one action.
+
+    A response that is no allowed action (a server that ignores the schema, a text cut off by
+    ``max_tokens``) has ``finish_reason`` ``"invalid"`` and a ``text`` that tells the model what was wrong, so
+    that the turn loop can show it to the model and ask again. It is no error: the model made the mistake.
+    """
+
+    def __init__(self, model: ChatModel) -> None:
+        self.model = model
+        self.name = model.name
+
+    async def request(self, request: ModelRequest) -> ModelResponse:
+        actions = allowed_actions(request)
+        response = await self.model.request(
+            ModelRequest(
+                system=render_system(request.system, all_actions(request)),
+                messages=render_messages(request.messages, actions),
+                output_schema=action_schema(actions),
+                settings=request.settings,
+                timeout=request.timeout,
+            )
+        )
+        return _interpret(response, request, actions)
+
+    async def close(self) -> None:
+        await self.model.close()
+
+
+def _interpret(response: ModelResponse, request: ModelRequest, actions: Sequence[Action]) -> ModelResponse:
+    names = [action.name for action in actions]
+    try:
+        written = json.loads(response.text, strict=False)
+    except ValueError as error:
+        calls = calls_in_text(response.text, set(names) - {ANSWER}, position=len(request.messages))
+        if calls:
+            return replace(response, text="", tool_calls=calls[:1], finish_reason="tool_calls")
+        cut = "was cut off" if response.finish_reason == "length" else f"is no JSON ({error})"
+        return _invalid(response, f"The reply {cut}", names)
+    step = written.get("next", written) if isinstance(written, dict) else None
+    name = step.get("action") if isinstance(step, dict) else None
+    if not isinstance(step, dict) or not isinstance(name, str):
+        return _invalid(response, "The reply names no action", names)
+    if name not in names:
+        return _invalid(response, f"The action {name!r} is not allowed now", names)
+    arguments = step.get("arguments")
+    if not isinstance(arguments, dict):
+        return _invalid(response, f"The action {name!r} has no arguments", names)
+    if name != ANSWER:
+        call = ToolCall(id=f"json-{len(request.messages)}", name=name, arguments=arguments)
+        return replace(response, text="", tool_calls=(call,), finish_reason="tool_calls")
+    return replace(
+        response, text=_content(arguments, request.output_schema is None), tool_calls=(), finish_reason="stop"
+    )
+
+
+def _content(arguments: dict[str, Any], plain: bool) -> str:
+    content = arguments.get("content", "")
+    return content if plain and isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+
+
+def _invalid(response: ModelResponse, problem: str, names: Sequence[str]) -> ModelResponse:
+    text = (
+        f"{problem}. Reply with exactly one JSON action and nothing else: "
+        f'{{"next": {{"action": NAME, "arguments": {{…}}}}}}, where NAME is one of {", ".join(names)}.'
+    )
+    return replace(response, text=text, tool_calls=(), finish_reason=INVALID)

@@ -1,0 +1,183 @@
+"""A chat model that needs no network: the same conversation always gets the same answer.
+
+It does what a well-behaved model does with skills, by fixed rules: read the menu in the system text,
+load the skill whose description fits the event best, run the first command block of its instructions
+with the event on standard input, and answer with what the command wrote. It knows nothing about any
+particular skill, and it keeps nothing: everything is read off the conversation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from flink_skills.agents.messages import (
+    AssistantMessage,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.instructions import first_command, first_paragraph
+from flink_skills.agents.models.matching import SkillIndex
+from flink_skills.agents.models.menus import MENU_TAG, offered_skills
+from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.options import SkillConfig
+
+__all__ = ["OfflineModel", "create"]
+
+LOAD = "load_skill"
+UNLOAD = "unload_skill"
+SHELL = "execute_shell_command"
+
+NO_SKILL = "No skill fits this event."
+
+_MENUS_KEPT = 64
+_STDERR_TAIL = 2000
+
+_EXIT_CODE = re.compile(r"^\s*(?:exit|return)[ _]code:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+_STDOUT = re.compile(r"^stdout:[ \t]*\n?", re.IGNORECASE | re.MULTILINE)
+_STDERR = re.compile(r"^stderr:[ \t]*\n?", re.IGNORECASE | re.MULTILINE)
+
+
+class OfflineModel(ChatModel):
+    """The deterministic stand-in for a chat model.
+
+    Tokens are not counted (it has none); each request counts as one.
+
+    >>> import asyncio
+    >>> request = ModelRequest(system="", messages=[UserMessage("hello")])
+    >>> asyncio.run(OfflineModel().request(request)).text
+    'No skill fits this event.'
+    """
+
+    def __init__(self, name: str = "offline") -> None:
+        self.name = name
+        # Menus differ per agent, not per event: a handful of entries serves a job.
+        self._index = lru_cache(maxsize=_MENUS_KEPT)(_index_of)
+
+    async def request(self, request: ModelRequest) -> ModelResponse:
+        messages = request.messages
+        start = _last_event(messages)
+        if start is None:
+            return _answer(NO_SKILL)
+        event = messages[start].content
+        last = messages[-1]
+        if isinstance(last, ToolMessage):
+            return self._after_tool(request, last, event)
+        if MENU_TAG not in request.system:
+            return _answer(NO_SKILL)
+        skill = self._index(request.system).best(event)
+        if skill is None:
+            return _answer(NO_SKILL)
+        loaded = _loaded_text(messages, skill)
+        if loaded is not None:
+            return _follow(request, loaded, event)
+        if not _offers(request, LOAD):
+            return _answer(f"The skill {skill} fits this event, but {LOAD} is not offered.")
+        return _call(messages, LOAD, {"name": skill})
+
+    def _after_tool(self, request: ModelRequest, last: ToolMessage, event: str) -> ModelResponse:
+        if last.name == SHELL:
+            return _answer(_report(last))
+        if last.name == LOAD and not last.is_error:
+            return _follow(request, last.content, event)
+        return _answer(last.content.strip())
+
+
+def create(setup: ModelSetup, config: SkillConfig) -> ChatModel:
+    """Make the model for the registry."""
+    return OfflineModel(setup.label)
+
+
+def _index_of(system: str) -> SkillIndex:
+    return SkillIndex(offered_skills(system))
+
+
+def _last_event(messages: Sequence[Message]) -> int | None:
+    for position in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[position], UserMessage):
+            return position
+    return None
+
+
+def _loaded_text(messages: Sequence[Message], skill: str) -> str | None:
+    """What ``load_skill`` answered for ``skill`` earlier in this conversation, unless it was unloaded."""
+    text: str | None = None
+    asked: dict[str, tuple[str, str]] = {}
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            for call in message.tool_calls:
+                if call.name in (LOAD, UNLOAD) and isinstance(call.arguments, Mapping):
+                    asked[call.id] = (call.name, str(call.arguments.get("name", "")))
+        elif isinstance(message, ToolMessage) and not message.is_error:
+            tool, name = asked.get(message.call_id, ("", ""))
+            if name == skill:
+                text = message.content if tool == LOAD else None
+    return text
+
+
+def _follow(request: ModelRequest, instructions: str, event: str) -> ModelResponse:
+    if _offers(request, SHELL):
+        command = first_command(instructions)
+        if command is not None:
+            return _call(request.messages, SHELL, {"command": command, "stdin": event})
+    return _answer(first_paragraph(instructions))
+
+
+def _offers(request: ModelRequest, tool: str) -> bool:
+    return any(spec.name == tool for spec in request.tools)
+
+
+def _call(messages: Sequence[Message], tool: str, arguments: Mapping[str, object]) -> ModelResponse:
+    # The length of the conversation makes the id unique in it, and the same when the step is repeated.
+    call = ToolCall(id=f"offline-{len(messages)}", name=tool, arguments=arguments)
+    return ModelResponse("", (call,), _ONE_REQUEST, "tool_calls")
+
+
+def _answer(text: str) -> ModelResponse:
+    return ModelResponse(text, (), _ONE_REQUEST, "stop")
+
+
+_ONE_REQUEST = Usage(requests=1)
+
+
+def _report(result: ToolMessage) -> str:
+    """The answer that a command's result gives: its stdout, or what went wrong."""
+    text = result.content
+    if result.is_error:
+        return text.strip()
+    code = _EXIT_CODE.search(text)
+    stdout, stderr = _streams(text)
+    if code is not None and code.group(1) == "0":
+        return stdout.strip()
+    if code is None and stdout.strip():
+        return stdout.strip()
+    ended = f"The command ended with exit code {code.group(1)}" if code else "The command gave no result"
+    tail = (stderr.strip() or stdout.strip() or text.strip())[-_STDERR_TAIL:]
+    return f"{ended}: {tail}" if tail else f"{ended}."
+
+
+def _streams(text: str) -> tuple[str, str]:
+    """stdout and stderr of a shell result, or of the same as JSON."""
+    if text.lstrip().startswith("{"):
+        try:
+            data = json.loads(text)
+        except ValueError:
+            data = None
+        if isinstance(data, dict) and "stdout" in data:
+            return str(data["stdout"]), str(data.get("stderr", ""))
+    start = _STDOUT.search(text)
+    if start is None:
+        return "", text
+    # The last heading counts: a command that prints the word "stderr:" does not end its own stdout.
+    ends = list(_STDERR.finditer(text, start.end()))
+    if not ends:
+        return text[start.end() :], ""
+    return text[start.end() : ends[-1].start()], text[ends[-1].end() :]

@@ -1,0 +1,243 @@
+"""Chat models over the network, through pydantic-ai.
+
+The only module that imports pydantic-ai and the providers' clients; the registry loads it when a model
+needs it. One model holds one HTTP client with its connections, for all turns of a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic_ai.direct import model_request
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers import Provider, infer_provider_class
+from pydantic_ai.settings import ModelSettings
+
+from flink_skills.agents.messages import ModelRequest, ModelResponse
+from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.client_errors import explain
+from flink_skills.agents.models.http_client import http_client
+from flink_skills.agents.models.pydantic_ai_mapping import from_response, parameters, to_messages
+from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.errors import ConfigError
+from flink_skills.options import SkillConfig
+
+__all__ = ["PydanticAIModel", "create", "knows_provider"]
+
+_OPENAI_FACE = ("openai", "openai-compatible", "ollama")
+_OLLAMA_URL = "http://localhost:11434/v1"
+_NO_KEY = "none"
+_MAX_CONNECTIONS = 4096
+
+
+class PydanticAIModel(ChatModel):
+    """A pydantic-ai model as a :class:`ChatModel`.
+
+    ``model`` is theirs, made with ``max_retries=0``: the turn loop tries again. ``place`` is the base URL
+    for error messages, without secrets. ``schema_with_tools`` says whether the provider takes an output
+    schema and tools in one request; where it does not, the schema goes into the system text.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: Model[Any],
+        *,
+        settings: Mapping[str, Any] | None = None,
+        place: str = "",
+        key_variable: str | None = None,
+        schema_with_tools: bool = True,
+    ) -> None:
+        self.name = name
+        self._model = model
+        self._settings = dict(settings or {})
+        self._place = place
+        self._key_variable = key_variable
+        self._schema_with_tools = schema_with_tools
+        self._closed = False
+
+    async def request(self, request: ModelRequest) -> ModelResponse:
+        settings = {**self._settings, **request.settings}
+        if request.timeout is not None:
+            # For the phases of the exchange; the deadline of the whole is below.
+            settings["timeout"] = request.timeout
+        try:
+            exchange = model_request(
+                self._model,
+                to_messages(request, schema_in_text=self._schema_in_text(request)),
+                model_settings=cast(ModelSettings, settings),
+                model_request_parameters=parameters(request, native_schema=self._native_schema(request)),
+            )
+            response = await asyncio.wait_for(exchange, request.timeout)
+        except Exception as error:
+            raise explain(
+                error,
+                model=self.name,
+                place=self._place,
+                timeout=request.timeout,
+                key_variable=self._key_variable,
+            ) from error
+        return from_response(response)
+
+    def _native_schema(self, request: ModelRequest) -> bool:
+        if request.output_schema is None or (request.tools and not self._schema_with_tools):
+            return False
+        profile = self._model.profile
+        if isinstance(profile, Mapping):
+            return bool(profile.get("supports_json_schema_output", False))
+        return bool(getattr(profile, "supports_json_schema_output", False))
+
+    def _schema_in_text(self, request: ModelRequest) -> bool:
+        return request.output_schema is not None and not self._native_schema(request)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        client = getattr(self._model, "client", None)
+        close = getattr(client, "close", None) or getattr(client, "aclose", None)
+        if close is not None:
+            outcome = close()
+            if inspect.isawaitable(outcome):
+                await outcome
+
+
+def knows_provider(provider: str) -> bool:
+    """Whether pydantic-ai has a provider of this name."""
+    try:
+        infer_provider_class(provider)
+    except ValueError:
+        return False
+    except ImportError:
+        return True  # known, and its client library is missing: said when the model is made
+    return True
+
+
+def create(setup: ModelSetup, config: SkillConfig) -> ChatModel:
+    """Make the model for the registry. Raises :class:`ConfigError` for a missing key or library."""
+    try:
+        if setup.provider in _OPENAI_FACE:
+            return _openai(setup)
+        if setup.provider == "anthropic":
+            return _anthropic(setup)
+        return _inferred(setup)
+    except UserError as error:
+        raise ConfigError(f"model {setup.label} cannot be made: {error}") from error
+    except ImportError as error:
+        raise ConfigError(
+            f"model {setup.label} cannot be made, its client library is missing: {error}"
+        ) from error
+
+
+def _openai(setup: ModelSetup) -> ChatModel:
+    import openai
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    own = setup.provider == "openai"
+    base_url = setup.base_url or (_OLLAMA_URL if setup.provider == "ollama" else None)
+    client = openai.AsyncOpenAI(
+        # A key from the environment is for OpenAI alone; other hosts never see it unless it was named.
+        api_key=_key(setup, "OPENAI_API_KEY" if own else None),
+        base_url=base_url,
+        organization=None if own else "",
+        project=None if own else "",
+        max_retries=0,
+        default_headers=_headers(setup),
+        http_client=http_client(openai, _connections(setup)),
+    )
+    model = OpenAIChatModel(setup.model, provider=OpenAIProvider(openai_client=client))
+    return PydanticAIModel(
+        setup.label,
+        model,
+        settings=setup.settings,
+        place=str(client.base_url),
+        key_variable=setup.api_key_env or ("OPENAI_API_KEY" if own else None),
+        # Local servers turn a schema into a grammar for the whole output, which leaves no room for a call.
+        schema_with_tools=own,
+    )
+
+
+def _anthropic(setup: ModelSetup) -> ChatModel:
+    import anthropic
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    client = anthropic.AsyncAnthropic(
+        api_key=_key(setup, "ANTHROPIC_API_KEY"),
+        base_url=setup.base_url,
+        max_retries=0,
+        default_headers=_headers(setup),
+        http_client=http_client(anthropic, _connections(setup)),
+    )
+    model = AnthropicModel(setup.model, provider=AnthropicProvider(anthropic_client=client))
+    return PydanticAIModel(
+        setup.label,
+        model,
+        settings=setup.settings,
+        place=str(client.base_url),
+        key_variable=setup.api_key_env or "ANTHROPIC_API_KEY",
+    )
+
+
+def _inferred(setup: ModelSetup) -> ChatModel:
+    """Any other provider of pydantic-ai; it finds its own key, unless the setup names one."""
+    arguments: dict[str, Any] = {}
+    if setup.base_url is not None:
+        arguments["base_url"] = setup.base_url
+    if setup.api_key_env is not None:
+        arguments["api_key"] = _key(setup, None)
+
+    def provider(name: str) -> Provider[Any]:
+        provider_class = infer_provider_class(name)
+        taken = inspect.signature(provider_class.__init__).parameters
+        for argument in arguments:
+            if argument not in taken:
+                what = "api_key_env" if argument == "api_key" else argument
+                raise ConfigError(
+                    f"model {setup.label}: provider {name!r} takes no {what}: leave it out and use "
+                    "the provider's own environment variables"
+                )
+        return provider_class(**arguments)
+
+    model = infer_model(f"{setup.provider}:{setup.model}", provider_factory=provider)
+    client = getattr(model, "client", None)
+    if hasattr(client, "max_retries"):
+        # The clients generated for OpenAI, Anthropic, Groq … try again by themselves otherwise.
+        cast(Any, client).max_retries = 0
+    return PydanticAIModel(
+        setup.label,
+        model,
+        settings=setup.settings,
+        place=setup.base_url or str(getattr(model, "base_url", None) or ""),
+        key_variable=setup.api_key_env,
+    )
+
+
+def _key(setup: ModelSetup, usual: str | None) -> str:
+    """The API key from the environment. Without a usual variable a key is not needed."""
+    variable = setup.api_key_env or usual
+    if variable is None:
+        return _NO_KEY
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ConfigError(
+            f"model {setup.label} needs an API key, and the environment variable {variable} is not set where "
+            "the turns run (on a cluster: in the environment of the TaskManagers): set it, or name another "
+            "variable in api_key_env"
+        )
+    return key
+
+
+def _headers(setup: ModelSetup) -> dict[str, str] | None:
+    headers = setup.extra.get("headers")
+    return {str(name): str(value) for name, value in headers.items()} if headers else None
+
+
+def _connections(setup: ModelSetup) -> int:
+    return int(setup.extra.get("max_connections", _MAX_CONNECTIONS))

@@ -1,0 +1,144 @@
+"""Our messages as pydantic-ai's, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from pydantic_ai import messages as theirs
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.tools import ToolDefinition
+
+from flink_skills.agents.messages import (
+    AssistantMessage,
+    ModelRequest,
+    ModelResponse,
+    ToolCall,
+    ToolMessage,
+    Usage,
+)
+
+__all__ = ["from_response", "parameters", "to_messages"]
+
+_FINISH = {"tool_call": "tool_calls"}
+# Newer versions can say that a tool failed; the text says it in any case.
+_HAS_OUTCOME = any(f.name == "outcome" for f in fields(theirs.ToolReturnPart))
+
+
+def to_messages(request: ModelRequest, *, schema_in_text: bool = False) -> list[theirs.ModelMessage]:
+    """The conversation for pydantic-ai. What follows on a response is one request of theirs: providers want
+    the results of all calls of a response in one message."""
+    system = request.system
+    if schema_in_text:
+        system = f"{system}\n\n{_schema_text(request.output_schema or {})}".strip()
+    parts: list[theirs.ModelRequestPart] = [theirs.SystemPromptPart(system)] if system else []
+    converted: list[theirs.ModelMessage] = []
+    for message in request.messages:
+        if isinstance(message, AssistantMessage):
+            if parts:
+                converted.append(theirs.ModelRequest(parts=parts))
+                parts = []
+            converted.append(theirs.ModelResponse(parts=_response_parts(message)))
+        elif isinstance(message, ToolMessage):
+            parts.append(_tool_return(message))
+        else:
+            parts.append(theirs.UserPromptPart(message.content))
+    if parts:
+        converted.append(theirs.ModelRequest(parts=parts))
+    return converted
+
+
+def parameters(request: ModelRequest, *, native_schema: bool = False) -> ModelRequestParameters:
+    """Tools and output schema for pydantic-ai."""
+    tools = [
+        ToolDefinition(
+            name=tool.name,
+            description=tool.description,
+            parameters_json_schema=dict(tool.parameters),
+        )
+        for tool in request.tools
+    ]
+    if not native_schema or request.output_schema is None:
+        return ModelRequestParameters(function_tools=tools)
+    schema = dict(request.output_schema)
+    return ModelRequestParameters(
+        function_tools=tools,
+        output_mode="native",
+        output_object=OutputObjectDefinition(
+            json_schema=schema,
+            name=_schema_name(schema),
+            description=str(schema["description"]) if "description" in schema else None,
+        ),
+    )
+
+
+def from_response(response: theirs.ModelResponse) -> ModelResponse:
+    """Their response as ours: thinking and other parts that no turn needs are left out."""
+    text: list[str] = []
+    calls: list[ToolCall] = []
+    for part in response.parts:
+        if isinstance(part, theirs.TextPart):
+            text.append(part.content)
+        elif isinstance(part, theirs.ToolCallPart):
+            calls.append(ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=_arguments(part.args)))
+    usage = Usage(
+        input_tokens=response.usage.input_tokens or 0,
+        output_tokens=response.usage.output_tokens or 0,
+        requests=1,
+    )
+    reason = getattr(response, "finish_reason", None) or ""
+    return ModelResponse("".join(text), tuple(calls), usage, _FINISH.get(reason, reason))
+
+
+def _response_parts(message: AssistantMessage) -> list[theirs.ModelResponsePart]:
+    parts: list[theirs.ModelResponsePart] = []
+    # An empty message would be refused by some providers, and no message at all breaks the alternation.
+    if message.content or not message.tool_calls:
+        parts.append(theirs.TextPart(message.content or "(no answer)"))
+    for call in message.tool_calls:
+        parts.append(
+            theirs.ToolCallPart(tool_name=call.name, args=_as_object(call.arguments), tool_call_id=call.id)
+        )
+    return parts
+
+
+def _tool_return(message: ToolMessage) -> theirs.ToolReturnPart:
+    outcome: dict[str, Any] = {"outcome": "failed"} if _HAS_OUTCOME and message.is_error else {}
+    return theirs.ToolReturnPart(
+        tool_name=message.name, content=message.content, tool_call_id=message.call_id, **outcome
+    )
+
+
+def _arguments(args: str | Mapping[str, Any] | None) -> Mapping[str, Any] | str:
+    """An object, or what the model wrote where that is none."""
+    if args is None or args == "":
+        return {}
+    if isinstance(args, Mapping):
+        return args
+    try:
+        value = json.loads(args)
+    except ValueError:
+        return args
+    return value if isinstance(value, dict) else args
+
+
+def _as_object(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+    """Arguments to send back: a provider takes objects only, so what was none is wrapped."""
+    parsed = _arguments(arguments)
+    return {"invalid_arguments": parsed} if isinstance(parsed, str) else dict(parsed)
+
+
+def _schema_name(schema: Mapping[str, Any]) -> str:
+    """The schema's title as the identifier that providers ask for."""
+    title = "".join(c if c.isalnum() or c in "_-" else "_" for c in str(schema.get("title", "")))
+    return title[:64] or "answer"
+
+
+def _schema_text(schema: Mapping[str, Any]) -> str:
+    return (
+        "Your final answer must be one JSON value that fits this JSON schema, without any other text:\n"
+        + json.dumps(schema, ensure_ascii=False)
+    )

@@ -1,0 +1,171 @@
+"""Which providers of chat models there are, and how a setup becomes a model.
+
+A provider is a name and a factory that is imported when it is first needed. Packages add their own by
+the entry point group ``flink_skills.chat_models``::
+
+    [project.entry-points."flink_skills.chat_models"]
+    my-provider = "my_package.models:create"      # create(setup, config) -> ChatModel
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import cast
+
+from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.setup import ModelSetup, check_shape
+from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.options import SkillConfig, SkillOptions
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "ModelFactory",
+    "ModelSetup",
+    "Provider",
+    "check_setup",
+    "create_model",
+    "provider_names",
+    "register_provider",
+]
+
+ENTRY_POINT_GROUP = "flink_skills.chat_models"
+
+ModelFactory = Callable[[ModelSetup, SkillConfig], ChatModel]
+
+
+@dataclass(frozen=True)
+class Provider:
+    """One provider of chat models.
+
+    ``factory`` is ``module:function`` (imported when a model is made) or the function itself.
+    ``install`` is what to do when the import fails. ``strategies`` is false for a model that brings its
+    own way of acting and is not to be wrapped.
+    """
+
+    name: str
+    factory: str | ModelFactory
+    install: str = ""
+    needs_model: bool = True
+    needs_base_url: bool = False
+    strategies: bool = True
+
+
+_INSTALL = "install flink-skills[models]"
+_CLIENT = "flink_skills.agents.models.pydantic_ai:create"
+
+_PROVIDERS: dict[str, Provider] = {
+    provider.name: provider
+    for provider in (
+        Provider("offline", "flink_skills.agents.models.offline:create", needs_model=False, strategies=False),
+        Provider("openai", _CLIENT, _INSTALL),
+        Provider("openai-compatible", _CLIENT, _INSTALL, needs_base_url=True),
+        Provider("anthropic", _CLIENT, _INSTALL),
+        Provider("ollama", _CLIENT, _INSTALL),
+    )
+}
+
+
+def register_provider(provider: Provider, *, replace: bool = False) -> None:
+    """Add a provider of models. Raises :class:`ConfigError` when the name is taken, unless ``replace``."""
+    if not replace and (provider.name in _PROVIDERS or provider.name in _entry_points()):
+        raise ConfigError(
+            f"model provider {provider.name!r} exists already: choose another name or pass replace=True"
+        )
+    _PROVIDERS[provider.name] = provider
+
+
+def provider_names() -> list[str]:
+    """Names of the providers that are registered here, sorted. More are known to pydantic-ai."""
+    return sorted({*_PROVIDERS, *_entry_points()})
+
+
+def check_setup(setup: ModelSetup, *, place: str = "") -> None:
+    """Check what can be known of ``setup`` without a network and without any API key.
+
+    Raises :class:`UnknownNameError` (provider, setting) or :class:`ConfigError`. ``place`` says in the
+    message where the setup comes from, such as ``model 'm' of agent Triage``. A provider that only
+    pydantic-ai could know is accepted where pydantic-ai is not installed.
+
+    >>> check_setup(ModelSetup.parse("offline"))
+    """
+    check_shape(setup, place=place)
+    provider = _find(setup, place)
+    where = f"{place}: " if place else ""
+    if provider.needs_model and not setup.model:
+        raise ConfigError(
+            f"{where}model provider {provider.name!r} needs the name of a model, such as "
+            f"'{provider.name}:NAME'"
+        )
+    if provider.needs_base_url and not setup.base_url:
+        raise ConfigError(
+            f"{where}model provider {provider.name!r} needs base_url, such as http://localhost:8000/v1"
+        )
+
+
+def create_model(setup: ModelSetup, config: SkillConfig | None = None) -> ChatModel:
+    """Make the model of ``setup``. Belongs where the turns run: API keys are read from the environment now.
+
+    The strategy is the setup's, else that of the option ``skills.model.strategy``. Raises
+    :class:`ConfigError` (missing library, missing key) or :class:`UnknownNameError`.
+
+    >>> create_model(ModelSetup.parse("offline"), SkillConfig()).name
+    'offline'
+    """
+    config = config or SkillConfig()
+    check_setup(setup)
+    provider = _find(setup, "")
+    model = _load(provider)(setup, config)
+    if not provider.strategies:
+        return model
+    strategy: str = setup.strategy or config.get(SkillOptions.MODEL_STRATEGY)
+    if strategy == "json":
+        from flink_skills.agents.models.json import JsonActions
+
+        return JsonActions(model)
+    from flink_skills.agents.models.native import NativeCalls
+
+    return NativeCalls(model)
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    found: Iterable[EntryPoint] = entry_points(group=ENTRY_POINT_GROUP)
+    return {point.name: point for point in found}
+
+
+def _find(setup: ModelSetup, place: str) -> Provider:
+    if setup.provider in _PROVIDERS:
+        return _PROVIDERS[setup.provider]
+    point = _entry_points().get(setup.provider)
+    if point is not None:
+        return Provider(point.name, point.value, f"mend the package that offers {point.value}")
+    known = _known_to_pydantic_ai(setup.provider)
+    if known is False:
+        raise UnknownNameError("model provider", setup.provider, provider_names(), place=place)
+    return Provider(setup.provider, _CLIENT, _INSTALL)
+
+
+def _known_to_pydantic_ai(provider: str) -> bool | None:
+    """Whether pydantic-ai knows the provider; None where it is not installed."""
+    try:
+        client = importlib.import_module("flink_skills.agents.models.pydantic_ai")
+    except ImportError:
+        return None
+    return bool(client.knows_provider(provider))
+
+
+def _load(provider: Provider) -> ModelFactory:
+    if callable(provider.factory):
+        return provider.factory
+    module, _, attribute = provider.factory.partition(":")
+    try:
+        return cast(ModelFactory, getattr(importlib.import_module(module), attribute))
+    except ImportError as error:
+        hint = f": {provider.install}" if provider.install else ""
+        raise ConfigError(f"model provider {provider.name!r} cannot be used here ({error}){hint}") from error
+    except AttributeError as error:
+        raise ConfigError(
+            f"model provider {provider.name!r}: {module} has no {attribute!r}: {provider.install}"
+        ) from error

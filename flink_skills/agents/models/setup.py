@@ -1,0 +1,141 @@
+"""What a job says about a chat model: plain data, without credentials."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
+
+from flink_skills.errors import ConfigError, UnknownNameError
+
+__all__ = ["SETTINGS", "ModelSetup", "Strategy", "check_shape"]
+
+Strategy = Literal["auto", "native", "json"]
+
+SETTINGS = (
+    "extra_body",
+    "extra_headers",
+    "frequency_penalty",
+    "logit_bias",
+    "max_tokens",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "seed",
+    "service_tier",
+    "stop_sequences",
+    "temperature",
+    "thinking",
+    "top_k",
+    "top_p",
+)
+"""Settings that every provider understands or leaves out. Others carry their provider's name first:
+``openai_reasoning_effort``."""
+
+_STRATEGIES = ("auto", "native", "json")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_HEADER = re.compile(r"authorization|cookie|api[-_]?key|token|secret|password", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ModelSetup:
+    """A chat model as a job declares it. It travels in the job's plan, so it holds no credentials:
+    ``api_key_env`` *names* the environment variable in which the workers find the key.
+
+    ``settings`` go with every request (see :data:`SETTINGS`), ``extra`` is for the provider
+    (``headers``: more HTTP headers; ``max_connections``).
+
+    >>> ModelSetup.parse("openai-compatible:qwen", base_url="http://localhost:8000/v1").model
+    'qwen'
+    """
+
+    provider: str
+    model: str = ""
+    base_url: str | None = None
+    api_key_env: str | None = None
+    strategy: Strategy | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """``provider:model``, for people."""
+        return f"{self.provider}:{self.model}" if self.model else self.provider
+
+    @classmethod
+    def parse(cls, text: str, **rest: Any) -> ModelSetup:
+        """Read ``provider:model`` (or ``offline``), with the other fields as keyword arguments."""
+        provider, _, model = text.strip().partition(":")
+        return cls(provider=provider, model=model, **rest)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields that are set, as JSON-like data."""
+        data: dict[str, Any] = {"provider": self.provider, "model": self.model}
+        for name in ("base_url", "api_key_env", "strategy"):
+            if getattr(self, name) is not None:
+                data[name] = getattr(self, name)
+        for name in ("settings", "extra"):
+            if getattr(self, name):
+                data[name] = dict(getattr(self, name))
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ModelSetup:
+        """The inverse of :meth:`to_json`. Raises :class:`UnknownNameError` for an unknown field."""
+        known = {f.name for f in fields(cls)}
+        for name in data:
+            if name not in known:
+                raise UnknownNameError("field", str(name), known, place="a model setup")
+        if "provider" not in data:
+            raise ConfigError("a model setup needs 'provider', such as {'provider': 'offline'}")
+        return cls(**cast("dict[str, Any]", dict(data)))
+
+
+def check_shape(setup: ModelSetup, *, place: str = "") -> None:
+    """Check the values of ``setup``. Raises :class:`ConfigError` or :class:`UnknownNameError`."""
+    where = f"{place}: " if place else ""
+    if not setup.provider:
+        raise ConfigError(f"{where}a model needs a provider, such as 'offline' or 'openai:NAME'")
+    if setup.strategy is not None and setup.strategy not in _STRATEGIES:
+        raise UnknownNameError("strategy", str(setup.strategy), _STRATEGIES, place=place)
+    if setup.api_key_env is not None and not _ENV_NAME.fullmatch(setup.api_key_env):
+        # The value is not shown: whoever wrote the key itself here should not find it in a log.
+        raise ConfigError(
+            f"{where}api_key_env is not the name of an environment variable: "
+            "write the name, such as OPENAI_API_KEY, never the key"
+        )
+    if setup.base_url is not None:
+        _check_base_url(setup.base_url, where)
+    for name in setup.settings:
+        # A name such as openai_reasoning_effort is its provider's business.
+        if name not in SETTINGS and not _is_prefixed(name, setup.provider):
+            hint = place or f"model {setup.label}"
+            raise UnknownNameError("model setting", name, SETTINGS, place=hint)
+    for headers in (setup.settings.get("extra_headers"), setup.extra.get("headers")):
+        for name in headers or ():
+            if _SECRET_HEADER.search(str(name)):
+                raise ConfigError(
+                    f"{where}header {name!r} looks like a credential, and a plan holds none: "
+                    "set the key in the workers' environment and name the variable in api_key_env"
+                )
+
+
+def _is_prefixed(name: str, provider: str) -> bool:
+    prefixes = {provider.replace("-", "_"), provider.partition("-")[0], "openai", "anthropic", "ollama"}
+    return any(name.startswith(prefix + "_") for prefix in prefixes)
+
+
+def _check_base_url(url: str, where: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"{where}base_url cannot be used: write a URL such as http://localhost:8000/v1")
+    if parts.username is not None or parts.password is not None or parts.query:
+        raise ConfigError(
+            f"{where}base_url of {parts.hostname} holds a user, a password or a query: a plan holds no "
+            "credentials; name an environment variable in api_key_env instead"
+        )

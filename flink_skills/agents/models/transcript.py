@@ -1,0 +1,108 @@
+"""A conversation with tools as plain text turns, for models that know of no tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flink_skills.agents.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from flink_skills.agents.models.actions import ANSWER, Action
+
+__all__ = ["render_messages", "render_system"]
+
+
+def render_system(system: str, actions: Sequence[Action]) -> str:
+    """The system text with all actions of the conversation and how to write them.
+
+    All of them, not those allowed now: the text stays the same over a conversation, so that a local server
+    finds it in its prompt cache.
+    """
+    lines = [
+        "You work step by step. In each step you reply with exactly one action, as JSON:",
+        '{"next": {"action": NAME, "arguments": {…}}}',
+        "",
+        "Actions:",
+    ]
+    for action in actions:
+        lines.append(f"- {action.name}: {action.description.strip()}")
+        lines.append(f"  arguments: {_shape(action.parameters)}")
+    return f"{system.strip()}\n\n" + "\n".join(lines)
+
+
+def render_messages(messages: Sequence[Message], actions: Sequence[Action]) -> list[Message]:
+    """The conversation with calls as the JSON that the model wrote, and results as the user's words."""
+    rendered: list[Message] = []
+    results: list[str] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            failed = " (failed)" if message.is_error else ""
+            results.append(f"Result of {message.name}{failed}:\n{message.content}")
+            continue
+        if results:
+            rendered.append(UserMessage("\n\n".join(results)))
+            results = []
+        if isinstance(message, AssistantMessage):
+            rendered.append(AssistantMessage(_as_actions(message)))
+        else:
+            rendered.append(message)
+    hint = _hint(messages, actions)
+    if results:
+        rendered.append(UserMessage("\n\n".join([*results, hint])))
+    elif rendered and isinstance(rendered[-1], UserMessage):
+        rendered[-1] = UserMessage(f"{rendered[-1].content}\n\n{hint}")
+    return rendered
+
+
+def _hint(messages: Sequence[Message], actions: Sequence[Action]) -> str:
+    """What to do next, at the end of the prompt, where small models heed it most."""
+    names = ", ".join(action.name for action in actions)
+    last = messages[-1] if messages else None
+    if isinstance(last, ToolMessage) and not last.is_error:
+        if last.name == "load_skill":
+            lead = "Follow these instructions now: if they give a command, run it."
+        else:
+            lead = f"If this result is enough, take the action {ANSWER} and state what it says."
+    elif isinstance(last, ToolMessage):
+        lead = "That failed: try it differently, or answer that it cannot be done."
+    elif any(action.name == "load_skill" for action in actions):
+        lead = "If the description of a skill fits this, load that skill first."
+    else:
+        lead = "Decide what to do next."
+    return f"({lead} Reply with one JSON action; allowed: {names}.)"
+
+
+def _as_actions(message: AssistantMessage) -> str:
+    if not message.tool_calls:
+        return _action(ANSWER, {"content": message.content})
+    return "\n".join(_action(call.name, call.arguments) for call in message.tool_calls)
+
+
+def _action(name: str, arguments: Mapping[str, Any] | str) -> str:
+    return json.dumps({"next": {"action": name, "arguments": arguments}}, ensure_ascii=False, default=dict)
+
+
+def _shape(parameters: Mapping[str, Any]) -> str:
+    """Arguments in a line: names, kinds, which may be left out."""
+    properties = parameters.get("properties")
+    if not isinstance(properties, Mapping) or not properties:
+        return "{}"
+    required = parameters.get("required", ())
+    parts = []
+    for name, schema in properties.items():
+        text = _kind(schema)
+        if name not in required:
+            text += ", may be left out"
+        description = schema.get("description") if isinstance(schema, Mapping) else None
+        parts.append(f'"{name}": <{text}{": " + str(description) if description else ""}>')
+    return "{" + ", ".join(parts) + "}"
+
+
+def _kind(schema: Any) -> str:
+    if not isinstance(schema, Mapping):
+        return "any"
+    if "enum" in schema:
+        return "one of " + ", ".join(map(str, schema["enum"]))
+    if schema.get("type") == "object" and "properties" in schema:
+        return "object with " + ", ".join(map(str, schema["properties"]))
+    return str(schema.get("type", "any"))

@@ -1,0 +1,394 @@
+"""The agent plan: an agent, compiled and checked, as versioned JSON without secrets.
+
+The client compiles it, the job graph carries it, and workers build the agent from it. Nothing in a plan is
+looked up again on the cluster except the agent's code, its skills and the values of environment variables.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import pickle
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+
+from flink_skills.agents.agent import Agent
+from flink_skills.agents.declaration import Declaration, read_declaration
+from flink_skills.agents.models.registry import ModelSetup, check_setup
+from flink_skills.agents.resource import ResourceDescriptor
+from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
+from flink_skills.manager import SkillScope
+from flink_skills.options import SkillConfig
+from flink_skills.tools import CORE_TOOL_NAMES
+from flink_skills.tools.function import FunctionTool
+
+__all__ = ["AgentPlan", "ModelPlan", "compile_plan", "load_agent"]
+
+PLAN_VERSION = 1
+_SETUP_KEYS = ("connection", "model", "skill_names", "tools", "prompt", "strategy", "base_url", "api_key_env")
+_CONNECTION_KEYS = ("base_url", "api_key_env")
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """One chat model of an agent: how to reach it and what it may see.
+
+    ``skill_names`` is the filter as declared (None: all skills), ``effective_skills`` the resulting set where
+    all sources could be read at submit (else None: it is computed, and checked, when the operator opens).
+    """
+
+    name: str
+    setup: ModelSetup
+    skill_names: tuple[str, ...] | None = None
+    effective_skills: tuple[str, ...] | None = None
+    tools: tuple[str, ...] | None = None
+    prompt: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "setup": self.setup.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ModelPlan:
+        def names(key: str) -> tuple[str, ...] | None:
+            return None if data[key] is None else tuple(data[key])
+
+        return cls(
+            name=data["name"],
+            setup=ModelSetup.from_json(data["setup"]),
+            skill_names=names("skill_names"),
+            effective_skills=names("effective_skills"),
+            tools=names("tools"),
+            prompt=data["prompt"],
+        )
+
+
+@dataclass(frozen=True)
+class AgentPlan:
+    """A compiled agent.
+
+    ``events`` is how event bytes are written (``"pickle"`` or ``"json"``), ``outputs`` what a turn emits:
+    ``"value"`` (what the agent emits) or ``"record"`` (a dict with key, turn, output, skills, tool calls and usage).
+    """
+
+    agent_id: str
+    agent: Mapping[str, Any]
+    session: str
+    scopes: tuple[SkillScope, ...]
+    models: tuple[ModelPlan, ...]
+    prompts: Mapping[str, Mapping[str, str]]
+    tools: tuple[Mapping[str, Any], ...]
+    output_schema: Mapping[str, Any] | None
+    options: Mapping[str, Any]
+    events: str = "pickle"
+    outputs: str = "value"
+    version: int = field(default=PLAN_VERSION)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "agent_id": self.agent_id,
+            "agent": dict(self.agent),
+            "session": self.session,
+            "scopes": [scope.to_json() for scope in self.scopes],
+            "models": [model.to_json() for model in self.models],
+            "prompts": {name: dict(prompt) for name, prompt in self.prompts.items()},
+            "tools": [dict(tool) for tool in self.tools],
+            "output_schema": self.output_schema,
+            "options": dict(self.options),
+            "events": self.events,
+            "outputs": self.outputs,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> AgentPlan:
+        """Read a plan. Raises :class:`PlanError` for a version that this release does not know."""
+        if data.get("version") != PLAN_VERSION:
+            raise PlanError(
+                f"the job's agent plan has version {data.get('version')!r}, this flink_skills reads {PLAN_VERSION}: "
+                "use the same release on client and TaskManagers"
+            )
+        fields = dict(data)
+        fields["scopes"] = tuple(SkillScope.from_json(scope) for scope in data["scopes"])
+        fields["models"] = tuple(ModelPlan.from_json(model) for model in data["models"])
+        fields["tools"] = tuple(data["tools"])
+        return cls(**fields)
+
+    def describe(self) -> dict[str, Any]:
+        """The plan for people: agent, session, and per model its effective skills. No code, no settings."""
+        return {
+            "agent": self.agent_id,
+            "session": self.session,
+            "sources": [scope.to_json() for scope in self.scopes],
+            "models": {
+                model.name: {
+                    "model": f"{self_setup.provider}:{self_setup.model}".rstrip(":"),
+                    "skill_names": list(model.skill_names) if model.skill_names is not None else None,
+                    "effective_skills": (
+                        list(model.effective_skills) if model.effective_skills is not None else None
+                    ),
+                    "tools": list(model.tools) if model.tools is not None else [t["name"] for t in self.tools],
+                }
+                for model in self.models
+                for self_setup in (model.setup,)
+            },
+            "options": dict(self.options),
+            "version": self.version,
+        }
+
+    def summary(self) -> str:
+        """One line per model, as Flink's web UI shows it."""
+        lines = [f"agent {self.agent_id}, session per {self.session}"]
+        for model in self.models:
+            if model.effective_skills is not None:
+                shown = ", ".join(model.effective_skills) or "none"
+            elif model.skill_names is not None:
+                shown = ", ".join(model.skill_names)
+            else:
+                shown = "all of the job's and agent's sources" if self.scopes else "none"
+            lines.append(f"model {model.name} ({model.setup.provider} {model.setup.model}) skills: {shown}")
+        return "; ".join(lines)
+
+    def with_effective_skills(self, effective: Mapping[str, Sequence[str]]) -> AgentPlan:
+        """This plan with the effective skill set of each model filled in."""
+        models = tuple(replace(m, effective_skills=tuple(effective[m.name])) for m in self.models)
+        return replace(self, models=models)
+
+
+def compile_plan(
+    agent: Agent | type[Agent],
+    *,
+    job_scopes: Sequence[SkillScope] = (),
+    config: SkillConfig | None = None,
+    events: str = "pickle",
+    outputs: str = "value",
+    model: ModelSetup | None = None,
+) -> AgentPlan:
+    """Compile and check ``agent``. ``model`` takes the place of the models that the agent declares, which keep their
+    skills, tools and prompts. Raises :class:`SkillsError` naming what is wrong; nothing is contacted."""
+    agent = instantiate(agent)
+    config = config or SkillConfig()
+    declared = read_declaration(agent)
+    tools = [
+        FunctionTool(tool.function, name=tool.name, description=tool.description or None).spec
+        for tool in declared.tools.values()
+    ]
+    for spec in tools:
+        if spec.name in CORE_TOOL_NAMES:
+            raise PlanError(
+                f"agent {declared.agent_id}: a tool is named {spec.name!r} like one of the runtime's; rename it "
+                "with @tool(name=…)"
+            )
+    scopes = (*job_scopes, *declared.skills)
+    if model is not None and not declared.setups:
+        declared.setups["model"] = ResourceDescriptor(clazz=f"{model.provider}.setup", model=model.model)
+    if not declared.setups and type(agent).on_event is Agent.on_event:
+        raise PlanError(
+            f"agent {declared.agent_id} has no chat model: declare a @chat_model_setup, set model = 'provider:model', or "
+            "override on_event"
+        )
+    models = [_model_plan(declared, name, setup, bool(scopes)) for name, setup in declared.setups.items()]
+    if model is not None:
+        models = [replace(of, setup=_replaced(of.setup, model)) for of in models]
+    return AgentPlan(
+        agent_id=declared.agent_id,
+        agent=_reference(agent, declared),
+        session=declared.session,
+        scopes=scopes,
+        models=tuple(models),
+        prompts={name: {"system": p.system, "user": p.user} for name, p in declared.prompts.items()},
+        tools=tuple(
+            {"name": s.name, "description": s.description, "parameters": dict(s.parameters)} for s in tools
+        ),
+        output_schema=_output_schema(declared),
+        options=config.to_json(),
+        events=events,
+        outputs=outputs,
+    )
+
+
+def _replaced(declared: ModelSetup, model: ModelSetup) -> ModelSetup:
+    """``model``, with the declared settings where they are for any provider."""
+    return replace(model, settings={**declared.settings, **model.settings}, strategy=model.strategy or declared.strategy)
+
+
+def instantiate(agent: Agent | type[Agent]) -> Agent:
+    """An agent instance of an instance or a class."""
+    if isinstance(agent, Agent):
+        return agent
+    if isinstance(agent, type) and issubclass(agent, Agent):
+        try:
+            return agent()
+        except TypeError as error:
+            raise PlanError(
+                f"agent class {agent.__qualname__} cannot be made without arguments ({error}): pass an instance"
+            ) from error
+    raise PlanError(f"apply() takes an Agent class or instance, not {agent!r}")
+
+
+def _output_schema(declared: Declaration) -> Mapping[str, Any] | None:
+    if declared.output_type is None or declared.output_type is str:
+        return None
+    try:
+        return TypeAdapter(declared.output_type).json_schema()
+    except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
+        raise PlanError(
+            f"agent {declared.agent_id}: output_type {declared.output_type!r} has no JSON schema "
+            f"({str(error).splitlines()[0]}): use a pydantic model"
+        ) from error
+
+
+def _model_plan(declared: Declaration, name: str, setup: ResourceDescriptor, has_sources: bool) -> ModelPlan:
+    place = f"chat model {name!r} of agent {declared.agent_id}"
+    arguments = dict(setup.arguments)
+    provider, model = _provider(setup.clazz, "setup", place)
+    model = arguments.pop("model", None) or model
+    connection: Mapping[str, Any] = {}
+    connection_name = arguments.pop("connection", None)
+    if connection_name is not None:
+        if connection_name not in declared.connections:
+            raise UnknownNameError("connection", str(connection_name), declared.connections, place=place)
+        descriptor = declared.connections[connection_name]
+        connection_provider, _ = _provider(descriptor.clazz, "connection", f"connection {connection_name!r}")
+        if connection_provider != provider:
+            raise PlanError(
+                f"{place} is a setup for {provider}, its connection {connection_name!r} is for {connection_provider}"
+            )
+        connection = descriptor.arguments
+        for key in connection:
+            if key not in _CONNECTION_KEYS:
+                raise UnknownNameError("argument", key, _CONNECTION_KEYS, place=f"connection {connection_name!r}")
+    skill_names = _names(arguments.pop("skill_names", None), f"{place}: skill_names")
+    if skill_names and not has_sources:
+        raise PlanError(
+            f"{place}: skill_names={list(skill_names)}, but neither the job nor the agent has a skill source"
+        )
+    tools = _names(arguments.pop("tools", None), f"{place}: tools")
+    for tool in tools or ():
+        if tool not in declared.tools:
+            raise UnknownNameError("tool", tool, declared.tools, place=place)
+    prompt = arguments.pop("prompt", None)
+    if prompt is not None and prompt not in declared.prompts:
+        raise UnknownNameError("prompt", str(prompt), declared.prompts, place=place)
+    if prompt is None and declared.prompts:
+        prompt = "instructions" if "instructions" in declared.prompts else next(iter(declared.prompts))
+    checked = ModelSetup(
+        provider=provider,
+        model=str(model or ""),
+        base_url=arguments.pop("base_url", None) or connection.get("base_url"),
+        api_key_env=arguments.pop("api_key_env", None) or connection.get("api_key_env"),
+        strategy=arguments.pop("strategy", None),
+        settings=arguments,
+    )
+    try:
+        check_setup(checked)
+    except UnknownNameError:
+        raise
+    except SkillsError as error:
+        raise PlanError(f"{place}: {error}") from error
+    return ModelPlan(name=name, setup=checked, skill_names=skill_names, tools=tools, prompt=prompt)
+
+
+def _provider(clazz: str, kind: str, place: str) -> tuple[str, str | None]:
+    """Provider and model name of a descriptor's class: ``openai.setup`` or ``openai:gpt-…``."""
+    if ":" in clazz and kind == "setup":
+        provider, _, model = clazz.partition(":")
+        return provider, model
+    provider, dot, last = clazz.rpartition(".")
+    if not dot or last != kind:
+        raise PlanError(
+            f"{place}: clazz {clazz!r} is not a chat model {kind}; use a …_{kind.upper()} constant of "
+            "ResourceName.ChatModel" + (" or 'provider:model'" if kind == "setup" else "")
+        )
+    return provider, None
+
+
+def _names(value: Any, place: str) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if isinstance(value, str) or not all(isinstance(v, str) for v in value):
+        raise ConfigError(f"{place} is {value!r}; give a list of names")
+    return tuple(value)
+
+
+def _reference(agent: Agent, declared: Declaration) -> dict[str, Any]:
+    """How a worker gets the agent: by import where that gives the same thing, else by value."""
+    spec = getattr(agent, "spec", None)
+    if isinstance(spec, Mapping):
+        return {"kind": "spec", "class": _import_path(type(agent)), "spec": dict(spec)}
+    cls = type(agent)
+    if not vars(agent) and cls.__module__ != "__main__" and _importable(cls):
+        return {"kind": "import", "class": _import_path(cls)}
+    try:
+        import cloudpickle
+    except ImportError as error:
+        raise PlanError(
+            f"agent {declared.agent_id} is defined in the main script or has attributes of its own, so it travels "
+            "by value, and that needs cloudpickle: pip install 'flink-skills[flink]'"
+        ) from error
+    try:
+        data = cloudpickle.dumps(agent)
+    except Exception as error:  # user objects raise anything when they are pickled
+        raise PlanError(
+            f"agent {declared.agent_id} cannot be sent to the workers ({type(error).__name__}: {error}): keep clients "
+            "and locks out of its attributes, make them where they are used"
+        ) from error
+    return {
+        "kind": "pickle",
+        "class": _import_path(cls),
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "data": base64.b64encode(data).decode("ascii"),
+    }
+
+
+def _import_path(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _importable(cls: type) -> bool:
+    target: Any = sys.modules.get(cls.__module__)
+    for part in cls.__qualname__.split("."):
+        target = getattr(target, part, None)
+    return target is cls
+
+
+def load_agent(reference: Mapping[str, Any]) -> Agent:
+    """The agent of a plan, in the worker. Raises :class:`PlanError` that says what to ship."""
+    path = str(reference["class"])
+    try:
+        if reference["kind"] == "pickle":
+            agent = pickle.loads(base64.b64decode(reference["data"]))  # noqa: S301 - the job's own code
+        else:
+            cls = import_object(path)
+            agent = cls.from_spec(reference["spec"]) if reference["kind"] == "spec" else cls()
+    except SkillsError:
+        raise
+    except Exception as error:  # importing user code raises anything
+        wanted = getattr(error, "name", None) if isinstance(error, ImportError) else None
+        here = f"{sys.version_info.major}.{sys.version_info.minor}"
+        mend = (
+            f"ship module {wanted!r} with the job (flink run -pyfs, env.add_python_file) or install it in the "
+            f"worker's Python ({sys.executable})"
+            if wanted
+            else f"the agent was sent from Python {reference.get('python', here)}, this worker runs {here} "
+            f"({sys.executable})"
+        )
+        raise PlanError(
+            f"the worker cannot load agent {path}: {type(error).__name__}: {error}. Mend: {mend}"
+        ) from error
+    if not isinstance(agent, Agent):
+        raise PlanError(f"{path} is {type(agent).__name__} and not an Agent")
+    return agent
+
+
+def import_object(path: str) -> Any:
+    """The object of ``module:qualified.name``."""
+    module_name, _, qualname = path.partition(":")
+    target: Any = importlib.import_module(module_name)
+    for part in qualname.split("."):
+        target = getattr(target, part)
+    return target
+

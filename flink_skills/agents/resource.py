@@ -1,0 +1,76 @@
+"""What an agent declares: descriptors of skills, connections and chat models, and their class names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flink_skills.errors import ConfigError
+
+__all__ = ["ResourceDescriptor", "ResourceName"]
+
+
+class ResourceName:
+    """Names for ``ResourceDescriptor(clazz=…)``."""
+
+    SKILLS_MANAGER = "skills.manager"
+
+    class ChatModel:
+        """Connections and setups of chat models, by provider.
+
+        Any ``provider:model`` string that pydantic-ai knows may stand in place of a setup's name.
+        """
+
+        OPENAI_CONNECTION = "openai.connection"
+        OPENAI_SETUP = "openai.setup"
+        OPENAI_COMPATIBLE_CONNECTION = "openai-compatible.connection"
+        OPENAI_COMPATIBLE_SETUP = "openai-compatible.setup"
+        ANTHROPIC_CONNECTION = "anthropic.connection"
+        ANTHROPIC_SETUP = "anthropic.setup"
+        OLLAMA_CONNECTION = "ollama.connection"
+        OLLAMA_SETUP = "ollama.setup"
+        OFFLINE_CONNECTION = "offline.connection"
+        OFFLINE_SETUP = "offline.setup"
+
+
+class ResourceDescriptor:
+    """A declaration: which class of resource, with which arguments.
+
+    Args:
+        clazz: A constant of :class:`ResourceName`, or a ``provider:model`` string for a chat model.
+        arguments: What the resource takes. A connection takes ``base_url`` and ``api_key_env`` (the
+            *name* of an environment variable: values of secrets never enter a plan). A setup takes
+            ``connection``, ``model``, ``skill_names``, ``tools``, ``prompt``, ``strategy``, and model
+            settings such as ``temperature`` and ``max_tokens``. Skills take ``paths``, ``resources``, ``urls``.
+
+    >>> ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, paths=["/opt/skills"]).arguments
+    {'paths': ['/opt/skills']}
+    """
+
+    __slots__ = ("arguments", "clazz")
+
+    def __init__(self, clazz: str, **arguments: Any) -> None:
+        if not isinstance(clazz, str) or not clazz:
+            raise ConfigError(
+                f"ResourceDescriptor(clazz={clazz!r}): give a constant of ResourceName or 'provider:model'"
+            )
+        for secret in ("api_key", "token", "password"):
+            if secret in arguments:
+                raise ConfigError(
+                    f"ResourceDescriptor({clazz!r}): {secret}= would put a secret into the plan; "
+                    "give the name of an environment variable with api_key_env="
+                )
+        self.clazz = clazz
+        self.arguments: Mapping[str, Any] = arguments
+
+    def __repr__(self) -> str:
+        args = "".join(f", {k}={v!r}" for k, v in self.arguments.items())
+        return f"ResourceDescriptor({self.clazz!r}{args})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ResourceDescriptor):
+            return NotImplemented
+        return (self.clazz, dict(self.arguments)) == (other.clazz, dict(other.arguments))
+
+    def __hash__(self) -> int:
+        return hash(self.clazz)

@@ -1,0 +1,319 @@
+"""One turn: an event, the agent's code, its durable steps and what comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import copy
+import hashlib
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.agents.chat import chat
+from flink_skills.agents.codec import result_from_json, result_to_json
+from flink_skills.agents.context import AgentContext
+from flink_skills.agents.event import to_plain
+from flink_skills.agents.journal import Journal, JournalMismatchError, fingerprint
+from flink_skills.agents.keys import key_from_text
+from flink_skills.agents.messages import Message, Usage
+from flink_skills.agents.session import Session, SessionChange
+from flink_skills.agents.steps import StepCodec
+from flink_skills.errors import LimitError, SkillsError, TurnError
+from flink_skills.options import SkillOptions
+from flink_skills.tools import Activations
+from flink_skills.tools.base import ToolContext, ToolResult
+
+if TYPE_CHECKING:
+    from flink_skills.agents.runtime import AgentRuntime, ModelRuntime
+
+__all__ = ["ERROR_TAG", "Turn", "TurnOutcome", "TurnStart", "TurnStatus"]
+
+ERROR_TAG = "errors"
+_log = logging.getLogger("flink_skills.turn")
+_current_step: contextvars.ContextVar[str] = contextvars.ContextVar("flink_skills_step", default="")
+
+
+class TurnStatus:
+    """How a turn ended."""
+
+    DONE = 0
+    FAILED = 1
+    FAIL_JOB = 2
+
+
+@dataclass(frozen=True)
+class TurnStart:
+    """What a turn begins with. ``key`` is the key's canonical text, ``event_bytes`` the event as it arrived,
+    ``crashes`` how often this turn was running when its worker died."""
+
+    key: str
+    number: int
+    event_bytes: bytes
+    event: Any
+    session: Session = field(default_factory=Session)
+    timestamp: int | None = None
+    journal: Sequence[bytes] = ()
+    crashes: int = 0
+
+
+@dataclass(frozen=True)
+class TurnOutcome:
+    """What a turn leaves. ``outputs`` are pairs of side-output tag (empty: main output) and value."""
+
+    status: int
+    outputs: tuple[tuple[str, Any], ...]
+    change: SessionChange
+    session: Session
+    message: str = ""
+
+
+class Turn:
+    """Runs one turn.
+
+    ``append(entry, reset)`` is called with each finished step's journal entry; ``reset`` asks to empty the journal
+    first (``entry`` is then empty).
+    """
+
+    def __init__(
+        self, runtime: AgentRuntime, start: TurnStart, append: Callable[[bytes, bool], None]
+    ) -> None:
+        self.runtime = runtime
+        self.start = start
+        self.key = key_from_text(start.key)
+        self._append = append
+        self._event_digest = hashlib.sha256(start.event_bytes).digest()
+        self._workspace: Any = None
+        self._expired = False
+        self._begin(start.journal)
+
+    def _begin(self, entries: Sequence[bytes]) -> None:
+        self.journal = Journal(entries, lambda entry: self._append(entry, False))
+        self.state = self.runtime.new_state(self.start.session.state)
+        self.usage = Usage()
+        self.loaded: list[str] = []
+        self.tool_calls: list[dict[str, Any]] = []
+        self.conversations: dict[str, list[Message]] = {}
+        self.activations: dict[str, Activations] = {}
+        self._outputs: list[tuple[str, Any]] = []
+        self._steps = 0
+        self._counts: dict[str, int] = {}
+
+    # -- life of the turn ------------------------------------------------------------------
+
+    async def run(self) -> TurnOutcome:
+        """Run to the end. Raises nothing but ``asyncio.CancelledError``, when it is cancelled from outside."""
+        limit = self.runtime.config.get(SkillOptions.WORKER_MAX_CRASHES)
+        if self.start.crashes >= limit:
+            return self.failed(
+                TurnError(
+                    f"the turn took its worker process down {self.start.crashes} times and is not tried again; "
+                    "see the worker's log for the last lines of the process"
+                )
+            )
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        timeout = self.runtime.config.get(SkillOptions.TURN_TIMEOUT)
+        timer = loop.call_later(timeout, self._expire, task) if timeout else None
+        try:
+            return await self._run_restartable()
+        except asyncio.CancelledError:
+            if not self._expired:
+                raise
+            if task is not None and hasattr(task, "uncancel"):
+                task.uncancel()
+            return self.failed(LimitError(f"the turn took longer than skills.turn.timeout = {timeout:g} s"))
+        except SystemExit as error:
+            return self.failed(TurnError(f"the agent called sys.exit({error.code!r}); raise an exception instead"))
+        except Exception as error:  # the agent's own code raises anything
+            return self.failed(error)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _expire(self, task: asyncio.Task[Any] | None) -> None:
+        self._expired = True
+        if task is not None:
+            task.cancel()
+
+    async def _run_restartable(self) -> TurnOutcome:
+        try:
+            return await self._run_once()
+        except JournalMismatchError as mismatch:
+            _log.warning(
+                "agent %s, key %s, turn %d: step %s asks for something else than its journal has, so the agent's code "
+                "changed while the turn was under way; the turn starts anew",
+                self.runtime.plan.agent_id, self.start.key, self.start.number, mismatch,
+            )
+            self._append(b"", True)
+            self._begin(())
+            return await self._run_once()
+
+    async def _run_once(self) -> TurnOutcome:
+        context = AgentContext(self)
+        result = self.runtime.agent.on_event(self.start.event, context)
+        if inspect.isawaitable(result):
+            result = await result
+        if result is not None:
+            self.emit("", result)
+        outputs = [
+            (tag, self._record(output=to_plain(value)) if self.runtime.records and not tag else value)
+            for tag, value in self._outputs
+        ]
+        state = self.runtime.plain_state(self.state)
+        if self.runtime.keeps_conversation:
+            activations = {name: a.to_json() for name, a in self.activations.items()}
+            session, change = self.start.session.after(self.conversations, state, activations)
+        else:
+            session, change = self.start.session.after({}, state, {})
+        return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session)
+
+    def failed(self, error: BaseException) -> TurnOutcome:
+        """The outcome of a turn that ended with ``error``: an error record, or the end of the job, as the job says."""
+        known = isinstance(error, SkillsError)
+        message = str(error) if known and str(error) else f"{type(error).__name__}: {error}"
+        where = f"agent {self.runtime.plan.agent_id}, key {self.start.key}, turn {self.start.number}"
+        _log.error("%s failed: %s", where, message, exc_info=None if known else error)
+        if self.runtime.config.get(SkillOptions.TURN_ON_ERROR) == "fail":
+            return TurnOutcome(
+                TurnStatus.FAIL_JOB, (), SessionChange(), self.start.session, f"{where} failed: {message}"
+            )
+        record = self._record(error=f"{type(error).__name__}: {error}")
+        record["event"] = to_plain(self.start.event)
+        return TurnOutcome(TurnStatus.FAILED, ((ERROR_TAG, record),), SessionChange(), self.start.session, message)
+
+    def _record(self, output: Any = None, error: str | None = None) -> dict[str, Any]:
+        return {
+            "key": to_plain(self.key),
+            "turn": self.start.number,
+            "output": output,
+            "error": error,
+            "skills": list(self.loaded),
+            "tool_calls": copy.copy(self.tool_calls),
+            "usage": {
+                "input_tokens": self.usage.input_tokens,
+                "output_tokens": self.usage.output_tokens,
+                "requests": self.usage.requests,
+            },
+        }
+
+    def emit(self, tag: str, output: Any) -> None:
+        self._outputs.append((tag, output))
+
+    # -- durable steps ---------------------------------------------------------------------
+
+    def next_id(self, kind: str) -> str:
+        """The id of the next step of ``kind``."""
+        count = self._counts.get(kind, 0)
+        self._counts[kind] = count + 1
+        return f"{kind}#{count}"
+
+    def call_id(self, step: str) -> str:
+        """The id of a step's call: a function of agent, key, turn number, event bytes and step alone."""
+        text = f"{self.runtime.plan.agent_id}\0{self.start.key}\0{self.start.number}\0{step}\0"
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass") + self._event_digest).hexdigest()[:32]
+
+    def current_call_id(self) -> str:
+        return self.call_id(_current_step.get())
+
+    async def durable(
+        self,
+        step: str,
+        run: Callable[[], Awaitable[Any]],
+        *,
+        asked: str = "",
+    ) -> Any:
+        """The JSON-like result of ``step``: from the journal, or from ``run`` and then into the journal."""
+        self._steps += 1
+        limit = self.runtime.config.get(SkillOptions.TURN_MAX_STEPS)
+        if self._steps > limit:
+            raise LimitError(f"the turn reached skills.turn.max-steps = {limit} without an answer")
+        done = self.journal.find(step, asked)
+        if done is not None:
+            return done[0]
+        token = _current_step.set(step)
+        try:
+            result = await run()
+        finally:
+            _current_step.reset(token)
+        self.journal.add(step, result, asked)
+        return result
+
+    def add_usage(self, usage: Usage) -> None:
+        """Count the tokens of a model response; raises :class:`LimitError` over the turn's limit."""
+        self.usage = self.usage + usage
+        limit = self.runtime.config.get(SkillOptions.TURN_MAX_TOKENS)
+        if limit and self.usage.total_tokens > limit:
+            raise LimitError(
+                f"the turn used {self.usage.total_tokens} tokens, more than skills.turn.max-tokens = {limit}"
+            )
+
+    async def chat(self, message: Any, *, model: str | None, output_type: Any) -> Any:
+        return await chat(self, self.runtime.model(model), message, output_type)
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any], *, model: str | None) -> Any:
+        scope = self.runtime.tool_scope(model)
+        step = self.next_id(f"tool:{name}")
+        result = await self.run_tool(scope, step, name, arguments)
+        if result.is_error:
+            raise TurnError(f"tool {name}: {result.content}")
+        return result.value if result.value is not None else result.content
+
+    async def run_tool(
+        self, model: ModelRuntime, step: str, name: str, arguments: Mapping[str, Any] | str
+    ) -> ToolResult:
+        """Call a tool durably, as ``model`` may."""
+
+        async def run() -> Any:
+            context = self._tool_context(model, step, name)
+            return result_to_json(await model.tools.call(name, arguments, context))
+
+        result = result_from_json(await self.durable(step, run, asked=fingerprint(name, arguments)))
+        activations = self.activations_of(model)
+        for effect in result.effects:
+            activations.apply(effect)
+            if effect.get("op") == "load" and effect["skill"] not in self.loaded:
+                self.loaded.append(effect["skill"])
+        self.tool_calls.append({"name": name, "arguments": arguments, "error": result.is_error})
+        return result
+
+    def _tool_context(self, model: ModelRuntime, step: str, name: str) -> ToolContext:
+        if self._workspace is None and self.runtime.workspaces is not None and model.uses_workspace(name):
+            self._workspace = self.runtime.workspaces.for_key(self.start.key)
+            self._workspace.write_event(self.runtime.event_json(self.start.event))
+        return ToolContext(
+            key=self.key,
+            turn=self.start.number,
+            call_id=self.call_id(step),
+            attempt=self.start.crashes + 1,
+            agent=self.runtime.plan.agent_id,
+            skills=model.view,
+            activations=self.activations_of(model),
+            workspace=self._workspace,
+        )
+
+    def activations_of(self, model: ModelRuntime) -> Activations:
+        """What is loaded in the conversation with ``model``."""
+        found = self.activations.get(model.name)
+        if found is None:
+            kept = self.start.session.activations.get(model.name) if self.runtime.keeps_conversation else None
+            found = Activations.from_json(kept) if kept is not None else Activations()
+            self.activations[model.name] = found
+        return found
+
+    async def step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], result_type: Any) -> Any:
+        codec = StepCodec.of(fn, result_type, name)
+
+        async def run() -> Any:
+            if inspect.iscoroutinefunction(fn):
+                value = await fn(*args)
+            else:
+                value = await asyncio.to_thread(fn, *args)
+                if inspect.isawaitable(value):
+                    value = await value
+            return codec.dump(value)
+
+        kept = await self.durable(self.next_id(f"step:{name}"), run, asked=fingerprint(name, args))
+        return codec.load(kept)

@@ -1,0 +1,7 @@
+"""``python -m flink_skills.cli``."""
+
+import sys
+
+from flink_skills.cli import main
+
+sys.exit(main())

@@ -1,0 +1,79 @@
+"""From the words of the command line to an agent and its model."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from flink_skills.agents.agent import Agent
+from flink_skills.agents.declarative import load_agent_yaml
+from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.plan import import_object, instantiate
+from flink_skills.errors import ConfigError, PlanError, SkillsError
+
+__all__ = ["PlainAgent", "find_agent", "model_setup", "skill_sources"]
+
+
+class PlainAgent(Agent):
+    """The agent of ``flink-skills run`` without AGENT."""
+
+    def __init__(self, spec: dict[str, str]) -> None:
+        self.spec = spec
+        self.name = "plain"
+        self.instructions = spec["instructions"]
+        self.model = "offline"
+
+    @classmethod
+    def from_spec(cls, spec: dict[str, str]) -> PlainAgent:
+        """The agent of its spec, in a worker."""
+        return cls(spec)
+
+
+def find_agent(word: str | None, instructions: str) -> Agent:
+    """The agent that ``word`` names: nothing (a plain agent), a YAML file or ``module:Class``."""
+    if word is None:
+        return PlainAgent({"instructions": instructions})
+    if instructions:
+        raise ConfigError("--instructions is for a plain agent; leave it out together with AGENT")
+    if word.endswith((".yaml", ".yml")):
+        return load_agent_yaml(word)
+    module, colon, name = word.partition(":")
+    if not colon or not module or not name:
+        raise ConfigError(f"AGENT {word!r}: write module:Class, or the path of a YAML file")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        target = import_object(word)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"AGENT {word!r}: there is no module {error.name!r}; run from its folder, install it, or set PYTHONPATH"
+        ) from error
+    except AttributeError as error:
+        raise ConfigError(f"AGENT {word!r}: {error}") from error
+    except SkillsError:
+        raise
+    except Exception as error:  # importing a user's module raises anything
+        raise PlanError(f"AGENT {word!r}: importing it failed: {type(error).__name__}: {error}") from error
+    return instantiate(target)
+
+
+def model_setup(model: str | None, base_url: str | None) -> ModelSetup | None:
+    """The model of ``--model`` and ``--base-url``; None where the agent's own counts."""
+    if model is None:
+        if base_url is not None:
+            raise ConfigError("--base-url needs --model PROVIDER:NAME")
+        return None
+    provider, _, name = model.partition(":")
+    return ModelSetup(provider=provider, model=name, base_url=base_url)
+
+
+def skill_sources(words: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Paths (made absolute) and URLs of ``--skills``."""
+    paths, urls = [], []
+    for word in words:
+        if "://" in word:
+            urls.append(word)
+        else:
+            paths.append(str(Path(word).absolute()))
+    return paths, urls

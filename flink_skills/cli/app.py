@@ -1,0 +1,109 @@
+"""Commands and their options."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import click
+import typer
+
+from flink_skills import __version__
+from flink_skills.cli.run import RunRequest, run_job
+from flink_skills.errors import SkillsError
+
+__all__ = ["run_app"]
+
+USAGE, FAILED = 2, 1
+
+app = typer.Typer(
+    name="flink-skills",
+    help="Agents with skills inside Apache Flink jobs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def run_app() -> int:
+    """Run the command of ``sys.argv``. A user's mistake is one message and exit code 2, never a traceback."""
+    try:
+        result = app(standalone_mode=False)
+    except click.exceptions.Abort:
+        return 130
+    except click.ClickException as error:
+        error.show(file=sys.stderr)
+        return USAGE
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except SkillsError as error:
+        sys.stderr.write(f"flink-skills: {error}\n")
+        return USAGE
+    return result if isinstance(result, int) else 0
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Agents with skills inside Apache Flink jobs."""
+
+
+@app.command()
+def run(
+    agent: Annotated[
+        Optional[str],
+        typer.Argument(help="module:Class or a YAML file; without it, a plain agent with --instructions."),
+    ] = None,
+    input_: Annotated[Optional[Path], typer.Option("--input", help="Events, one JSON object a line; - for stdin.")] = None,
+    key: Annotated[Optional[str], typer.Option("--key", help="Field of the events that is their key.")] = None,
+    output: Annotated[Optional[Path], typer.Option("--output", help="Where outputs go; default: stdout.")] = None,
+    errors: Annotated[
+        Optional[Path], typer.Option("--errors", help="Where error records go; default: with the outputs.")
+    ] = None,
+    skills: Annotated[
+        Optional[list[str]], typer.Option("--skills", help="Folder, archive or URL of skills; may be repeated.")
+    ] = None,
+    model: Annotated[Optional[str], typer.Option("--model", help="offline, or PROVIDER:NAME.")] = None,
+    base_url: Annotated[Optional[str], typer.Option("--base-url", help="Where the provider's API is.")] = None,
+    instructions: Annotated[str, typer.Option("--instructions", help="System text of the plain agent.")] = "",
+    parallelism: Annotated[int, typer.Option("--parallelism", min=1, help="Parallelism of the job.")] = 1,
+    set_: Annotated[
+        Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="An option, skills.* or Flink's.")
+    ] = None,
+    local: Annotated[bool, typer.Option("--local", help="Run in this process, without Flink.")] = False,
+) -> int:
+    """Run an agent over a file of events, in a mini cluster of this process.
+
+    One JSON object per output. Exit code 0; 3 when turns ended in errors; 2 for bad usage; 1 when the job failed.
+    """
+    if input_ is None or key is None:
+        missing = "--input" if input_ is None else "--key"
+        raise click.UsageError(f"Missing option '{missing}'.")
+    return run_job(
+        RunRequest(
+            agent=agent,
+            input=input_,
+            key=key,
+            output=output,
+            errors=errors,
+            skills=tuple(skills or ()),
+            model=model,
+            base_url=base_url,
+            instructions=instructions,
+            parallelism=parallelism,
+            assignments=tuple(set_ or ()),
+            local=local,
+        )
+    )

@@ -1,0 +1,163 @@
+"""``flink-skills run``: events of a file through an agent, in a mini cluster or in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from flink_skills.agents.local import run_events
+from flink_skills.agents.plan import AgentPlan
+from flink_skills.cli.agents import find_agent, model_setup, skill_sources
+from flink_skills.cli.events import BadLine, InputEvent, bad_line_record, read_events
+from flink_skills.cli.progress import Progress
+from flink_skills.errors import ConfigError, SkillsError, TurnError
+from flink_skills.options import SkillConfig
+
+__all__ = ["RunRequest", "run_job"]
+
+DONE, FAILED, SOME_ERRORS = 0, 1, 3
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What the command line asks for."""
+
+    agent: str | None
+    input: Path
+    key: str
+    output: Path | None
+    errors: Path | None
+    skills: tuple[str, ...]
+    model: str | None
+    base_url: str | None
+    instructions: str
+    parallelism: int
+    assignments: tuple[str, ...]
+    local: bool
+
+
+def run_job(request: RunRequest) -> int:
+    """Run the job; returns the exit code."""
+    options, flink_options = _split_assignments(request.assignments)
+    agent = find_agent(request.agent, request.instructions)
+    setup = model_setup(request.model, request.base_url)
+    lines = list(read_events(request.input, request.key))
+    events = [line for line in lines if isinstance(line, InputEvent)]
+    with _private_stdout() as stdout, contextlib.ExitStack() as stack:
+        sink = _Sink(request, stdout, stack)
+        progress = Progress(len(events))
+        for bad in (line for line in lines if isinstance(line, BadLine)):
+            progress.note(f"{request.input}, line {bad.line}: {bad.problem}")
+            sink.write(bad_line_record(bad))
+        try:
+            if request.local:
+                from flink_skills.flink.environment import AgentsExecutionEnvironment
+
+                agents_env = AgentsExecutionEnvironment.get_execution_environment()
+                _add_sources(agents_env, request, options)
+                plan = agents_env.compile(agent, local=True, events="json", outputs="record", model=setup)
+                asyncio.run(_run_local(plan, events, sink.write, progress))
+            else:
+                from flink_skills.cli.minicluster import run_in_minicluster
+
+                def prepare(agents_env: Any) -> AgentPlan:
+                    _add_sources(agents_env, request, options)
+                    plan: AgentPlan = agents_env.compile(
+                        agent, local=True, events="json", outputs="record", model=setup
+                    )
+                    return plan
+
+                run_in_minicluster(
+                    prepare, events, flink_options, request.parallelism, lambda record: _take(record, sink.write, progress)
+                )
+        except TurnError as error:
+            progress.end()
+            sys.stderr.write(f"flink-skills: the job failed: {error}\n")
+            return FAILED
+        except BaseException:
+            progress.end()
+            raise
+        progress.end()
+        sys.stderr.write(f"{len(events)} events, {sink.outputs} outputs, {sink.failures} errors\n")
+        return SOME_ERRORS if sink.failures else DONE
+
+
+def _take(record: dict[str, Any], write: Callable[[dict[str, Any]], None], progress: Progress) -> None:
+    write(record)
+    progress.turn(failed=record["error"] is not None)
+
+
+async def _run_local(
+    plan: AgentPlan, events: list[InputEvent], write: Callable[[dict[str, Any]], None], progress: Progress
+) -> None:
+    async for _, outcome in run_events(plan, ((event.key, event.event) for event in events)):
+        for tag, record in outcome.outputs:
+            if tag in ("", "errors"):
+                write(record)
+        progress.turn(failed=outcome.status != 0)
+
+
+def _add_sources(agents_env: Any, request: RunRequest, options: SkillConfig) -> None:
+    for key in options:
+        agents_env.get_config().set(key, options.get(key))
+    paths, urls = skill_sources(request.skills)
+    agents_env.add_skills_from_paths(paths).add_skills_from_urls(urls)
+
+
+def _split_assignments(words: tuple[str, ...]) -> tuple[SkillConfig, dict[str, str]]:
+    """``--set`` words as options of ours and options of Flink's."""
+    ours, flinks = [], {}
+    for word in words:
+        key, sign, value = word.partition("=")
+        if not sign or not key.strip():
+            raise ConfigError(f"--set {word}: write KEY=VALUE, such as skills.turn.timeout='2 min'")
+        if key.startswith("skills."):
+            ours.append(word)
+        else:
+            flinks[key.strip()] = value.strip()
+    return SkillConfig.from_assignments(ours), flinks
+
+
+class _Sink:
+    """Where records go, as JSON lines that are there as soon as they are known."""
+
+    def __init__(self, request: RunRequest, stdout: TextIO, stack: contextlib.ExitStack) -> None:
+        self._output = self._open(request.output, "--output", stack) if request.output else stdout
+        self._errors = self._open(request.errors, "--errors", stack) if request.errors else self._output
+        self.outputs = 0
+        self.failures = 0
+
+    @staticmethod
+    def _open(path: Path, option: str, stack: contextlib.ExitStack) -> TextIO:
+        try:
+            return stack.enter_context(path.open("w", encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{option} {path}: {error.strerror or error}") from error
+
+    def write(self, record: dict[str, Any]) -> None:
+        failed = record["error"] is not None
+        self.failures += failed
+        self.outputs += not failed
+        target = self._errors if failed else self._output
+        target.write(json.dumps(record, ensure_ascii=False) + "\n")
+        target.flush()
+
+
+@contextlib.contextmanager
+def _private_stdout() -> Iterator[TextIO]:
+    """The real stdout for records alone: whatever else prints (an agent, a JVM) goes to stderr."""
+    sys.stdout.flush()
+    private = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with os.fdopen(private, "w", encoding="utf-8") as stdout:
+            yield stdout
+    except BrokenPipeError as error:
+        raise SkillsError("stdout was closed before all records were written") from error

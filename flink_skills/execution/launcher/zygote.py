@@ -1,0 +1,115 @@
+"""The zygote: a small single-threaded process that forks a supervisor for every command.
+
+A worker has threads and secrets; forking it is neither safe nor clean. The zygote has neither. It ends when
+the worker closes the socket or dies, after the supervisors, which notice the same on their own.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import socket
+import sys
+import time
+import traceback
+
+from flink_skills.execution.launcher import linux
+from flink_skills.execution.launcher.protocol import Report
+from flink_skills.execution.launcher.supervisor import end_children, supervise
+
+__all__ = ["DESCRIPTORS_PER_COMMAND", "READY", "serve"]
+
+READY = b"ready"
+DESCRIPTORS_PER_COMMAND = 4  # control socket, stdin, stdout, stderr
+
+
+def serve(descriptor: int) -> None:
+    """Serve requests from the socket ``descriptor`` until its other end is closed."""
+    requests = socket.socket(fileno=descriptor)
+    requests.setblocking(True)
+    # Should a supervisor be killed, its orphans come here.
+    linux.become_subreaper()
+    children_changed = linux.watch_children()
+    poll = select.poll()
+    poll.register(requests, select.POLLIN)
+    poll.register(children_changed, select.POLLIN)
+    gc.freeze()
+    requests.send(READY)
+    supervisors: set[int] = set()
+    while True:
+        ready = {number for number, _ in poll.poll()}
+        if children_changed in ready:
+            _bury(supervisors, children_changed)
+        if descriptor in ready and not _serve_one(requests, supervisors, children_changed):
+            break
+    requests.close()
+    while supervisors:
+        select.select([children_changed], [], [])
+        _bury(supervisors, children_changed)
+
+
+def _serve_one(requests: socket.socket, supervisors: set[int], children_changed: int) -> bool:
+    """Take one request and fork its supervisor; false at end of file."""
+    try:
+        message, received, _, _ = socket.recv_fds(requests, 16, DESCRIPTORS_PER_COMMAND)
+    except ConnectionResetError:
+        return False
+    if not message:
+        return False
+    if len(received) == DESCRIPTORS_PER_COMMAND:
+        control = socket.socket(fileno=received[0])
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _refuse(control, error)
+        else:
+            if pid == 0:
+                requests.close()
+                os.close(children_changed)
+                _run_supervisor(control, (received[1], received[2], received[3]))
+            supervisors.add(pid)
+        control.close()
+        received = received[1:]
+    for descriptor in received:
+        os.close(descriptor)
+    return True
+
+
+def _refuse(control: socket.socket, error: OSError) -> None:
+    try:
+        control.sendall(Report(error=f"cannot start a process: {error}").encode())
+    except OSError:
+        return  # the worker no longer waits for this command
+
+
+def _run_supervisor(control: socket.socket, stdio: tuple[int, int, int]) -> None:
+    code = 1
+    try:
+        supervise(control, stdio)
+        code = 0
+    except BaseException:
+        traceback.print_exc(file=sys.stderr)
+    finally:
+        os._exit(code)
+
+
+def _bury(supervisors: set[int], children_changed: int) -> None:
+    """Reap ended supervisors and end the orphans that a killed one has left to this process."""
+    try:
+        while os.read(children_changed, 4096):
+            continue
+    except BlockingIOError:
+        left_orphans = False
+    try:
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            left_orphans |= pid not in supervisors or status != 0
+            supervisors.discard(pid)
+    except ChildProcessError:
+        return
+    if left_orphans:
+        ended = end_children(children_changed, time.monotonic() + 1.0, frozenset(supervisors))
+        supervisors.difference_update(ended)

@@ -1,0 +1,172 @@
+"""The worker's side of the zygote: start it, hand it descriptors, start it again when it died."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from flink_skills.errors import ExecutionError
+
+__all__ = ["LauncherProcess"]
+
+_log = logging.getLogger(__name__)
+
+_READY_WITHIN_SECONDS = 30.0
+_SEND_WITHIN_SECONDS = 10.0
+_ENDS_WITHIN_SECONDS = 15.0
+
+# The packages above the launcher become empty shells: what their __init__ modules import is neither on the
+# zygote's path (it has no site packages) nor wanted in its memory. Works from a zipped package as well.
+_BOOT = """\
+import sys
+for name, path in (("flink_skills", sys.argv[1]), ("flink_skills.execution", sys.argv[1] + "/execution")):
+    shell = type(sys)(name)
+    shell.__path__ = [path]
+    sys.modules[name] = shell
+from flink_skills.execution.launcher.zygote import serve
+serve(int(sys.argv[2]))
+"""
+
+
+class LauncherProcess:
+    """A zygote process. Belongs to one event loop at a time.
+
+    ``python`` is the interpreter to start it with; the worker's own by default.
+    """
+
+    def __init__(self, python: str = "") -> None:
+        self._python = python or sys.executable
+        self._process: subprocess.Popen[bytes] | None = None
+        self._requests: socket.socket | None = None
+        self._messages = -1
+        self._starting: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    async def start(self) -> None:
+        """Start the process unless it runs. Raises :class:`ExecutionError` with what it wrote."""
+        if self._requests is not None and self.pid is not None:
+            return
+        if self._starting is None or self._starting.done():
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+        # Shielded: one impatient caller must not end what the others wait for as well.
+        await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
+        self._let_go()
+        if not sys.platform.startswith("linux") or not self._python:
+            raise ExecutionError("commands cannot be run here: they need Linux and a Python interpreter")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        messages = os.memfd_create("launcher-messages", os.MFD_CLOEXEC)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own code; forks within 1 ms
+                [self._python, "-I", "-S", "-c", _BOOT, _package_folder(), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=messages,
+                pass_fds=[theirs.fileno()],
+                # Nothing of the worker's environment, which may hold secrets.
+                env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            os.close(messages)
+            raise ExecutionError(f"the command launcher {self._python} cannot be started: {error}") from error
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._requests, self._messages = ours, messages
+        try:
+            hello = await asyncio.wait_for(
+                asyncio.get_running_loop().sock_recv(ours, 16), _READY_WITHIN_SECONDS
+            )
+        except (asyncio.TimeoutError, OSError):
+            hello = b""
+        if not hello:
+            self._process.kill()
+            self._process.wait()
+            said = self._last_messages()
+            self._let_go()
+            raise ExecutionError(
+                f"the command launcher {self._python} did not come up: {said or 'it said nothing'}"
+            )
+
+    async def send(self, descriptors: Sequence[int]) -> None:
+        """Hand over the descriptors of one command; starts the process anew if it died.
+
+        Raises :class:`ExecutionError` if that is not possible.
+        """
+        for last_try in (False, True):
+            await self.start()
+            try:
+                await self._send(descriptors)
+            except (BrokenPipeError, ConnectionResetError) as error:
+                _log.warning("the command launcher died and is started again: %s", self._last_messages())
+                if self._process is not None:
+                    self._process.kill()
+                    self._process.wait()
+                if last_try:
+                    raise ExecutionError("the command launcher dies again and again") from error
+            else:
+                return
+
+    async def _send(self, descriptors: Sequence[int]) -> None:
+        deadline = time.monotonic() + _SEND_WITHIN_SECONDS
+        while True:
+            if self._requests is None:
+                raise BrokenPipeError
+            try:
+                socket.send_fds(self._requests, [b"run"], list(descriptors))
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ExecutionError("the command launcher does not take requests") from None
+                await asyncio.sleep(0.002)
+
+    async def close(self) -> None:
+        """End the process; commands that still run end with it."""
+        process = self._process
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+        if self._requests is not None:
+            self._requests.close()
+            self._requests = None
+        if process is not None:
+            try:
+                await asyncio.to_thread(process.wait, _ENDS_WITHIN_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._requests is not None:
+            self._requests.close()
+            self._requests = None
+        if self._messages >= 0:
+            os.close(self._messages)
+            self._messages = -1
+        self._process = None
+
+    def _last_messages(self) -> str:
+        if self._messages < 0:
+            return ""
+        size = os.fstat(self._messages).st_size
+        return os.pread(self._messages, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
+
+
+def _package_folder() -> str:
+    return str(Path(__file__).resolve().parents[1])

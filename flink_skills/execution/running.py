@@ -1,0 +1,139 @@
+"""One command as the worker sees it: its control socket, its pipes, its report."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+
+from flink_skills.execution.backend import CommandResult
+from flink_skills.execution.capture import OutputCapture
+from flink_skills.execution.launcher.protocol import Report
+from flink_skills.execution.launcher_process import LauncherProcess
+
+__all__ = ["RunningCommand"]
+
+# All writers are dead when the report comes; only a pipe that a command passed to a stranger stays open.
+_OUTPUT_ENDS_WITHIN_SECONDS = 1.0
+_TREE_ENDS_WITHIN_SECONDS = 12.0
+
+
+class RunningCommand:
+    """Runs one order through the launcher. :meth:`run` once, :meth:`close` always."""
+
+    def __init__(self, stdin: bytes, output_bytes: int) -> None:
+        self._stdin = memoryview(stdin)
+        self._loop = asyncio.get_running_loop()
+        self._stdin_writer = -1
+        self._captures: list[OutputCapture] = []
+        self._theirs: list[int] = []
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._theirs.append(theirs.detach())
+        self._control.setblocking(False)
+        try:
+            self._open_pipes(output_bytes)
+        except OSError:
+            self.close()
+            raise
+
+    def _open_pipes(self, output_bytes: int) -> None:
+        if self._stdin:
+            reader, self._stdin_writer = os.pipe()
+            os.set_blocking(self._stdin_writer, False)
+            self._theirs.append(reader)
+        else:
+            self._theirs.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        for _ in range(2):
+            reader, writer = os.pipe()
+            self._theirs.append(writer)
+            self._captures.append(OutputCapture(reader, output_bytes))
+
+    async def run(self, launcher: LauncherProcess, order: bytes) -> CommandResult:
+        """Start the command and wait for its end. Cancellation ends the command's tree first."""
+        started = time.monotonic()
+        await launcher.send(self._theirs)
+        self._close_theirs()
+        talk = asyncio.ensure_future(self._talk(order))
+        try:
+            report = await asyncio.shield(talk)
+        except asyncio.CancelledError:
+            self.stop()
+            await asyncio.wait([talk], timeout=_TREE_ENDS_WITHIN_SECONDS)
+            talk.cancel()
+            raise
+        ends = [capture.ended for capture in self._captures if not capture.ended.done()]
+        if ends:
+            await asyncio.wait(ends, timeout=_OUTPUT_ENDS_WITHIN_SECONDS)
+        out, err = self._captures
+        return CommandResult(
+            exit_code=report.exit_code,
+            signal=report.signal,
+            timed_out=report.timed_out,
+            stdout=out.text(),
+            stderr=err.text(),
+            stdout_dropped=out.dropped,
+            stderr_dropped=err.dropped,
+            duration=time.monotonic() - started,
+            error=report.error,
+            limit=report.limit,
+        )
+
+    def stop(self) -> None:
+        """Have the supervisor end the command; its report still comes."""
+        try:
+            self._control.shutdown(socket.SHUT_WR)
+        except OSError:
+            return  # it has ended already
+
+    def close(self) -> None:
+        """Let go of everything. A command that still runs is ended. Calling it again does nothing."""
+        self._close_theirs()
+        self._close_stdin()
+        for capture in self._captures:
+            capture.close()
+        self._control.close()
+
+    async def _talk(self, order: bytes) -> Report:
+        received = bytearray()
+        try:
+            await self._loop.sock_sendall(self._control, order)
+            if self._stdin_writer >= 0:
+                self._loop.add_writer(self._stdin_writer, self._feed_stdin)
+            while chunk := await self._loop.sock_recv(self._control, 65_536):
+                received += chunk
+        except (BrokenPipeError, ConnectionResetError):
+            # A supervisor that cannot start the command reports without reading its order to the end.
+            received += self._rest_of_report()
+        if not received:
+            return Report(error="the process that watched the command was killed, and the command with it")
+        return Report.decode(bytes(received))
+
+    def _rest_of_report(self) -> bytes:
+        try:
+            return self._control.recv(65_536)
+        except OSError:
+            return b""
+
+    def _feed_stdin(self) -> None:
+        try:
+            written = os.write(self._stdin_writer, self._stdin[:65_536])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._close_stdin()  # the command reads no further
+            return
+        self._stdin = self._stdin[written:]
+        if not self._stdin:
+            self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        if self._stdin_writer >= 0:
+            self._loop.remove_writer(self._stdin_writer)
+            os.close(self._stdin_writer)
+            self._stdin_writer = -1
+
+    def _close_theirs(self) -> None:
+        for descriptor in self._theirs:
+            os.close(descriptor)
+        self._theirs.clear()

@@ -1,0 +1,81 @@
+"""The options of a job: from ``config.yaml``, ``-D`` and code, in this order; the last one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, overload
+
+from flink_skills.errors import ConfigError, SkillsError
+from flink_skills.options import Option, SkillConfig
+
+__all__ = ["AgentsConfiguration", "flink_values", "read_flink_options"]
+
+T = TypeVar("T")
+_PREFIX = "skills."
+
+
+class AgentsConfiguration:
+    """The job's options, as ``agents_env.get_config()`` gives them. What is set here wins over Flink's configuration.
+
+    >>> config = AgentsConfiguration({"skills.turn.timeout": "1 min"})
+    >>> config.set(SkillOptions.TURN_TIMEOUT, "2 min").get(SkillOptions.TURN_TIMEOUT)
+    120.0
+    """
+
+    def __init__(self, from_flink: Mapping[str, str] | None = None) -> None:
+        self._base = read_flink_options(from_flink or {})
+        self._set = SkillConfig()
+
+    def set(self, option: Option[Any] | str, value: object) -> AgentsConfiguration:
+        """Set an option (a constant of :class:`SkillOptions` or a key); chainable.
+
+        Raises :class:`ConfigError` for a value that cannot be used and :class:`UnknownNameError` for an unknown key.
+        """
+        self._set.set(option, value)
+        return self
+
+    @overload
+    def get(self, option: Option[T]) -> T: ...
+    @overload
+    def get(self, option: str) -> Any: ...
+    def get(self, option: Option[Any] | str) -> Any:
+        """The value that the job will use."""
+        return self.effective().get(option)
+
+    def effective(self) -> SkillConfig:
+        """All values, code over Flink's configuration."""
+        return self._set.merged_over(self._base)
+
+
+def read_flink_options(values: Mapping[str, str]) -> SkillConfig:
+    """The ``skills.*`` options among Flink's. Raises :class:`ConfigError` that lists all that is wrong at once."""
+    config = SkillConfig()
+    problems = []
+    for key, value in sorted(values.items()):
+        if not key.startswith(_PREFIX):
+            continue
+        try:
+            config.set(key, value)
+        except SkillsError as error:
+            problems.append(str(error))
+    if problems:
+        raise ConfigError("in Flink's configuration: " + "; ".join(problems))
+    return config
+
+
+
+
+def flink_values(env: Any, t_env: Any) -> dict[str, str]:
+    """Flink's configuration as text by key: the client's ``config.yaml``, then what the environments have."""
+    from pyflink.common import Configuration
+    from pyflink.java_gateway import get_gateway
+    from pyflink.util.java_utils import get_j_env_configuration
+
+    jvm = get_gateway().jvm
+    found = dict(jvm.org.apache.flink.configuration.GlobalConfiguration.loadConfiguration().toMap())
+    if t_env is not None:
+        found.update(t_env.get_config().get_configuration().to_dict())
+    if env is not None:
+        j_env = env._j_stream_execution_environment
+        found.update(Configuration(j_configuration=get_j_env_configuration(j_env)).to_dict())
+    return found

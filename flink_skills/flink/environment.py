@@ -1,0 +1,238 @@
+"""The entry point for jobs: ``AgentsExecutionEnvironment``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.agents.agent import Agent
+from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.plan import AgentPlan, compile_plan
+from flink_skills.errors import ConfigError
+from flink_skills.flink.configuration import AgentsConfiguration
+from flink_skills.flink.stream import AgentInput, ListInput, StreamInput, plan_json
+from flink_skills.flink.validation import resolve_skills
+from flink_skills.manager import SkillScope
+from flink_skills.options import SkillOptions
+
+if TYPE_CHECKING:
+    from pyflink.datastream import DataStream, KeySelector, StreamExecutionEnvironment
+    from pyflink.table import StreamTableEnvironment, Table
+
+__all__ = ["AgentsExecutionEnvironment"]
+
+
+class AgentsExecutionEnvironment:
+    """Where a job with agents is put together.
+
+    Make one with :meth:`get_execution_environment`. Agents over lists need no Flink at all.
+
+    >>> env = AgentsExecutionEnvironment.get_execution_environment()
+    >>> env.from_list(["hello"]).apply(Agent).to_list()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, env: StreamExecutionEnvironment | None = None, t_env: StreamTableEnvironment | None = None
+    ) -> None:
+        self._env = env
+        self._t_env = t_env
+        self._config = AgentsConfiguration(_flink_values(env, t_env))
+        self._scope = SkillScope(level="job")
+        self._plans: list[AgentPlan] = []
+        self._names: dict[str, int] = {}
+
+    @classmethod
+    def get_execution_environment(
+        cls, env: StreamExecutionEnvironment | None = None, t_env: StreamTableEnvironment | None = None
+    ) -> AgentsExecutionEnvironment:
+        """An environment on top of Flink's.
+
+        Args:
+            env: The job's ``StreamExecutionEnvironment``; None with ``t_env``: the one below it.
+            t_env: The job's ``StreamTableEnvironment``, for tables.
+        """
+        return cls(env, t_env)
+
+    # -- skills and options ----------------------------------------------------------------
+
+    def add_skills_from_paths(self, paths: Sequence[str] | str) -> AgentsExecutionEnvironment:
+        """Add directories or archives of skills, by absolute path, for all agents of the job."""
+        self._scope = replace(self._scope, paths=(*self._scope.paths, *_texts(paths)))
+        return self
+
+    def add_skills_from_resources(self, resources: Sequence[str] | str) -> AgentsExecutionEnvironment:
+        """Add folders or zips of skills inside the job's jars, for all agents of the job."""
+        self._scope = replace(self._scope, resources=(*self._scope.resources, *_texts(resources)))
+        return self
+
+    def add_skills_from_urls(self, urls: Sequence[str] | str) -> AgentsExecutionEnvironment:
+        """Add archives of skills by URL (https, s3, file and what fsspec knows), for all agents of the job."""
+        self._scope = replace(self._scope, urls=(*self._scope.urls, *_texts(urls)))
+        return self
+
+    def get_config(self) -> AgentsConfiguration:
+        """The job's options."""
+        return self._config
+
+    # -- in --------------------------------------------------------------------------------
+
+    def from_datastream(
+        self, stream: DataStream, key_selector: Callable[[Any], Any] | KeySelector | str | None = None
+    ) -> AgentInput:
+        """Events of a stream.
+
+        Args:
+            stream: Any PyFlink stream.
+            key_selector: A callable or ``KeySelector`` from event to key, or the name of a field, which is read in
+                Java where the stream's type allows. None: the stream is keyed already.
+        """
+        from flink_skills.flink.bridge import add_bridge
+        from flink_skills.flink.keying import key_in_python
+
+        flink = self._flink_of(stream)
+        bridge = add_bridge(flink)
+        if isinstance(key_selector, str) and bridge.canKeyInJava(stream._j_data_stream, key_selector):
+            return StreamInput(self, flink, bridge.keyRows(stream._j_data_stream, key_selector), "record")
+        return StreamInput(self, flink, key_in_python(stream, key_selector)._j_data_stream, "pickle")
+
+    def from_table(
+        self, table: Table, key_selector: Callable[[Any], Any] | KeySelector | str | None = None
+    ) -> AgentInput:
+        """Rows of a table, as records (dicts whose fields are also attributes)."""
+        names = list(table.get_schema().get_field_names())
+        if isinstance(key_selector, str) and key_selector not in names:
+            from flink_skills.errors import UnknownNameError
+
+            raise UnknownNameError("key column", key_selector, names, place="the table")
+        if key_selector is None:
+            raise ConfigError(f"from_table: give a key_selector, a callable or one of {', '.join(names)}")
+        return self.from_datastream(self.table_environment().to_changelog_stream(table), key_selector)
+
+    def from_list(
+        self, events: Iterable[Any], key_selector: Callable[[Any], Any] | str | None = None
+    ) -> AgentInput:
+        """A list of events, run in this process without a cluster; without a key selector all have the key None."""
+        from flink_skills.agents.event import field_of
+
+        def key(event: Any) -> Any:
+            if key_selector is None:
+                return None
+            return field_of(event, key_selector) if isinstance(key_selector, str) else key_selector(event)
+
+        return ListInput(self, [(key(event), event) for event in events])
+
+    # -- out -------------------------------------------------------------------------------
+
+    def execute(self, job_name: str | None = None) -> Any:
+        """Run the job: Flink's ``execute``. Without a stream or table there is nothing to run: lists run on ``to_list``."""
+        if self._env is None:
+            return None
+        return self._env.execute(job_name)
+
+    def get_execution_plan(self) -> str:
+        """JSON: ``agents`` with each chat model's effective skills, and ``flink``, Flink's own plan."""
+        return plan_json(self._plans, self._env.get_execution_plan() if self._env is not None else None)
+
+    @contextlib.contextmanager
+    def run_lines(self, plan: AgentPlan, lines: Path) -> Iterator[Iterator[Any]]:
+        """Run a compiled agent over a file of lines ``key text, TAB, event JSON``; gives outputs and error records as they
+        come. The order of the lines of a key is kept."""
+        from pyflink.common import WatermarkStrategy
+        from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
+
+        from flink_skills.flink.bridge import add_bridge
+
+        if self._env is None:
+            raise ConfigError("run_lines needs get_execution_environment(env=…)")
+        source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(lines)).build()
+        text = self._env.from_source(source, WatermarkStrategy.no_watermarks(), "events").set_parallelism(1)
+        keyed = add_bridge(self._env).keyLines(text._j_data_stream)
+        output = StreamInput(self, self._env, keyed, "json").apply_plan(plan)
+        both = output.to_datastream().union(output.to_datastream(tag="errors"))
+        with both.execute_and_collect(plan.agent_id) as records:
+            yield records
+
+    # -- for the stages between ------------------------------------------------------------
+
+    def compile(
+        self,
+        agent: Agent | type[Agent],
+        *,
+        local: bool,
+        events: str = "pickle",
+        outputs: str = "value",
+        model: ModelSetup | None = None,
+    ) -> AgentPlan:
+        """The checked plan of ``agent`` in this job."""
+        from flink_skills.flink.jar_resources import client_resources
+
+        config = self._config.effective()
+        scope = SkillScope(
+            level="job",
+            paths=(*config.get(SkillOptions.FROM_PATHS), *self._scope.paths),
+            resources=(*config.get(SkillOptions.FROM_RESOURCES), *self._scope.resources),
+            urls=(*config.get(SkillOptions.FROM_URLS), *self._scope.urls),
+        )
+        scopes = [scope] if scope.paths or scope.resources or scope.urls else []
+        plan = compile_plan(agent, job_scopes=scopes, config=config, events=events, outputs=outputs, model=model)
+        names = [name for of in plan.scopes for name in of.resources]
+        with client_resources(self._job_jars() if names else [], names) as resource_paths:
+            plan = resolve_skills(plan, local=local, resource_paths=resource_paths)
+        self._plans.append(plan)
+        return plan
+
+    def is_local(self, flink: StreamExecutionEnvironment) -> bool:
+        """Whether the job runs in a mini cluster of this process."""
+        from flink_skills.flink.graph import is_local
+
+        return is_local(flink)
+
+    def unique_name(self, name: str) -> str:
+        """``name``, with a number when an agent of the job has it already, so that uids stay unique and stable."""
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        return name if count == 0 else f"{name}-{count + 1}"
+
+    def table_environment(self) -> StreamTableEnvironment:
+        """The job's table environment."""
+        if self._t_env is None:
+            from pyflink.table import StreamTableEnvironment
+
+            if self._env is None:
+                raise ConfigError("tables need get_execution_environment(t_env=…) or env=…")
+            self._t_env = StreamTableEnvironment.create(self._env)
+        return self._t_env
+
+    def _flink_of(self, stream: DataStream) -> StreamExecutionEnvironment:
+        if self._env is None:
+            from pyflink.datastream import StreamExecutionEnvironment
+
+            self._env = StreamExecutionEnvironment(stream._j_data_stream.getExecutionEnvironment())
+        return self._env
+
+    def _job_jars(self) -> list[Any]:
+        if self._env is None:
+            return []
+        from flink_skills.flink.bridge import job_jars
+
+        return job_jars(self._env)
+
+
+def _texts(values: Sequence[str] | str) -> tuple[str, ...]:
+    if isinstance(values, str):
+        return (values,)
+    return tuple(str(value) for value in values)
+
+
+def _flink_values(
+    env: StreamExecutionEnvironment | None, t_env: StreamTableEnvironment | None
+) -> Mapping[str, str]:
+    """Flink's configuration as text: ``config.yaml`` of the client, then the job's own."""
+    if env is None and t_env is None:
+        return {}
+    from flink_skills.flink.configuration import flink_values
+
+    return flink_values(env, t_env)

@@ -1,0 +1,53 @@
+"""The agent operator in a job graph."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pyflink.common import Configuration
+from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.util.java_utils import get_j_env_configuration
+
+from flink_skills.agents.plan import AgentPlan
+from flink_skills.flink.bridge import add_bridge
+from flink_skills.options import SkillConfig, SkillOptions
+
+__all__ = ["add_operator", "is_local"]
+
+
+def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan, name: str) -> Any:
+    """Append the agent operator to a Java stream of (key text, event bytes); returns the Java output stream."""
+    config = SkillConfig(plan.options)
+    resources = [name for scope in plan.scopes for name in scope.resources]
+    settings = {
+        "maxInFlight": config.get(SkillOptions.WORKER_MAX_IN_FLIGHT),
+        "maxPending": config.get(SkillOptions.WORKER_MAX_PENDING),
+        "workers": config.get(SkillOptions.WORKER_PROCESSES),
+        "openTimeoutMs": int(config.get(SkillOptions.WORKER_OPEN_TIMEOUT) * 1000),
+        "maxCrashes": config.get(SkillOptions.WORKER_MAX_CRASHES),
+        "sessionTtlMs": int(config.get(SkillOptions.SESSION_TTL) * 1000),
+        "resources": list(dict.fromkeys(resources)),
+    }
+    if is_local(env):
+        # Flink's default is whatever "python" means in the JVM's PATH; a job that runs here means this interpreter.
+        settings["pythonExecutable"] = sys.executable
+    return add_bridge(env).apply(
+        env._j_stream_execution_environment,
+        keyed,
+        f"agent-{name}",
+        f"agent {name}",
+        plan.summary(),
+        json.dumps(plan.to_json()),
+        json.dumps(settings),
+    )
+
+
+def is_local(env: StreamExecutionEnvironment) -> bool:
+    """Whether the job runs in a mini cluster of this process."""
+    j_env = env._j_stream_execution_environment
+    configuration = Configuration(j_configuration=get_j_env_configuration(j_env))
+    if configuration.get_string("execution.target", "local") != "local":
+        return False
+    return "Remote" not in j_env.getClass().getSimpleName()

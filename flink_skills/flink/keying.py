@@ -1,0 +1,92 @@
+"""From a stream of any type to the operator's input: pairs of canonical key text and event bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyflink.common import Row, Types
+from pyflink.datastream import DataStream, KeyedStream, KeySelector
+from pyflink.datastream.functions import KeyedProcessFunction, MapFunction, RuntimeContext
+
+from flink_skills.agents.event import Record, field_of
+from flink_skills.agents.keys import key_failure_text, key_to_text
+from flink_skills.errors import ConfigError, SkillsError
+
+__all__ = ["as_record", "key_in_python"]
+
+
+def key_in_python(stream: DataStream, key_selector: Any) -> DataStream:
+    """Key ``stream`` in one Python stage. ``key_selector`` is a callable, a ``KeySelector``, a field name, or None for
+    the key of a keyed stream."""
+    if key_selector is None:
+        if not isinstance(stream, KeyedStream):
+            raise ConfigError(
+                "from_datastream: give a key_selector (a callable or a field name), or a stream that is keyed"
+            )
+        return stream.process(_KeepKey(), output_type=_pair()).name("key events")
+    if isinstance(stream, KeyedStream):
+        stream = stream.map(_same)
+    return stream.map(_KeyEvents(key_selector), output_type=_pair()).name("key events")
+
+
+def _same(event: Any) -> Any:
+    return event
+
+
+def _pair() -> Any:
+    return Types.ROW([Types.STRING(), Types.PICKLED_BYTE_ARRAY()])
+
+
+def as_record(event: Any) -> Any:
+    """A row with field names as a :class:`Record`, rows inside of it as well; anything else as it is."""
+    if isinstance(event, Row):
+        fields = getattr(event, "_fields", None)
+        if fields:
+            return Record(zip(fields, map(as_record, event), strict=True))
+        return tuple(map(as_record, event))
+    if isinstance(event, list):
+        return [as_record(item) for item in event]
+    return event
+
+
+class _KeyEvents(MapFunction):  # type: ignore[misc]
+    """An event without a usable key goes on under a failure key, where it ends as an error record: one bad event must
+    not stop the others."""
+
+    def __init__(self, key_selector: Callable[[Any], Any] | KeySelector | str) -> None:
+        self._selector = key_selector
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        if isinstance(self._selector, KeySelector):
+            self._selector.open(runtime_context)
+
+    def close(self) -> None:
+        if isinstance(self._selector, KeySelector):
+            self._selector.close()
+
+    def map(self, value: Any) -> Row:
+        event = as_record(value)
+        try:
+            key = key_to_text(self._key(event if isinstance(self._selector, str) else value))
+        except SkillsError as error:
+            key = key_failure_text(str(error))
+        except Exception as error:  # the selector is the user's
+            key = key_failure_text(f"the key selector failed: {type(error).__name__}: {error}")
+        return Row(key, event)
+
+    def _key(self, event: Any) -> Any:
+        if isinstance(self._selector, str):
+            return field_of(event, self._selector)
+        if isinstance(self._selector, KeySelector):
+            return self._selector.get_key(event)
+        return self._selector(event)
+
+
+class _KeepKey(KeyedProcessFunction):  # type: ignore[misc]
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
+        try:
+            key = key_to_text(ctx.get_current_key())
+        except SkillsError as error:
+            key = key_failure_text(str(error))
+        yield Row(key, as_record(value))

@@ -1,0 +1,123 @@
+"""``from_*`` → ``apply`` → ``to_*``: where an agent meets a stream, a table or a list."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.agents.agent import Agent
+from flink_skills.agents.local import run_list
+from flink_skills.agents.plan import AgentPlan
+from flink_skills.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyflink.common import TypeInformation
+    from pyflink.datastream import DataStream, StreamExecutionEnvironment
+    from pyflink.table import Table
+
+    from flink_skills.flink.environment import AgentsExecutionEnvironment
+
+__all__ = ["AgentInput", "AgentOutput", "ListInput", "StreamInput"]
+
+
+class AgentOutput(ABC):
+    """What an agent emits. ``tag`` names a side output: ``"errors"`` for error records, or a tag of ``ctx.emit_to``."""
+
+    def to_list(self, tag: str = "") -> list[Any]:
+        """Outputs as a list, in the order of the events; for agents over a list."""
+        raise ConfigError("to_list() belongs to from_list(); use to_datastream() or to_table() here")
+
+    def to_datastream(self, type_info: TypeInformation | None = None, tag: str = "") -> DataStream:
+        """Outputs as a stream of Python objects, or of ``type_info`` (rows are filled by field name)."""
+        raise ConfigError("to_datastream() needs from_datastream() or from_table(); use to_list() here")
+
+    def to_table(self, schema: Any, tag: str = "") -> Table:
+        """Outputs as a table of ``schema``: a ``Schema``, ``DataTypes.ROW([…])`` or a dict of column name to type."""
+        raise ConfigError("to_table() needs from_datastream() or from_table(); use to_list() here")
+
+
+class AgentInput(ABC):
+    """Keyed events, ready for an agent."""
+
+    @abstractmethod
+    def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
+        """Put an agent on the events.
+
+        Args:
+            agent: An instance, or a class that needs no arguments.
+            name: Name of the operator and stem of its uid; default: the agent's id.
+
+        Raises:
+            SkillsError: whatever can be known to be wrong before the job is submitted.
+        """
+
+
+class ListInput(AgentInput):
+    def __init__(self, env: AgentsExecutionEnvironment, events: Iterable[tuple[Any, Any]]) -> None:
+        self._env, self._events = env, events
+
+    def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
+        plan = self._env.compile(agent, local=True)
+        return _ListOutput(plan, self._events)
+
+
+class _ListOutput(AgentOutput):
+    """Runs the turns when outputs are first asked for, once."""
+
+    def __init__(self, plan: AgentPlan, events: Iterable[tuple[Any, Any]]) -> None:
+        self._plan, self._events = plan, events
+        self._outputs: list[tuple[str, Any]] | None = None
+
+    def to_list(self, tag: str = "") -> list[Any]:
+        if self._outputs is None:
+            self._outputs = run_list(self._plan, self._events)
+        return [output for of, output in self._outputs if of == tag]
+
+
+class StreamInput(AgentInput):
+    """``keyed`` is a Java stream of rows (key text, event bytes); ``events`` says how the bytes are written."""
+
+    def __init__(self, env: AgentsExecutionEnvironment, flink: StreamExecutionEnvironment, keyed: Any, events: str) -> None:
+        self._env, self._flink, self._keyed, self._events = env, flink, keyed, events
+
+    def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
+        local = self._env.is_local(self._flink)
+        return self.apply_plan(self._env.compile(agent, local=local, events=self._events), name)
+
+    def apply_plan(self, plan: AgentPlan, name: str | None = None) -> AgentOutput:
+        """Put a compiled agent on the events."""
+        from flink_skills.flink.graph import add_operator
+
+        stream = add_operator(self._flink, self._keyed, plan, self._env.unique_name(name or plan.agent_id))
+        return _StreamOutput(self._env, stream)
+
+
+class _StreamOutput(AgentOutput):
+    def __init__(self, env: AgentsExecutionEnvironment, j_stream: Any) -> None:
+        self._env, self._j_stream = env, j_stream
+
+    def to_datastream(self, type_info: TypeInformation | None = None, tag: str = "") -> DataStream:
+        from pyflink.common import Types
+        from pyflink.datastream import DataStream, OutputTag
+
+        from flink_skills.flink.typed import typed_stream
+
+        stream = DataStream(self._j_stream)
+        if tag:
+            side = OutputTag(tag, Types.PICKLED_BYTE_ARRAY()).get_java_output_tag()
+            stream = DataStream(self._j_stream.getSideOutput(side))
+        return stream if type_info is None else typed_stream(stream, type_info)
+
+    def to_table(self, schema: Any, tag: str = "") -> Table:
+        from flink_skills.flink.typed import type_of_schema
+
+        type_info, flink_schema = type_of_schema(schema)
+        return self._env.table_environment().from_data_stream(self.to_datastream(type_info, tag), flink_schema)
+
+
+def plan_json(plans: Sequence[AgentPlan], flink: str | None) -> str:
+    """The plans of all agents and Flink's own, as JSON text for people and tools."""
+    graph = json.loads(flink) if flink else None
+    return json.dumps({"agents": [plan.describe() for plan in plans], "flink": graph}, indent=2, ensure_ascii=False)

@@ -1,0 +1,112 @@
+"""Outputs of a declared type: from Python objects to rows, and from table schemas to type information."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pyflink.common import Row, TypeInformation, Types
+from pyflink.common.typeinfo import RowTypeInfo
+from pyflink.datastream import DataStream
+from pyflink.table import Schema
+from pyflink.table import types as table_types
+
+from flink_skills.errors import ConfigError
+
+__all__ = ["typed_stream", "type_of_schema"]
+
+
+def typed_stream(stream: DataStream, type_info: TypeInformation) -> DataStream:
+    """``stream`` of Python objects as a stream of ``type_info``; rows are filled by field name."""
+    fields = _fields(type_info)
+    return stream.map(lambda value: _convert(value, fields), output_type=type_info).name("typed outputs")
+
+
+def _fields(type_info: TypeInformation) -> Any:
+    """The shape of a type, as plain data that can be sent: a list of (name, shape) for rows, else None."""
+    if isinstance(type_info, RowTypeInfo):
+        return [
+            (name, _fields(of)) for name, of in zip(type_info.get_field_names(), type_info.get_field_types(), strict=True)
+        ]
+    return None
+
+
+def _convert(value: Any, fields: Any) -> Any:
+    if fields is None:
+        return value
+    if isinstance(value, BaseModel):
+        value = value.model_dump()
+    if isinstance(value, Mapping):
+        return Row(*(_convert(value.get(name), of) if value.get(name) is not None else None for name, of in fields))
+    if isinstance(value, (Row, list, tuple)):
+        return Row(*(_convert(item, of) for item, (_, of) in zip(value, fields, strict=True)))
+    if len(fields) == 1:
+        return Row(value)
+    names = ", ".join(name for name, _ in fields)
+    raise ConfigError(
+        f"an output is {type(value).__name__} and not a row of {names}: emit a dict with these fields, or declare them "
+        "with output_type"
+    )
+
+
+def type_of_schema(schema: Any) -> tuple[TypeInformation, Schema]:
+    """Type information and Flink schema of ``schema``: a ``Schema``, a row ``DataType`` or a dict of name to type."""
+    if isinstance(schema, Schema):
+        columns = _columns(schema)
+        return Types.ROW_NAMED(list(columns), [_type_of(t) for t in columns.values()]), schema
+    if isinstance(schema, table_types.RowType):
+        columns = {field.name: field.data_type for field in schema.fields}
+    elif isinstance(schema, Mapping):
+        columns = dict(schema)
+    else:
+        raise ConfigError(f"to_table(schema): give a Schema, DataTypes.ROW([…]) or a dict of name to type, not {schema!r}")
+    builder = Schema.new_builder()
+    for name, data_type in columns.items():
+        builder.column(name, data_type)
+    return Types.ROW_NAMED(list(columns), [_type_of(t) for t in columns.values()]), builder.build()
+
+
+def _columns(schema: Schema) -> dict[str, Any]:
+    columns = {}
+    for column in schema._j_schema.getColumns():
+        if not hasattr(column, "getDataType"):
+            continue
+        columns[column.getName()] = table_types._from_java_data_type(column.getDataType())
+    return columns
+
+
+_ATOMIC = {
+    table_types.VarCharType: Types.STRING,
+    table_types.CharType: Types.STRING,
+    table_types.BooleanType: Types.BOOLEAN,
+    table_types.TinyIntType: Types.BYTE,
+    table_types.SmallIntType: Types.SHORT,
+    table_types.IntType: Types.INT,
+    table_types.BigIntType: Types.LONG,
+    table_types.FloatType: Types.FLOAT,
+    table_types.DoubleType: Types.DOUBLE,
+    table_types.DecimalType: Types.BIG_DEC,
+    table_types.DateType: Types.SQL_DATE,
+    table_types.TimeType: Types.SQL_TIME,
+    table_types.TimestampType: Types.SQL_TIMESTAMP,
+    table_types.LocalZonedTimestampType: Types.INSTANT,
+}
+
+
+def _type_of(data_type: Any) -> TypeInformation:
+    for known, make in _ATOMIC.items():
+        if isinstance(data_type, known):
+            return make()
+    if isinstance(data_type, (table_types.VarBinaryType, table_types.BinaryType)):
+        return Types.PRIMITIVE_ARRAY(Types.BYTE())
+    if isinstance(data_type, table_types.ArrayType):
+        return Types.OBJECT_ARRAY(_type_of(data_type.element_type))
+    if isinstance(data_type, table_types.MapType):
+        return Types.MAP(_type_of(data_type.key_type), _type_of(data_type.value_type))
+    if isinstance(data_type, table_types.RowType):
+        return Types.ROW_NAMED(
+            [field.name for field in data_type.fields], [_type_of(field.data_type) for field in data_type.fields]
+        )
+    raise ConfigError(f"to_table: {data_type} cannot be filled from Python objects; use another column type")
+

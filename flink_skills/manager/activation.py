@@ -1,0 +1,43 @@
+"""What a model gets when it loads a skill."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from flink_skills.manager.menu import escape
+from flink_skills.skill import AgentSkill
+from flink_skills.skill.text import clean, clean_line
+
+__all__ = ["MAX_LISTED_FILES", "Activation", "activation_text"]
+
+MAX_LISTED_FILES = 100
+
+# Only our own tags: escaping all of a body would spoil its commands and code.
+_OWN_TAGS = re.compile(r"<(?=/?\s*(?:skill_content|skill_files|available_skills)\b)", re.IGNORECASE)
+
+
+class Activation(NamedTuple):
+    """A loaded skill: ``text`` is for the model, ``digest`` is what it is bound to, ``path`` its folder."""
+
+    name: str
+    digest: str
+    text: str
+    path: str | None
+
+
+def activation_text(skill: AgentSkill, body: str, files: Sequence[str]) -> str:
+    """The body in a wrapper that names the skill, its folder and its files (unread, at most 100)."""
+    name = escape(skill.name).replace('"', "&quot;")
+    parts = [f'<skill_content name="{name}">', _OWN_TAGS.sub("&lt;", clean(body)).strip("\n")]
+    if skill.path:
+        parts.append(f"\nFolder of this skill: {skill.path} (paths in these instructions are relative to it)")
+    others = [path for path in files if path != skill.files.skill_file]
+    if others:
+        listed = [escape(clean_line(path)) for path in others[:MAX_LISTED_FILES]]
+        if len(others) > MAX_LISTED_FILES:
+            listed.append(f"… and {len(others) - MAX_LISTED_FILES} more")
+        parts += ["<skill_files>", *listed, "</skill_files>"]
+    parts.append("</skill_content>")
+    return "\n".join(parts)

@@ -1,0 +1,190 @@
+"""The files of a skill: listed, read within limits, and digested."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from flink_skills.errors import ResourceError, near_misses
+from flink_skills.skill.limits import Limits
+from flink_skills.skill.paths import inside, resource_parts, skill_file_in, walk_files
+
+__all__ = ["Chunk", "FolderFiles", "MemoryFiles", "SkillFiles"]
+
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class Chunk(NamedTuple):
+    """Part of a file: its bytes and the size of the whole file."""
+
+    data: bytes
+    total: int
+
+
+class SkillFiles(ABC):
+    """The files of one skill, its skill file among them."""
+
+    skill_file: str = "SKILL.md"
+
+    @abstractmethod
+    def paths(self) -> tuple[str, ...]:
+        """Relative paths of all files, sorted."""
+
+    @abstractmethod
+    def read(self, path: str, offset: int, limit: int) -> Chunk:
+        """Read at most ``limit`` bytes from ``offset``.
+
+        Raises :class:`ResourceError` for a path that is refused, does not exist or has changed since the
+        digest was taken.
+        """
+
+    @abstractmethod
+    def manifest(self) -> Mapping[str, tuple[int, str]]:
+        """Size and sha256 of each file by relative path; computed once."""
+
+    def digest(self) -> str:
+        """sha256 over the sorted (path, size, sha256) of the files, the same on every machine."""
+        total = hashlib.sha256()
+        for path, (size, sha256) in sorted(self.manifest().items()):
+            total.update(f"{path}\0{size}\0{sha256}\n".encode(errors="surrogateescape"))
+        return total.hexdigest()
+
+    def missing(self, path: str) -> ResourceError:
+        """The error for a file that is not there, with the files most like it."""
+        near = near_misses(path, self.paths())
+        hint = "did you mean " + " or ".join(repr(n) for n in near) + "?" if near else "no file has a similar name"
+        return ResourceError(f"there is no file {path!r} in the skill: {hint}")
+
+
+class MemoryFiles(SkillFiles):
+    """Files of a skill that was made in memory."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self._files = dict(files)
+        self._manifest: dict[str, tuple[int, str]] | None = None
+
+    def paths(self) -> tuple[str, ...]:
+        return tuple(sorted(self._files))
+
+    def read(self, path: str, offset: int, limit: int) -> Chunk:
+        data = self._files.get("/".join(_parts(path)))
+        if data is None:
+            raise self.missing(path)
+        return Chunk(data[offset : offset + limit], len(data))
+
+    def manifest(self) -> Mapping[str, tuple[int, str]]:
+        if self._manifest is None:
+            self._manifest = {
+                path: (len(data), hashlib.sha256(data).hexdigest()) for path, data in self._files.items()
+            }
+        return self._manifest
+
+
+class FolderFiles(SkillFiles):
+    """Files of a skill in a folder. ``root`` is the real path of its source, which links must not leave."""
+
+    __slots__ = ("_limits", "_manifest", "_stamps", "folder", "root", "skill_file")
+
+    def __init__(self, folder: str, root: str, skill_file: str, limits: Limits) -> None:
+        self.folder = folder
+        self.root = root
+        self.skill_file = skill_file
+        self._limits = limits
+        self._manifest: dict[str, tuple[int, str]] | None = None
+        self._stamps: dict[str, tuple[int, ...]] = {}
+
+    def paths(self) -> tuple[str, ...]:
+        if self._manifest is not None:
+            return tuple(sorted(self._manifest))
+        return tuple(sorted(path for path, _ in walk_files(self.folder, self.root, self._limits.skill_files, [])))
+
+    def read(self, path: str, offset: int, limit: int) -> Chunk:
+        parts = _parts(path)
+        descriptor = self._open(path, parts)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ResourceError(f"{path!r} is no regular file and cannot be read")
+            self._check_unchanged("/".join(parts), descriptor, status)
+            data = os.pread(descriptor, limit, offset) if limit else b""
+        finally:
+            os.close(descriptor)
+        return Chunk(data, status.st_size)
+
+    def manifest(self) -> Mapping[str, tuple[int, str]]:
+        if self._manifest is None:
+            manifest: dict[str, tuple[int, str]] = {}
+            stamps: dict[str, tuple[int, ...]] = {}
+            for path, real in walk_files(self.folder, self.root, self._limits.skill_files, []):
+                try:
+                    descriptor = os.open(real, _READ_FLAGS)
+                except OSError as error:
+                    raise ResourceError(f"{real}: cannot be read ({error.strerror})") from None
+                try:
+                    status = os.fstat(descriptor)
+                    if stat.S_ISREG(status.st_mode):
+                        manifest[path] = _size_and_sha256(descriptor)
+                        stamps[path] = _stamp(status)
+                finally:
+                    os.close(descriptor)
+            self._manifest, self._stamps = manifest, stamps
+        return self._manifest
+
+    def skill_file_stamp(self) -> tuple[int, ...]:
+        """What changes when the skill file is written; cheap enough for each activation."""
+        try:
+            return _stamp(os.stat(os.path.join(self.folder, self.skill_file)))
+        except OSError:
+            return ()
+
+    def _open(self, path: str, parts: tuple[str, ...]) -> int:
+        real = os.path.realpath(os.path.join(self.folder, *parts))
+        if not inside(real, self.root):
+            raise ResourceError(f"{path!r} leaves the skill's source and is not read")
+        below = self.folder
+        for part in parts[:-1]:
+            below = os.path.join(below, part)
+            if os.path.isdir(below) and skill_file_in(os.listdir(below)):
+                raise self.missing(path)  # a nested skill is read by its own name
+        try:
+            return os.open(real, _READ_FLAGS)
+        except (FileNotFoundError, NotADirectoryError):
+            raise self.missing(path) from None
+        except OSError as error:
+            raise ResourceError(f"{path!r} cannot be read: {error.strerror}") from None
+
+    def _check_unchanged(self, path: str, descriptor: int, status: os.stat_result) -> None:
+        """What is read is what the digest was taken of (format rule S08)."""
+        if self._manifest is None:
+            return
+        known = self._manifest.get(path)
+        if known is None:
+            raise ResourceError(f"{path!r} was not there when the skill was loaded")
+        if self._stamps[path] != _stamp(status):
+            if _size_and_sha256(descriptor) != known:
+                raise ResourceError(f"{path!r} has changed since the skill was loaded")
+            self._stamps[path] = _stamp(status)
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    try:
+        return resource_parts(path)
+    except ValueError as error:
+        raise ResourceError(f"cannot read {path!r}: {error}") from None
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
+
+
+def _size_and_sha256(descriptor: int) -> tuple[int, str]:
+    digest = hashlib.sha256()
+    size = 0
+    while data := os.pread(descriptor, 1 << 18, size):
+        digest.update(data)
+        size += len(data)
+    return size, digest.hexdigest()

@@ -1,0 +1,131 @@
+"""Find the front matter of a ``SKILL.md`` (format rule F02) and read it, repaired where that is needed."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from flink_skills.skill.diagnostic import Report
+from flink_skills.skill.limits import Limits
+from flink_skills.skill.repair import repair
+from flink_skills.skill.text import hidden_characters
+from flink_skills.skill.yaml_values import Entry, YamlProblem, read_mapping
+
+__all__ = ["Block", "find_block", "read_front_matter", "split_body"]
+
+_BOM = b"\xef\xbb\xbf"
+_OPENING = re.compile(rb"(?:[ \t\r\n]*[\r\n])?---[ \t]*(?:\r\n|\n|\r|\Z)")
+_CLOSING = re.compile(rb"(?:\r\n|\n|\r)---[ \t]*(?:\r\n|\n|\r|\Z)")
+# What no YAML reader accepts: controls except tab and line ends, lone surrogates, non-characters.
+_NOT_YAML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+class Block(NamedTuple):
+    """The text between the ``---`` lines, the line it begins on (from 1), and where the body begins."""
+
+    text: str
+    line: int
+    body_offset: int
+
+
+def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = True) -> Block | None:
+    """Find the front matter at the start of ``data``; None, with an error reported, where there is none.
+
+    The block ends at a *line* ``---``, never at ``---`` inside a value. ``complete`` is false when ``data`` is
+    only the beginning of the file.
+    """
+    start = 0
+    if data.startswith(_BOM):
+        start = len(_BOM)
+        report.add("L01", "the file begins with a byte order mark", line=1, mend="save it as UTF-8 without BOM")
+    opening = _OPENING.match(data, start)
+    if opening is None:
+        report.add(
+            "F02",
+            "the file does not begin with front matter",
+            line=1,
+            mend="begin it with a line '---', 'name:' and 'description:' lines, and a line '---'",
+        )
+        return None
+    first_line = _line_ends(data[start : opening.end()]) + (0 if opening.group().endswith((b"\n", b"\r")) else 1)
+    if first_line > 1:
+        report.add("L09", "blank lines stand before the front matter", line=1, mend="remove them")
+    # One byte back: the line end of the opening line may also be the one before an immediate closing line.
+    closing = _CLOSING.search(data, max(opening.end() - 1, start))
+    if closing is not None and closing.end() == len(data) and not complete:
+        closing = None
+    if closing is None or closing.start() - opening.end() > limits.front_matter:
+        if complete and closing is None and len(data) - opening.end() <= limits.front_matter:
+            report.add("F02", "the front matter is never closed", line=first_line, mend="end it with a line '---'")
+        else:
+            report.add(
+                "S05",
+                f"the front matter is longer than {limits.front_matter} bytes or never closed",
+                line=first_line,
+                mend="end it with a line '---' and move long text to the body",
+            )
+        return None
+    raw = data[opening.end() : max(closing.start(), opening.end())]
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        text = raw.decode(errors="replace")
+        line = first_line + 1 + _line_ends(raw[: error.start])
+        report.add("L03", "the front matter is not UTF-8; what is not was replaced", line=line, mend="save as UTF-8")
+    if b"\r" in data[start : closing.end()]:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        report.add("L02", "lines end with carriage returns", line=first_line, mend="use \\n line ends")
+    return Block(text, first_line + 1, closing.end())
+
+
+def read_front_matter(block: Block, report: Report, limits: Limits) -> dict[str, Entry] | None:
+    """The fields of the block; None, with an error reported, where it cannot be understood.
+
+    Plain YAML is tried first and repairs only after it failed.
+    """
+    text = block.text
+    if _NOT_YAML.search(text):
+        found = ", ".join(hidden_characters(text)[:5])
+        report.add("L11", f"control characters ({found}) were removed", line=block.line, mend="remove them")
+        text = _NOT_YAML.sub("", text)
+    notes: list[tuple[str, str, int]] = []
+
+    def note(code: str, message: str, line: int) -> None:
+        notes.append((code, message, line))
+
+    try:
+        fields = read_mapping(text, limits.yaml_depth, note)
+    except YamlProblem as problem:
+        notes.clear()
+        repaired = None if problem.refused else repair(text, limits.yaml_depth, note)
+        if repaired is None:
+            code, mend = ("S05", "write the values out") if problem.refused else ("L10", "quote the values")
+            report.add(code, f"the front matter: {problem}", line=block.line + problem.line, mend=mend)
+            return None
+        fields = repaired
+    for code, message, line in notes:
+        report.add(code, message, line=block.line + line, mend=_MENDS[code])
+    return fields
+
+
+def split_body(data: bytes) -> bytes:
+    """What follows the front matter of a ``SKILL.md``; everything when it has none.
+
+    >>> split_body(b"---\\nname: a\\n---\\nBody")
+    b'Body'
+    """
+    block = find_block(data, Report(), Limits(front_matter=len(data)))
+    return data[block.body_offset :] if block else data
+
+
+_MENDS = {
+    "L04": "put the value in quotes",
+    "L05": "begin the text on the next line, indented",
+    "L06": "put the value in quotes",
+    "L07": "keep one of them",
+    "L08": "remove the tag",
+}
+
+
+def _line_ends(data: bytes) -> int:
+    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")

@@ -1,0 +1,205 @@
+"""``AgentSkill``: one skill, with only its front matter in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from flink_skills.errors import ConfigError, ResourceError
+from flink_skills.skill.fields import Fields
+from flink_skills.skill.files import FolderFiles, MemoryFiles, SkillFiles
+from flink_skills.skill.frontmatter import split_body
+from flink_skills.skill.limits import Limits
+from flink_skills.skill.paths import resource_parts
+from flink_skills.skill.render import render_skill_file
+from flink_skills.skill.text import clean_line
+
+__all__ = ["AgentSkill"]
+
+
+class AgentSkill:
+    """A skill: what it is for, how to do it, and the files that it brings.
+
+    Made in memory, or backed by a folder (:meth:`from_folder`), in which case instructions and resources are
+    read when they are asked for.
+
+    ``path`` is the folder or None, ``origin`` says where the skill came from (without secrets), ``extra`` holds
+    front-matter fields that the format does not know. ``allowed_tools`` is None where the skill names none.
+
+    >>> skill = AgentSkill("greet", "Says hello.", "Say hello.", {"references/a.md": "Hi"})
+    >>> skill.name, list(skill.resources)
+    ('greet', ['references/a.md'])
+    """
+
+    __slots__ = (
+        "_digest",
+        "_files",
+        "_instructions",
+        "allowed_tools",
+        "compatibility",
+        "description",
+        "extra",
+        "license",
+        "metadata",
+        "name",
+        "origin",
+        "path",
+        "remote",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        instructions: str | None = None,
+        resources: Mapping[str, str] | None = None,
+        *,
+        license: str | None = None,
+        compatibility: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        allowed_tools: tuple[str, ...] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        origin: str = "",
+    ) -> None:
+        if not name or name != clean_line(name) or "/" in name or "\\" in name:
+            raise ConfigError(f"skill name {name!r}: use lowercase letters, digits and hyphens")
+        if not description.strip():
+            raise ConfigError(f"skill {name!r}: the description is empty; say what it does and when to use it")
+        self.name = name
+        self.description = description
+        self.license = license
+        self.compatibility = compatibility
+        self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata or {}))
+        self.allowed_tools = allowed_tools
+        self.extra: Mapping[str, Any] = MappingProxyType(dict(extra or {}))
+        self.path: str | None = None
+        self.origin = origin
+        self.remote = False
+        self._digest: str | None = None
+        self._instructions: str | None = instructions or ""
+        files = {"/".join(_checked(name, path)): text.encode() for path, text in (resources or {}).items()}
+        files["SKILL.md"] = self.to_markdown().encode()
+        self._files: SkillFiles = MemoryFiles(files)
+
+    @classmethod
+    def from_folder(
+        cls,
+        folder: str,
+        fields: Fields,
+        *,
+        root: str,
+        skill_file: str = "SKILL.md",
+        origin: str = "",
+        remote: bool = False,
+        limits: Limits | None = None,
+    ) -> AgentSkill:
+        """A skill backed by ``folder``; ``root`` is the real path that its links must not leave.
+
+        Use :func:`flink_skills.skill.load_folder`, which reads the fields and says what is odd about them.
+        """
+        skill = cls.__new__(cls)
+        skill.name = fields.name
+        skill.description = fields.description
+        skill.license = fields.license
+        skill.compatibility = fields.compatibility
+        skill.metadata = fields.metadata
+        skill.allowed_tools = fields.allowed_tools
+        skill.extra = fields.extra
+        skill.path = folder
+        skill.origin = origin or folder
+        skill.remote = remote
+        skill._digest = None
+        skill._instructions = None
+        skill._files = FolderFiles(folder, root, skill_file, limits or Limits())
+        return skill
+
+    @property
+    def instructions(self) -> str:
+        """The body of the skill file, without front matter. Raises :class:`ResourceError` if unreadable."""
+        if self._instructions is not None:
+            return self._instructions
+        return self.body_of(self._files.read(self._files.skill_file, 0, Limits.skill_file).data)
+
+    @staticmethod
+    def body_of(data: bytes) -> str:
+        """The body in the bytes of a skill file: UTF-8 (what is not is replaced), ``\\n`` line ends."""
+        text = split_body(data).decode(errors="replace")
+        return text.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
+
+    @property
+    def resources(self) -> Mapping[str, str]:
+        """The other files, relative path -> text, each read when it is asked for."""
+        return _Resources(self._files)
+
+    @property
+    def files(self) -> SkillFiles:
+        """All files with the skill file, for listing, paged reading and digests."""
+        return self._files
+
+    @property
+    def digest(self) -> str:
+        """sha256 over the sorted (path, size, sha256) of the files; computed once, when it is first asked for.
+
+        From then on, reading a file that has changed is an error and not new content (format rule S08).
+        """
+        if self._digest is None:
+            self._digest = self._files.digest()
+        return self._digest
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the skill asks not to be offered to models (``disable-model-invocation``)."""
+        return str(self.extra.get("disable-model-invocation", "")).strip().lower() in ("true", "yes", "on", "1")
+
+    def to_markdown(self) -> str:
+        """The skill as the text of a ``SKILL.md``, which reads back to the same skill."""
+        return render_skill_file(
+            {
+                "name": self.name,
+                "description": self.description,
+                "license": self.license,
+                "compatibility": self.compatibility,
+                "metadata": dict(self.metadata) or None,
+                "allowed-tools": None if self.allowed_tools is None else " ".join(self.allowed_tools),
+                **self.extra,
+            },
+            self.instructions,
+        )
+
+    def __repr__(self) -> str:
+        return f"AgentSkill({self.name!r}, origin={self.origin!r})"
+
+
+class _Resources(Mapping[str, str]):
+    def __init__(self, files: SkillFiles) -> None:
+        self._files = files
+
+    def __getitem__(self, path: str) -> str:
+        if path not in self:
+            raise KeyError(path)
+        limit = Limits.resource_read
+        chunk = self._files.read(path, 0, limit)
+        if chunk.total > limit:
+            raise ResourceError(f"{path!r} has {chunk.total} bytes: read it in pages of at most {limit}")
+        return chunk.data.decode(errors="replace")
+
+    def __iter__(self) -> Iterator[str]:
+        return (path for path in self._files.paths() if path != self._files.skill_file)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, path: object) -> bool:
+        return any(path == known for known in self)
+
+
+def _checked(skill: str, path: str) -> tuple[str, ...]:
+    try:
+        parts = resource_parts(path)
+    except ValueError as error:
+        raise ConfigError(f"skill {skill!r}: resource {path!r}: {error}") from None
+    if re.fullmatch("skill.md", path, re.IGNORECASE):
+        raise ConfigError(f"skill {skill!r}: resource {path!r}: this is where the instructions go")
+    return parts

@@ -1,0 +1,91 @@
+"""Which folders and files belong to a skill, and whether a path stays inside (format rules F01, S04)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["SKIPPED", "inside", "resource_parts", "skill_file_in", "walk_files"]
+
+SKIPPED = frozenset({".git", "__MACOSX", ".DS_Store"})
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
+
+
+def skill_file_in(names: Iterator[str] | list[str]) -> str | None:
+    """The name of the skill file among a folder's names: ``SKILL.md`` in exact case before any other.
+
+    >>> skill_file_in(["skill.md", "SKILL.md"])
+    'SKILL.md'
+    """
+    found = sorted(name for name in names if len(name) == 8 and name.lower() == "skill.md")
+    return found[0] if found else None
+
+
+def inside(path: str, root: str) -> bool:
+    """Whether ``path`` is ``root`` or below it. Both are real paths."""
+    return path == root or path.startswith(root if root.endswith(os.sep) else root + os.sep)
+
+
+def resource_parts(path: str) -> tuple[str, ...]:
+    """The parts of a relative path inside a skill. Raises :class:`ValueError` saying what is wrong with it.
+
+    >>> resource_parts("./references/a.md")
+    ('references', 'a.md')
+    """
+    if "\0" in path or "\\" in path:
+        raise ValueError("a path has neither backslashes nor NUL; write it with '/'")
+    if _ENCODED.search(path):
+        raise ValueError("a path is not percent-encoded")
+    if path.startswith(("/", "~")) or re.match(r"[A-Za-z]:", path):
+        raise ValueError("the path must be relative to the skill's folder")
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    if ".." in parts:
+        raise ValueError("a path must not contain '..'")
+    if not parts:
+        raise ValueError("the path is empty")
+    return parts
+
+
+def walk_files(folder: str, root: str, limit: int, skipped_links: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield ``(relative path, real path)`` of the regular files of a skill, sorted within each folder.
+
+    Nested skills are skills of their own and left out. A link counts when its target is inside ``root``;
+    others go to ``skipped_links``. At most ``limit`` files.
+    """
+    seen = {os.path.realpath(folder)}
+    pending = [("", folder)]
+    count = 0
+    while pending:
+        prefix, current = pending.pop()
+        try:
+            names = sorted(os.listdir(current))
+        except OSError:
+            continue  # an unreadable folder has no files that anybody could read
+        if prefix and skill_file_in(names):
+            continue
+        below: list[tuple[str, str]] = []
+        for name in names:
+            if name in SKIPPED:
+                continue
+            path, relative = os.path.join(current, name), prefix + name
+            real = os.path.realpath(path) if os.path.islink(path) else path
+            if real is not path and not inside(real, root):
+                skipped_links.append(relative)
+            elif os.path.isfile(real):
+                count += 1
+                if count > limit:
+                    return
+                yield relative, real
+            elif os.path.isdir(real):
+                target = os.path.realpath(real)
+                if target not in seen:
+                    seen.add(target)
+                    below.append((relative + "/", path))
+        pending.extend(reversed(below))
+
+
+def display(path: str) -> str:
+    """``path`` for messages: what is no valid text in a file name is shown as such."""
+    return str(Path(path)).encode(errors="backslashreplace").decode()

@@ -1,0 +1,169 @@
+"""YAML front matter as plain values, read from parser events.
+
+Events and not constructed objects, because then nothing is ever constructed, anchors and aliases are seen
+and refused, the depth is limited, and every scalar keeps its source text (``1.10`` stays ``1.10``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, Union
+
+import yaml
+
+__all__ = ["Entry", "Node", "Untyped", "YamlProblem", "plain_value", "read_mapping", "source_text"]
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_WORDS: dict[str, bool | None] = {
+    **{word: None for word in ("", "~", "null", "Null", "NULL")},
+    **{word: True for word in ("true", "True", "TRUE")},
+    **{word: False for word in ("false", "False", "FALSE")},
+}
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_NUMBER_START = frozenset("-+.0123456789")
+
+
+class Untyped(NamedTuple):
+    """An unquoted scalar that YAML takes for something other than text: its source and its value."""
+
+    text: str
+    value: bool | int | float | None
+
+
+Node = Union[str, Untyped, "list[Node]", "dict[str, Node]"]
+
+
+class Entry(NamedTuple):
+    """A field of the front matter and the line of its key, counted from 0 within the block."""
+
+    value: Node
+    line: int
+
+
+class YamlProblem(Exception):
+    """The text is no mapping that we accept; ``line`` counts from 0 within the block."""
+
+    def __init__(self, message: str, line: int, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.line = line
+        self.refused = refused
+
+
+def read_mapping(text: str, max_depth: int, note: Callable[[str, str, int], None]) -> dict[str, Entry]:
+    """Read a block mapping. ``note(code, message, line)`` hears of oddities.
+
+    Raises :class:`YamlProblem`; with ``refused`` where no repair may be tried (anchors, depth).
+    """
+    if not text.strip():
+        return {}
+    try:
+        reader = _Reader(_Loader(text), max_depth, note)
+        return reader.document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise YamlProblem(str(error.problem or error.context), mark.line if mark else 0) from None
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise YamlProblem(_first_line(error), 0) from None
+
+
+def source_text(node: Node) -> str | None:
+    """The text of a scalar as it stands in the file, or None for a list or mapping."""
+    if isinstance(node, Untyped):
+        return node.text
+    return node if isinstance(node, str) else None
+
+
+def plain_value(node: Node) -> Any:
+    """The node as JSON-like data. Numbers that would print differently stay text.
+
+    >>> plain_value(Untyped("1.10", 1.1)), plain_value(Untyped("3", 3))
+    ('1.10', 3)
+    """
+    if isinstance(node, str):
+        return node
+    if isinstance(node, Untyped):
+        same = node.value is None or isinstance(node.value, bool) or repr(node.value) == node.text
+        return node.value if same else node.text
+    if isinstance(node, list):
+        return [plain_value(item) for item in node]
+    return {key: plain_value(value) for key, value in node.items()}
+
+
+def _resolve(text: str) -> str | Untyped:
+    if text in _WORDS:
+        return Untyped(text, _WORDS[text])
+    # More digits than any count has: text, and no quadratic conversion of a hostile number.
+    if text[0] in _NUMBER_START and len(text) <= 24:
+        if _INTEGER.fullmatch(text):
+            return Untyped(text, int(text))
+        if _FLOAT.fullmatch(text):
+            return Untyped(text, float(text))
+    return text
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+class _Reader:
+    def __init__(self, loader: Any, max_depth: int, note: Callable[[str, str, int], None]) -> None:
+        self._next = loader.get_event
+        self._max_depth = max_depth
+        self._note = note
+
+    def document(self) -> dict[str, Entry]:
+        self._next()  # stream start
+        first = self._next()
+        if isinstance(first, yaml.StreamEndEvent):
+            return {}
+        root = self._next()
+        if not isinstance(root, yaml.MappingStartEvent):
+            raise YamlProblem("the front matter is no mapping of fields", 0)
+        self._refuse_anchor(root)
+        fields: dict[str, Entry] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            key, line = self._key(event), event.start_mark.line
+            if key in fields:
+                self._note("L07", f"the field {key!r} is there twice", line)
+            fields[key] = Entry(self._node(self._next(), 1), line)
+        self._next()  # document end
+        if not isinstance(event := self._next(), yaml.StreamEndEvent):
+            raise YamlProblem("the front matter holds a second document", event.start_mark.line)
+        return fields
+
+    def _key(self, event: Any) -> str:
+        if not isinstance(event, yaml.ScalarEvent):
+            self._refuse_anchor(event)
+            raise YamlProblem("a field's name is no plain text", event.start_mark.line)
+        self._refuse_anchor(event)
+        return event.value
+
+    def _node(self, event: Any, depth: int) -> Node:
+        self._refuse_anchor(event)
+        if isinstance(event, yaml.ScalarEvent):
+            if event.implicit[0]:
+                return _resolve(event.value)
+            if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
+                self._note("L08", f"the YAML tag {event.tag!r} was ignored", event.start_mark.line)
+            return str(event.value)
+        if depth >= self._max_depth:
+            raise YamlProblem("values are nested too deeply", event.start_mark.line, refused=True)
+        if event.tag not in (None, "!"):
+            self._note("L08", f"the YAML tag {event.tag!r} was ignored", event.start_mark.line)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items: list[Node] = []
+            while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+                items.append(self._node(event, depth + 1))
+            return items
+        mapping: dict[str, Node] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            key = self._key(event)
+            mapping[key] = self._node(self._next(), depth + 1)
+        return mapping
+
+    def _refuse_anchor(self, event: Any) -> None:
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            raise YamlProblem("YAML anchors ('&') and aliases ('*') are refused", event.start_mark.line, refused=True)

@@ -1,0 +1,126 @@
+"""What every archive must keep to, whatever its format (format.md, section 4): names, kinds, sizes."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import BinaryIO
+
+from flink_skills.skill import Limits
+
+__all__ = ["ArchiveRefused", "Extraction"]
+
+_IGNORED = frozenset({"__MACOSX", ".git", ".DS_Store"})
+_DRIVE = re.compile(r"[A-Za-z]:")
+_MAX_DEPTH = 32
+_CHUNK = 1 << 18
+# Below this, no ratio is suspicious: a few kilobytes of one character are no bomb.
+_RATIO_FLOOR = 256 << 10
+
+
+class ArchiveRefused(Exception):
+    """The archive breaks a rule; the message says which and where."""
+
+
+class Extraction:
+    """Writes the entries of one archive below ``target``, an empty private folder, and counts.
+
+    Folders are only ever made here and links never, so a path that was checked by name cannot lead out.
+    """
+
+    def __init__(self, target: str, archive_size: int, limits: Limits) -> None:
+        self._target = target
+        self._limits = limits
+        self._budget = min(limits.total, max(archive_size * limits.ratio, _RATIO_FLOOR))
+        self._ratio_first = self._budget < limits.total
+        self._entries = 0
+        self._written = 0
+        self._names: dict[str, tuple[str, bool]] = {}
+        self._folders: set[str] = set()
+
+    def entry(self, name: str, *, is_folder: bool, size: int) -> tuple[str, ...] | None:
+        """Admit an entry before anything of it is read; its path, or None for one that is left out."""
+        self._entries += 1
+        if self._entries > self._limits.entries:
+            raise ArchiveRefused(f"has more than {self._limits.entries} entries")
+        parts = _checked_parts(name)
+        if size < 0 or size > self._limits.file:
+            raise ArchiveRefused(f"{name!r} has {size} bytes; the limit for a file is {self._limits.file}")
+        self._check_total(self._written + size)
+        if not parts or _IGNORED.intersection(parts):
+            return None
+        for depth in range(1, len(parts)):
+            self._claim(parts[:depth], is_folder=True, declared=False)
+        self._claim(parts, is_folder=is_folder, declared=True)
+        return parts
+
+    def write_folder(self, parts: tuple[str, ...]) -> None:
+        self._make_folder(parts)
+
+    def write_file(self, parts: tuple[str, ...], read: Callable[[int], bytes], size: int, *, executable: bool) -> None:
+        """Write a file of exactly ``size`` bytes; more or fewer is a refusal."""
+        folder = self._make_folder(parts[:-1])
+        path = os.path.join(folder, parts[-1])
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            written = self._copy("/".join(parts), read, file, size)
+            os.fchmod(file.fileno(), 0o555 if executable else 0o444)
+        if written != size:
+            raise ArchiveRefused(f"{'/'.join(parts)!r} has {written} bytes; its header says {size}")
+
+    def _copy(self, name: str, read: Callable[[int], bytes], file: BinaryIO, size: int) -> int:
+        written = 0
+        while data := read(min(_CHUNK, size + 1 - written)):
+            written += len(data)
+            self._written += len(data)
+            if written > size:
+                raise ArchiveRefused(f"{name!r} is larger than the {size} bytes that its header says")
+            self._check_total(self._written)
+            file.write(data)
+        return written
+
+    def _check_total(self, total: int) -> None:
+        if total > self._budget:
+            if self._ratio_first:
+                raise ArchiveRefused(f"unpacks to more than {self._limits.ratio} times its size")
+            raise ArchiveRefused(f"unpacks to more than {self._limits.total} bytes")
+
+    def _claim(self, parts: tuple[str, ...], *, is_folder: bool, declared: bool) -> None:
+        """One path, one entry, also where file systems take upper and lower case for the same."""
+        name = "/".join(parts)
+        key = unicodedata.normalize("NFC", name).casefold()
+        known = self._names.get(key)
+        if known is None:
+            self._names[key] = (name, is_folder)
+            if declared:
+                self._folders.add(name)
+            return
+        if known[0] != name:
+            raise ArchiveRefused(f"{known[0]!r} and {name!r} differ in upper and lower case only")
+        if not (known[1] and is_folder):
+            raise ArchiveRefused(f"{name!r} is there twice")
+        if declared:
+            if name in self._folders:
+                raise ArchiveRefused(f"{name!r} is there twice")
+            self._folders.add(name)
+
+    def _make_folder(self, parts: tuple[str, ...]) -> str:
+        path = os.path.join(self._target, *parts)
+        os.makedirs(path, mode=0o755, exist_ok=True)
+        return path
+
+
+def _checked_parts(name: str) -> tuple[str, ...]:
+    plain = name.replace("\\", "/")  # zips made on Windows
+    if "\0" in plain or any(ord(char) < 0x20 or 0xD800 <= ord(char) < 0xE000 for char in plain):
+        raise ArchiveRefused(f"the name {name!r} has control characters or is no text")
+    if plain.startswith("/") or _DRIVE.match(plain):
+        raise ArchiveRefused(f"the name {name!r} is absolute")
+    parts = tuple(part for part in plain.split("/") if part not in ("", "."))
+    if ".." in parts:
+        raise ArchiveRefused(f"the name {name!r} leaves the archive")
+    if len(parts) > _MAX_DEPTH or any(len(part.encode()) > 255 for part in parts):
+        raise ArchiveRefused(f"the name {name[:100]!r}… is too long or too deep")
+    return parts

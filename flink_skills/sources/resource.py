@@ -1,0 +1,42 @@
+"""Skills in the job JAR, which the runtime has copied to local files already."""
+
+from __future__ import annotations
+
+from flink_skills.errors import ConfigError, SourceError, near_misses
+from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
+from flink_skills.sources.path import local_tree
+
+__all__ = ["ResourceSource"]
+
+
+class ResourceSource(SkillSource):
+    """The name of a folder or archive inside the job JAR, such as ``skills`` or ``skills.zip``.
+
+    Several jars may have the same folder: all of them count, in class path order.
+    """
+
+    kind = "resource"
+
+    def __init__(self, location: str, context: SourceContext) -> None:
+        super().__init__(location, context)
+        parts = location.split("/")
+        if not location.strip("/") or ".." in parts or "\\" in location or "\0" in location:
+            raise ConfigError(f"skill resource {location!r}: give a name inside the job JAR, such as 'skills'")
+
+    @property
+    def origin(self) -> str:
+        return f"resource:{self.location}"
+
+    def resolve(self) -> list[SourceTree]:
+        known = self.context.resource_paths
+        if known is None:
+            message = f"skill source {self.origin}: there is no job JAR here; it is read where the job runs"
+            raise SourceError(message, source=self.origin)
+        wanted = self.location.strip("/")
+        paths = next((list(known[name]) for name in known if name.strip("/") == wanted), [])
+        if not paths:
+            near = near_misses(wanted, known)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            message = f"skill source {self.origin}: the job JAR has no such folder or file{hint}; add it to the jar"
+            raise SourceError(message, source=self.origin)
+        return [local_tree(path, self.origin, self.context) for path in paths]

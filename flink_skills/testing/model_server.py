@@ -1,0 +1,310 @@
+"""A real HTTP server that speaks OpenAI's chat completions (and Anthropic's messages) by script.
+
+It listens on loopback only, counts and keeps every request, and carries thousands in flight, so that a
+test can prove what a job asked, how often and how much at once::
+
+    with ScriptedModelServer([Rule(Reply("hello"))]) as server:
+        ...  # base_url=server.url
+        assert server.stats()["requests"] == 1
+
+As a process of its own: ``python -m flink_skills.testing.model_server --script rules.yaml``. It prints its
+base URL as the first line of stdout and ends with SIGTERM or SIGINT.
+
+    POST /v1/chat/completions, /v1/messages     the models
+    GET  /requests[?since=N]                    bodies of the requests kept, from number N (counted from 0)
+    GET  /stats                                 counts
+    POST /reset                                 forget both
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import inspect
+import json
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any
+
+from aiohttp import web
+
+from flink_skills.errors import SkillsError
+from flink_skills.testing.scripts import Conversation, Reply, Rule, Script, load_script
+from flink_skills.testing.wire import error_body, fill, message_body
+
+__all__ = ["ReplyFunction", "ScriptedModelServer", "main"]
+
+ReplyFunction = Callable[[dict[str, Any]], "Reply | str | Awaitable[Reply | str]"]
+"""A script as code: from the request's JSON to a reply or a text. Runs on the server's thread."""
+
+_MAX_BODY = 64 << 20
+
+
+class ScriptedModelServer:
+    """The server on a thread of its own, with a free port unless one is given.
+
+    ``script`` is a :class:`Script`, a list of :class:`Rule` or a function. ``latency`` seconds pass before
+    each reply that says no other. The last ``keep`` request bodies are kept; counts cover all.
+    """
+
+    def __init__(
+        self,
+        script: Script | Sequence[Rule] | ReplyFunction,
+        *,
+        latency: float = 0.0,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        keep: int = 100_000,
+    ) -> None:
+        if not callable(script) and not isinstance(script, Script):
+            script = Script(script)
+        self._script = script
+        self._latency = latency or (script.latency if isinstance(script, Script) else 0.0)
+        self._host = host
+        self._port = port
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._clear()
+        self._in_flight = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    def _clear(self) -> None:
+        self._number = 0
+        self._kept: list[dict[str, Any]] = []
+        self._status: Counter[int] = Counter()
+        self._bodies: Counter[str] = Counter()
+        self._most_in_flight = 0
+
+    @property
+    def url(self) -> str:
+        """The base URL for OpenAI clients, such as ``http://127.0.0.1:45123/v1``."""
+        return f"{self.origin}/v1"
+
+    @property
+    def origin(self) -> str:
+        """The server without a path: the base URL for Anthropic clients."""
+        return f"http://{self._host}:{self._port}"
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """The JSON bodies of the requests, oldest first."""
+        with self._lock:
+            return list(self._kept)
+
+    def stats(self) -> dict[str, Any]:
+        """``requests``, ``in_flight``, ``max_in_flight``, ``by_status``, ``distinct`` (different bodies) and
+        ``repeated`` (requests whose body was the same as an earlier one's)."""
+        with self._lock:
+            return {
+                "requests": self._number,
+                "in_flight": self._in_flight,
+                "max_in_flight": self._most_in_flight,
+                "by_status": {str(status): n for status, n in sorted(self._status.items())},
+                "distinct": len(self._bodies),
+                "repeated": self._number - len(self._bodies),
+            }
+
+    def reset(self) -> None:
+        """Forget requests and counts. Rules that were used up stay so."""
+        with self._lock:
+            self._clear()
+
+    def start(self) -> ScriptedModelServer:
+        """Start on a thread and return when it listens."""
+        listening: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                asyncio.run(self.serve(lambda: listening.set_result(None)))
+            except Exception as error:
+                if listening.done():
+                    raise
+                listening.set_exception(error)
+
+        self._thread = threading.Thread(target=run, name="scripted-model-server", daemon=True)
+        self._thread.start()
+        listening.result(timeout=30)
+        return self
+
+    def stop(self) -> None:
+        """Stop; requests under way are cut off."""
+        if self._loop is not None and self._stop is not None and self._thread is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(timeout=30)
+        self._thread = None
+
+    def __enter__(self) -> ScriptedModelServer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def serve(self, listening: Callable[[], None], stop: asyncio.Event | None = None) -> None:
+        """Serve on the running loop until ``stop`` is set; ``listening`` is called when it listens."""
+        self._loop = asyncio.get_running_loop()
+        self._stop = stop or asyncio.Event()
+        app = web.Application(client_max_size=_MAX_BODY)
+        for prefix in ("", "/v1"):
+            app.router.add_post(f"{prefix}/chat/completions", self._openai)
+            app.router.add_post(f"{prefix}/messages", self._anthropic)
+            app.router.add_get(f"{prefix}/models", self._models)
+        app.router.add_get("/requests", self._get_requests)
+        app.router.add_get("/stats", self._get_stats)
+        app.router.add_post("/reset", self._post_reset)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            # A thousand clients connect at once: the default backlog of 128 would drop some of them.
+            site = web.TCPSite(runner, self._host, self._port, backlog=4096)
+            await site.start()
+            self._port = runner.addresses[0][1]
+            listening()
+            await self._stop.wait()
+        finally:
+            await runner.cleanup()
+
+    async def _openai(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, "openai")
+
+    async def _anthropic(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, "anthropic")
+
+    async def _answer(self, request: web.Request, dialect: str) -> web.StreamResponse:
+        raw = await request.read()
+        try:
+            body = json.loads(raw)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict) or body.get("stream"):
+            problem = (
+                "streaming is not scripted" if isinstance(body, dict) else "the request is no JSON object"
+            )
+            return self._error(dialect, Reply(status=400, error=problem))
+        number = self._enter(raw, body)
+        try:
+            return await self._reply(body, dialect, number)
+        finally:
+            with self._lock:
+                self._in_flight -= 1
+
+    def _enter(self, raw: bytes, body: dict[str, Any]) -> int:
+        with self._lock:
+            number = self._number
+            self._number += 1
+            self._in_flight += 1
+            self._most_in_flight = max(self._most_in_flight, self._in_flight)
+            self._bodies[hashlib.sha256(raw).hexdigest()] += 1
+            self._kept.append(body)
+            if len(self._kept) > self._keep:
+                del self._kept[: len(self._kept) - self._keep]
+            return number
+
+    async def _reply(self, body: dict[str, Any], dialect: str, number: int) -> web.StreamResponse:
+        conversation = Conversation.of(body)
+        reply = await self._choose(body, conversation)
+        latency = self._latency if reply.latency is None else reply.latency
+        if latency > 0:
+            await asyncio.sleep(latency)
+        if reply.hang:
+            await asyncio.Event().wait()
+        if reply.status != 200:
+            return self._error(dialect, reply)
+        with self._lock:
+            self._status[200] += 1
+        if reply.body is not None:
+            return web.Response(text=reply.body, content_type="application/json")
+        text, calls = fill(reply, conversation, number)
+        return _json(message_body(dialect, reply, text, calls, model=conversation.model, number=number))
+
+    async def _choose(self, body: dict[str, Any], conversation: Conversation) -> Reply:
+        if isinstance(self._script, Script):
+            return self._script.reply(conversation)
+        try:
+            outcome = self._script(body)
+            reply = await outcome if inspect.isawaitable(outcome) else outcome
+        except Exception as error:
+            # 400 and not 500: a mistake in a test's script must not be tried again.
+            return Reply(status=400, error=f"the script failed: {type(error).__name__}: {error}")
+        return Reply(reply) if isinstance(reply, str) else reply
+
+    def _error(self, dialect: str, reply: Reply) -> web.Response:
+        with self._lock:
+            self._status[reply.status] += 1
+        headers = {} if reply.retry_after is None else {"Retry-After": f"{reply.retry_after:g}"}
+        return _json(error_body(dialect, reply.error, reply.status), status=reply.status, headers=headers)
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return _json({"object": "list", "data": [{"id": "scripted", "object": "model"}]})
+
+    async def _get_requests(self, request: web.Request) -> web.Response:
+        since = request.query.get("since", "0")
+        with self._lock:
+            skip = int(since) - (self._number - len(self._kept)) if since.isdigit() else 0
+            kept = self._kept[max(0, skip) :]
+        return _json({"requests": kept})
+
+    async def _get_stats(self, request: web.Request) -> web.Response:
+        return _json(self.stats())
+
+    async def _post_reset(self, request: web.Request) -> web.Response:
+        self.reset()
+        return _json({})
+
+
+def _json(data: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(
+        body=json.dumps(data).encode(), status=status, headers=headers, content_type="application/json"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the server as a process. Exit code 2: the script cannot be used."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flink_skills.testing.model_server", description="A scripted chat model server."
+    )
+    parser.add_argument("--port", type=int, default=0, help="port on loopback; 0: a free one")
+    parser.add_argument("--script", help="YAML or JSON file of rules")
+    parser.add_argument("--text", default="ok", help="what every request gets without a script")
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each reply")
+    options = parser.parse_args(arguments)
+    try:
+        script = load_script(options.script) if options.script else Script([Rule(Reply(options.text))])
+    except SkillsError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    server = ScriptedModelServer(script, latency=options.latency, port=options.port)
+    try:
+        asyncio.run(_run(server))
+    except OSError as error:
+        sys.stderr.write(f"cannot listen on port {options.port}: {error.strerror or error}\n")
+        return 2
+    return 0
+
+
+async def _run(server: ScriptedModelServer) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+    def listening() -> None:
+        sys.stdout.write(server.url + "\n")
+        sys.stdout.flush()
+
+    await server.serve(listening, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

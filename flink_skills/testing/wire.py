@@ -1,0 +1,107 @@
+"""Replies in the wire formats of OpenAI's chat completions and Anthropic's messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from flink_skills.testing.scripts import Call, Conversation, Reply
+
+__all__ = ["error_body", "fill", "message_body"]
+
+
+def fill(reply: Reply, conversation: Conversation, number: int) -> tuple[str, list[Call]]:
+    """Text and tool calls of ``reply`` with the places filled in and ids given."""
+    places = {
+        "{last_user}": conversation.last_user,
+        "{last_tool}": conversation.last_tool,
+        "{n}": str(number),
+    }
+    calls = [
+        Call(
+            name=call.name,
+            arguments=_filled(call.arguments, places),
+            id=call.id or f"call_{number}_{position}",
+        )
+        for position, call in enumerate(reply.tool_calls, 1)
+    ]
+    return str(_filled(reply.text, places)), calls
+
+
+def message_body(
+    dialect: str, reply: Reply, text: str, calls: list[Call], *, model: str, number: int
+) -> dict[str, Any]:
+    """The JSON of a good answer in ``dialect``: ``openai`` or ``anthropic``."""
+    if dialect == "anthropic":
+        return _anthropic(reply, text, calls, model, number)
+    message: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": _as_text(call.arguments)},
+            }
+            for call in calls
+        ]
+    return {
+        "id": f"chatcmpl-{number}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "finish_reason": reply.finish_reason or ("tool_calls" if calls else "stop"),
+            }
+        ],
+        "usage": {
+            "prompt_tokens": reply.input_tokens,
+            "completion_tokens": reply.output_tokens,
+            "total_tokens": reply.input_tokens + reply.output_tokens,
+        },
+    }
+
+
+def error_body(dialect: str, message: str, status: int) -> dict[str, Any]:
+    """The JSON of an error in ``dialect``."""
+    error = {"message": message, "type": "scripted_error", "code": str(status)}
+    return {"type": "error", "error": error} if dialect == "anthropic" else {"error": error}
+
+
+def _anthropic(reply: Reply, text: str, calls: list[Call], model: str, number: int) -> dict[str, Any]:
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    for call in calls:
+        arguments = call.arguments
+        if isinstance(arguments, str):
+            arguments = json.loads(arguments)
+        content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments})
+    return {
+        "id": f"msg_{number}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": content,
+        "stop_reason": reply.finish_reason or ("tool_use" if calls else "end_turn"),
+        "stop_sequence": None,
+        "usage": {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens},
+    }
+
+
+def _as_text(arguments: Mapping[str, Any] | str) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
+def _filled(value: Any, places: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        for place, content in places.items():
+            if place in value:
+                value = value.replace(place, content)
+        return value
+    if isinstance(value, Mapping):
+        return {key: _filled(item, places) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_filled(item, places) for item in value]
+    return value

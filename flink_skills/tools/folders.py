@@ -1,0 +1,72 @@
+"""Which folder a command runs in: what a model writes as ``cwd``, kept inside the workspace."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from flink_skills.execution.workspace import Workspace
+from flink_skills.tools.arguments import ArgumentError
+
+__all__ = ["resolve_cwd"]
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
+_ADVICE = (
+    "Leave cwd out for the folder of the skill loaded last, or give a path relative to it or one that begins "
+    "with $WORK_DIR, $OUTPUT_DIR, $SKILLS_DIR or $WORKSPACE_DIR."
+)
+
+
+def resolve_cwd(
+    cwd: str | None, workspace: Workspace, default: Path, run_dir: Path, originals: Mapping[str, Path]
+) -> Path:
+    """The folder that ``cwd`` means; raises :class:`ArgumentError` for one outside the workspace.
+
+    A relative path starts at ``default``. ``originals`` maps the folders in which loaded skills really live
+    to their copies in the workspace: a model knows the former from the skill's text.
+    """
+    text = (cwd or "").strip()
+    if not text or text == ".":
+        return default
+    if "\0" in text:
+        raise ArgumentError(f"cwd {text!r} holds a NUL character. {_ADVICE}")
+    path = _expand(text, workspace, run_dir)
+    if not path.is_absolute():
+        path = default / path
+    path = _to_copy(path, originals)
+    real = Path(os.path.realpath(path))
+    # Compared on real paths: a link that leads out of the workspace is no way out of it.
+    if not real.is_relative_to(os.path.realpath(workspace.root)):
+        raise ArgumentError(f"cwd {text!r} is outside of the workspace. {_ADVICE}")
+    if not real.is_dir():
+        raise ArgumentError(f"cwd {text!r} is not a folder. {_ADVICE}")
+    return real
+
+
+def _expand(text: str, workspace: Workspace, run_dir: Path) -> Path:
+    roots = {
+        "WORKSPACE_DIR": workspace.root,
+        "SKILLS_DIR": workspace.skills_dir,
+        "WORK_DIR": workspace.work_dir,
+        "OUTPUT_DIR": workspace.out_dir,
+        "RUN_DIR": run_dir,
+        "HOME": workspace.root,
+    }
+    if text == "~" or text.startswith("~/"):
+        return workspace.root / text[2:]
+    match = _VARIABLE.match(text)
+    if match is None:
+        return Path(text)
+    root = roots.get(match.group(1) or match.group(2))
+    if root is None:
+        raise ArgumentError(f"cwd {text!r} begins with a variable that is not known here. {_ADVICE}")
+    return root / text[match.end() :].lstrip("/")
+
+
+def _to_copy(path: Path, originals: Mapping[str, Path]) -> Path:
+    for original, copy in originals.items():
+        if path.is_relative_to(original):
+            return copy / path.relative_to(original)
+    return path

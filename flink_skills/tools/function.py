@@ -1,0 +1,190 @@
+"""Python functions as tools."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import pydantic
+from pydantic_core import to_jsonable_python
+
+from flink_skills.errors import ConfigError
+from flink_skills.tools.arguments import ArgumentError, Arguments
+from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.docstrings import parse_docstring
+
+__all__ = ["FunctionTool"]
+
+_log = logging.getLogger(__name__)
+
+
+class FunctionTool(Tool):
+    """A function, method or callable object as a tool.
+
+    Its annotations make the schema, the first paragraph of its docstring the description, and ``Args:`` lines
+    the descriptions of arguments. A parameter annotated with :class:`ToolContext` gets the context and is not
+    shown to models. Plain functions run in a thread. A text is given to the model as it is, a
+    :class:`ToolResult` too, anything else as JSON; an exception becomes an error result.
+
+    Raises :class:`ConfigError` for a function whose arguments have no schema.
+
+    >>> def add(a: int, b: int = 1) -> int:
+    ...     "Add two numbers."
+    ...     return a + b
+    >>> FunctionTool(add).spec.description
+    'Add two numbers.'
+    """
+
+    def __init__(
+        self, func: Callable[..., Any], name: str | None = None, description: str | None = None
+    ) -> None:
+        if isinstance(func, (staticmethod, classmethod)):
+            func = func.__func__
+        if not callable(func):
+            raise ConfigError(f"tool {name or func!r} is not callable: give a function")
+        self._func = func
+        inner = _inner(func)
+        self._name: str = name or getattr(inner, "__name__", "") or type(func).__name__
+        self._is_async = inspect.iscoroutinefunction(inner)
+        summary, described = parse_docstring(inspect.getdoc(inner))
+        # In the order of the signature; the field of the argument model, or None for the context.
+        self._parameters: list[tuple[inspect.Parameter, str | None]] = []
+        self._arguments = Arguments(self._name, self._argument_model(inner, described))
+        self._spec = ToolSpec(self._name, description or summary or self._name, self._arguments.schema)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        try:
+            checked = self._arguments.read(arguments)
+        except ArgumentError as error:
+            return ToolResult(str(error), is_error=True)
+        positional, named = self._bind(checked, context)
+        try:
+            if self._is_async:
+                value = await self._func(*positional, **named)
+            else:
+                value = await asyncio.to_thread(_call, self._func, positional, named)
+                if isinstance(value, _Raised):
+                    raise value.error
+                if inspect.isawaitable(value):
+                    value = await value
+            return _result(value)
+        # A function that calls sys.exit() must not take the worker with it.
+        except (Exception, SystemExit) as error:
+            _log.exception("tool %s failed in turn %s (call %s)", self._name, context.turn, context.call_id)
+            return ToolResult(f"{self._name} failed: {type(error).__name__}: {error}", is_error=True)
+
+    def _argument_model(self, inner: Any, described: Mapping[str, str]) -> type[pydantic.BaseModel]:
+        try:
+            signature = inspect.signature(self._func)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"tool {self._name!r} has no signature to read ({error}): wrap it in a function"
+            ) from error
+        hints = self._hints(inner)
+        fields: dict[str, Any] = {}
+        takes_any = False
+        for parameter in signature.parameters.values():
+            hint = hints.get(parameter.name, Any)
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                raise ConfigError(
+                    f"tool {self._name!r}: models cannot give *{parameter.name}: name the arguments"
+                )
+            if parameter.kind is parameter.VAR_KEYWORD:
+                takes_any = True
+            elif _is_context(hint):
+                self._parameters.append((parameter, None))
+            else:
+                # Any name is allowed for an argument, not for a field of a pydantic model: hence aliases.
+                field = f"argument_{len(fields)}"
+                fields[field] = _field(parameter, hint, described.get(parameter.name))
+                self._parameters.append((parameter, field))
+        config = pydantic.ConfigDict(extra="allow" if takes_any else "forbid")
+        try:
+            model: type[pydantic.BaseModel] = pydantic.create_model(self._name, __config__=config, **fields)
+            model.model_json_schema()
+        except (pydantic.errors.PydanticUserError, TypeError, NameError) as error:
+            first = str(error).splitlines()[0]
+            raise ConfigError(
+                f"tool {self._name!r}: its arguments cannot be described to a model ({first}): annotate them "
+                "with JSON-like types or pydantic models"
+            ) from error
+        return model
+
+    def _hints(self, inner: Any) -> dict[str, Any]:
+        function = inner if inspect.isroutine(inner) else getattr(inner, "__call__", inner)  # noqa: B004
+        try:
+            # ToolContext is often imported for type checkers only.
+            return typing.get_type_hints(function, localns={"ToolContext": ToolContext}, include_extras=True)
+        except NameError as error:
+            raise ConfigError(
+                f"tool {self._name!r}: the annotation {error.name!r} cannot be found when the job runs: import "
+                "it at the top of the module, outside of TYPE_CHECKING"
+            ) from error
+        except TypeError:
+            return {}  # a builtin: no annotations
+
+    def _bind(self, checked: pydantic.BaseModel, context: ToolContext) -> tuple[list[Any], dict[str, Any]]:
+        positional: list[Any] = []
+        named: dict[str, Any] = dict(checked.model_extra or {})
+        for parameter, field in self._parameters:
+            value = context if field is None else getattr(checked, field)
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                positional.append(value)
+            else:
+                named[parameter.name] = value
+        return positional, named
+
+
+class _Raised:
+    """An exception on its way out of a thread: a future refuses StopIteration, and would never end."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def _call(func: Callable[..., Any], positional: list[Any], named: dict[str, Any]) -> Any:
+    try:
+        return func(*positional, **named)
+    except (Exception, SystemExit) as error:
+        return _Raised(error)
+
+
+def _inner(func: Any) -> Any:
+    """The function that has the name, docstring and annotations."""
+    while hasattr(func, "func"):  # functools.partial
+        func = func.func
+    if inspect.isroutine(func) or inspect.isclass(func):
+        return func
+    return type(func).__call__
+
+
+def _is_context(hint: Any) -> bool:
+    if hint is ToolContext:
+        return True
+    return any(_is_context(part) for part in typing.get_args(hint) if part is not type(None))
+
+
+def _field(parameter: inspect.Parameter, hint: Any, described: str | None) -> tuple[Any, Any]:
+    default = ... if parameter.default is parameter.empty else parameter.default
+    own = [*getattr(hint, "__metadata__", ()), default]
+    if any(isinstance(extra, pydantic.fields.FieldInfo) and extra.description for extra in own):
+        described = None
+    return Annotated[hint, pydantic.Field(alias=parameter.name, description=described)], default
+
+
+def _result(value: Any) -> ToolResult:
+    if isinstance(value, ToolResult):
+        return value
+    if isinstance(value, str):
+        return ToolResult(value, value=value)
+    plain = to_jsonable_python(value, fallback=str, inf_nan_mode="strings")
+    return ToolResult(json.dumps(plain, ensure_ascii=False), value=plain)

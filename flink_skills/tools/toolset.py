@@ -1,0 +1,131 @@
+"""The tools that one chat model may call."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from flink_skills.errors import ConfigError, UnknownNameError, near_misses
+from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+
+__all__ = ["ToolSet"]
+
+_log = logging.getLogger(__name__)
+
+# What all model providers accept.
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_FENCED = re.compile(r"\s*```(?:json)?\s*(.*?)\s*```\s*", re.DOTALL)
+_SHOWN_NAMES = 40
+_SHOWN_CHARS = 200
+
+
+class ToolSet:
+    """Tools by name. Raises :class:`ConfigError` for equal names and for names that no provider takes.
+
+    >>> def weather(city: str) -> str: ...
+    >>> [spec.name for spec in ToolSet([FunctionTool(weather)]).specs()]
+    ['weather']
+    """
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._specs: dict[str, ToolSpec] = {}
+        for tool in tools:
+            spec = tool.spec
+            if not _NAME.fullmatch(spec.name):
+                raise ConfigError(
+                    f"tool {spec.name!r}: a tool's name is 1 to 64 letters, digits, '_' and '-': rename it"
+                )
+            if spec.name in self._tools:
+                raise ConfigError(f"tool {spec.name!r} is there twice: rename one of the two")
+            self._tools[spec.name] = tool
+            self._specs[spec.name] = spec
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._tools)
+
+    def get(self, name: str) -> Tool | None:
+        """The tool ``name``; None if there is none."""
+        return self._tools.get(name)
+
+    def specs(self, names: Sequence[str] | None = None) -> list[ToolSpec]:
+        """What a model is told, of all tools or of ``names``; raises :class:`UnknownNameError`."""
+        if names is None:
+            return list(self._specs.values())
+        for name in names:
+            if name not in self._specs:
+                raise UnknownNameError("tool", name, self._specs)
+        return [self._specs[name] for name in names]
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | str, context: ToolContext) -> ToolResult:
+        """Call a tool as a model asked for it.
+
+        ``arguments`` may be the model's raw text. Whatever is wrong with the call, and any error of the tool,
+        is a result that says so; only cancellation is raised.
+        """
+        tool = self._tools.get(name)
+        if tool is None:
+            return ToolResult(self._unknown(name), is_error=True)
+        parsed = _parse(name, arguments)
+        if isinstance(parsed, ToolResult):
+            return parsed
+        try:
+            return await tool.call(parsed, context)
+        except Exception as error:  # a turn survives a faulty tool
+            _log.exception("tool %s failed in turn %s (call %s)", name, context.turn, context.call_id)
+            return ToolResult(f"{name} failed: {type(error).__name__}: {error}", is_error=True)
+
+    def _unknown(self, name: str) -> str:
+        near = near_misses(name, self._tools)
+        hint = " Did you mean " + " or ".join(near) + "?" if near else ""
+        shown = ", ".join(list(self._tools)[:_SHOWN_NAMES]) or "none"
+        more = len(self._tools) - _SHOWN_NAMES
+        return f"There is no tool {name!r}.{hint} Tools: {shown}" + (f" and {more} more" if more > 0 else "")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+
+def _parse(tool: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any] | ToolResult:
+    """The arguments as an object, or what to tell the model that wrote something else."""
+    if isinstance(arguments, Mapping):
+        return arguments
+    value: Any = arguments
+    # Some models send the JSON as a JSON string, in a code fence, or both.
+    for _ in range(3):
+        if not isinstance(value, str):
+            break
+        fenced = _FENCED.fullmatch(value)
+        text = fenced.group(1) if fenced else value.strip()
+        if not text:
+            return {}
+        try:
+            # strict=False: line breaks inside a string are the usual slip in shell commands.
+            value = json.loads(text, strict=False)
+        except (ValueError, RecursionError) as error:
+            shown = text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"
+            return ToolResult(
+                f"{tool}: the arguments are not valid JSON ({error}): {shown}\nSend one JSON object.",
+                is_error=True,
+            )
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return value
+    return ToolResult(
+        f"{tool}: the arguments are a JSON {_kind(value)}, not an object. Send one JSON object.",
+        is_error=True,
+    )
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    return {str: "string", int: "number", float: "number", list: "array"}.get(type(value), "value")

@@ -1,0 +1,10 @@
+"""Entry point of a worker process: ``python -m flink_skills.worker``, started by the bridge."""
+
+from __future__ import annotations
+
+import sys
+
+from flink_skills.worker.process import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""The pipes to the JVM on an event loop: frames in as they come, frames out batched."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from flink_skills.worker.frames import FrameBuffer, Inbound
+
+__all__ = ["Connection"]
+
+_READ_SIZE = 1 << 18
+
+
+class Connection:
+    """Reads frames from one descriptor and writes to another, without ever blocking the loop.
+
+    All that is written within one turn of the loop leaves in one system call: under load, frames are small and many,
+    and a call for each of them would cost more than the turns themselves.
+    """
+
+    def __init__(
+        self, read_fd: int, write_fd: int, on_frame: Callable[[Inbound], None], on_end: Callable[[str], None]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._read_fd, self._write_fd = read_fd, write_fd
+        self._on_frame, self._on_end = on_frame, on_end
+        self._frames = FrameBuffer()
+        self._queued: list[bytes] = []
+        self._unsent = memoryview(b"")
+        self._writing = False
+        self._ended = False
+        os.set_blocking(read_fd, False)
+        os.set_blocking(write_fd, False)
+        self._loop.add_reader(read_fd, self._readable)
+
+    def send(self, frame: bytes) -> None:
+        """Queue a frame. Order is kept."""
+        self._queued.append(frame)
+        if not self._writing:
+            self._writing = True
+            self._loop.call_soon(self._write)
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._read_fd, _READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(f"reading failed: {error}")
+            return
+        if not data:
+            self._end("")
+            return
+        for frame in self._frames.feed(data):
+            self._on_frame(frame)
+
+    def _write(self) -> None:
+        while True:
+            if not self._unsent:
+                if not self._queued:
+                    self._stop_writing()
+                    return
+                self._unsent = memoryview(b"".join(self._queued))
+                self._queued = []
+            try:
+                sent = os.write(self._write_fd, self._unsent)
+            except BlockingIOError:
+                self._loop.add_writer(self._write_fd, self._write)
+                return
+            except OSError as error:
+                self._queued = []
+                self._unsent = memoryview(b"")
+                self._stop_writing()
+                self._end(f"writing failed: {error}")
+                return
+            self._unsent = self._unsent[sent:]
+
+    def _stop_writing(self) -> None:
+        self._writing = False
+        self._loop.remove_writer(self._write_fd)
+
+    def _end(self, reason: str) -> None:
+        self._loop.remove_reader(self._read_fd)
+        if not self._ended:
+            self._ended = True
+            self._on_end(reason)

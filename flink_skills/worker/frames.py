@@ -1,0 +1,216 @@
+"""Frames between the JVM and a worker: length, type, body.
+
+    frame = u32 length of type and body, u8 type, body      all integers big-endian
+    bytes = u32 length, bytes       str = bytes in UTF-8
+
+The Java side is ``org.flinkskills.bridge.Frames``; both must change together.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from flink_skills.errors import WorkerError
+
+__all__ = [
+    "CancelOperator",
+    "Close",
+    "FrameBuffer",
+    "OpenPlan",
+    "SessionData",
+    "StartTurn",
+    "encode_end",
+    "encode_need_session",
+    "encode_open_failed",
+    "encode_opened",
+    "encode_step",
+]
+
+MAX_FRAME = 256 * 1024 * 1024
+
+OPEN, TURN, SESSION, CANCEL, CLOSE = 0x01, 0x02, 0x03, 0x04, 0x05
+OPENED, OPEN_FAILED, STEP, END, NEED_SESSION = 0x81, 0x82, 0x83, 0x84, 0x85
+
+_U32 = struct.Struct(">I")
+_HEADER = struct.Struct(">IB")
+_TURN = struct.Struct(">IIQBIqQQ")
+_SESSION = struct.Struct(">IQQ")
+_STEP = struct.Struct(">IQB")
+_END = struct.Struct(">IQBB")
+_TURN_OF = struct.Struct(">IQ")
+
+_HAS_TIMESTAMP, _HAS_SESSION = 1, 2
+
+
+@dataclass(frozen=True)
+class OpenPlan:
+    plan: int
+    config: bytes
+
+
+@dataclass(frozen=True)
+class StartTurn:
+    """``session`` is None where the operator believes that this worker has version ``session_version`` cached."""
+
+    operator: int
+    plan: int
+    turn: int
+    crashes: int
+    timestamp: int | None
+    number: int
+    session_version: int
+    key: str
+    event: bytes
+    session: list[bytes] | None
+    journal: list[bytes]
+
+
+@dataclass(frozen=True)
+class SessionData:
+    operator: int
+    turn: int
+    session_version: int
+    chunks: list[bytes]
+
+
+@dataclass(frozen=True)
+class CancelOperator:
+    operator: int
+
+
+@dataclass(frozen=True)
+class Close:
+    pass
+
+
+Inbound = OpenPlan | StartTurn | SessionData | CancelOperator | Close
+
+
+class FrameBuffer:
+    """Cuts a stream of bytes into inbound frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Inbound]:
+        """Frames that are complete with ``data``. Raises :class:`WorkerError` where the stream is broken."""
+        buffer = self._buffer
+        buffer += data
+        start, end = 0, len(buffer)
+        while end - start >= 5:
+            (length,) = _U32.unpack_from(buffer, start)
+            if not 1 <= length <= MAX_FRAME:
+                raise WorkerError(f"a frame of {length} bytes: the stream from the JVM is broken")
+            if end - start - 4 < length:
+                break
+            kind = buffer[start + 4]
+            body = bytes(memoryview(buffer)[start + 5 : start + 4 + length])
+            start += 4 + length
+            yield _decode(kind, body)
+        del buffer[:start]
+
+
+def _decode(kind: int, body: bytes) -> Inbound:
+    if kind == TURN:
+        return _decode_turn(body)
+    if kind == OPEN:
+        (plan,) = _U32.unpack_from(body)
+        config, _ = _bytes(body, 4)
+        return OpenPlan(plan, config)
+    if kind == SESSION:
+        operator, turn, version = _SESSION.unpack_from(body)
+        chunks, _ = _many(body, _SESSION.size)
+        return SessionData(operator, turn, version, chunks)
+    if kind == CANCEL:
+        return CancelOperator(_U32.unpack_from(body)[0])
+    if kind == CLOSE:
+        return Close()
+    raise WorkerError(f"a frame of unknown type {kind:#x}: JVM and worker are of different releases")
+
+
+def _decode_turn(body: bytes) -> StartTurn:
+    operator, plan, turn, flags, crashes, timestamp, number, version = _TURN.unpack_from(body)
+    key, offset = _bytes(body, _TURN.size)
+    event, offset = _bytes(body, offset)
+    session, offset = _many(body, offset)
+    journal, _ = _many(body, offset)
+    return StartTurn(
+        operator,
+        plan,
+        turn,
+        crashes,
+        timestamp if flags & _HAS_TIMESTAMP else None,
+        number,
+        version,
+        key.decode("utf-8", "surrogatepass"),
+        event,
+        session if flags & _HAS_SESSION else None,
+        journal,
+    )
+
+
+def _bytes(body: bytes, offset: int) -> tuple[bytes, int]:
+    (length,) = _U32.unpack_from(body, offset)
+    end = offset + 4 + length
+    return body[offset + 4 : end], end
+
+
+def _many(body: bytes, offset: int) -> tuple[list[bytes], int]:
+    (count,) = _U32.unpack_from(body, offset)
+    offset += 4
+    items = []
+    for _ in range(count):
+        item, offset = _bytes(body, offset)
+        items.append(item)
+    return items, offset
+
+
+def _frame(kind: int, *parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return _HEADER.pack(len(body) + 1, kind) + body
+
+
+def _sized(data: bytes) -> bytes:
+    return _U32.pack(len(data)) + data
+
+
+def _list(items: Sequence[bytes]) -> Iterator[bytes]:
+    yield _U32.pack(len(items))
+    for item in items:
+        yield _sized(item)
+
+
+def encode_opened(plan: int, report: bytes) -> bytes:
+    return _frame(OPENED, _U32.pack(plan), _sized(report))
+
+
+def encode_open_failed(plan: int, message: str) -> bytes:
+    return _frame(OPEN_FAILED, _U32.pack(plan), _sized(message.encode("utf-8", "replace")))
+
+
+def encode_step(operator: int, turn: int, entry: bytes, *, reset: bool) -> bytes:
+    return _frame(STEP, _STEP.pack(operator, turn, 1 if reset else 0), _sized(entry))
+
+
+def encode_need_session(operator: int, turn: int) -> bytes:
+    return _frame(NEED_SESSION, _TURN_OF.pack(operator, turn))
+
+
+def encode_end(
+    operator: int,
+    turn: int,
+    *,
+    status: int,
+    session_op: int,
+    chunks: Sequence[bytes],
+    outputs: Iterable[tuple[str, bytes]],
+    message: str = "",
+) -> bytes:
+    written = list(outputs)
+    parts = [_END.pack(operator, turn, status, session_op), *_list(chunks), _U32.pack(len(written))]
+    for tag, output in written:
+        parts += (_sized(tag.encode()), _sized(output))
+    parts.append(_sized(message.encode("utf-8", "replace")))
+    return _frame(END, *parts)
