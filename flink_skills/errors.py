@@ -41,6 +41,9 @@ __all__ = [
 ]
 
 
+_SHOWN = 12
+
+
 class SkillsError(Exception):
     """Root of all errors of the package.
 
@@ -127,9 +130,11 @@ class UnknownNameError(SkillsError):
             hint = "did you mean " + " or ".join(repr(n) for n in self.near) + "?"
         else:
             hint = "nothing has a similar name"
-        shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-        there = f"there are: {shown}" if names else f"there is no {kind} at all"
-        super().__init__(f"unknown {kind} {name!r}{where}: {hint} ({there})")
+        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        there = f" (there are: {shown})" if names else f" (there is no {kind} at all)"
+        if self.near and len(names) > _SHOWN:
+            there = ""
+        super().__init__(f"unknown {kind} {name!r}{where}: {hint}{there}")
 
 
 def near_misses(name: str, known: Iterable[str], limit: int = 3) -> list[str]:

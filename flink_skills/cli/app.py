@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, Optional
 
-import click
 import typer
 
 from flink_skills import __version__
@@ -15,7 +14,7 @@ from flink_skills.errors import SkillsError
 
 __all__ = ["run_app"]
 
-USAGE, FAILED = 2, 1
+USAGE, INTERRUPTED = 2, 130
 
 app = typer.Typer(
     name="flink-skills",
@@ -29,20 +28,15 @@ app = typer.Typer(
 def run_app() -> int:
     """Run the command of ``sys.argv``. A user's mistake is one message and exit code 2, never a traceback."""
     try:
-        result = app(standalone_mode=False)
-    except click.exceptions.Abort:
-        return 130
-    except click.ClickException as error:
-        error.show(file=sys.stderr)
-        return USAGE
-    except click.exceptions.Exit as exit_:
-        return exit_.exit_code
-    except KeyboardInterrupt:
-        return 130
+        app()
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 0
     except SkillsError as error:
         sys.stderr.write(f"flink-skills: {error}\n")
         return USAGE
-    return result if isinstance(result, int) else 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0
 
 
 def _version(value: bool) -> None:
@@ -66,8 +60,9 @@ def run(
         Optional[str],
         typer.Argument(help="module:Class or a YAML file; without it, a plain agent with --instructions."),
     ] = None,
-    input_: Annotated[Optional[Path], typer.Option("--input", help="Events, one JSON object a line; - for stdin.")] = None,
-    key: Annotated[Optional[str], typer.Option("--key", help="Field of the events that is their key.")] = None,
+    *,
+    input_: Annotated[Path, typer.Option("--input", help="Events, one JSON object a line; - for stdin.")],
+    key: Annotated[str, typer.Option("--key", help="Field of the events that is their key.")],
     output: Annotated[Optional[Path], typer.Option("--output", help="Where outputs go; default: stdout.")] = None,
     errors: Annotated[
         Optional[Path], typer.Option("--errors", help="Where error records go; default: with the outputs.")
@@ -83,27 +78,23 @@ def run(
         Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="An option, skills.* or Flink's.")
     ] = None,
     local: Annotated[bool, typer.Option("--local", help="Run in this process, without Flink.")] = False,
-) -> int:
+) -> None:
     """Run an agent over a file of events, in a mini cluster of this process.
 
     One JSON object per output. Exit code 0; 3 when turns ended in errors; 2 for bad usage; 1 when the job failed.
     """
-    if input_ is None or key is None:
-        missing = "--input" if input_ is None else "--key"
-        raise click.UsageError(f"Missing option '{missing}'.")
-    return run_job(
-        RunRequest(
-            agent=agent,
-            input=input_,
-            key=key,
-            output=output,
-            errors=errors,
-            skills=tuple(skills or ()),
-            model=model,
-            base_url=base_url,
-            instructions=instructions,
-            parallelism=parallelism,
-            assignments=tuple(set_ or ()),
-            local=local,
-        )
+    request = RunRequest(
+        agent=agent,
+        input=input_,
+        key=key,
+        output=output,
+        errors=errors,
+        skills=tuple(skills or ()),
+        model=model,
+        base_url=base_url,
+        instructions=instructions,
+        parallelism=parallelism,
+        assignments=tuple(set_ or ()),
+        local=local,
     )
+    raise typer.Exit(run_job(request))

@@ -7,13 +7,16 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from flink_skills.agents.agent import Agent
 from flink_skills.agents.local import run_events
+from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.turn import ERROR_TAG, TurnStatus
 from flink_skills.cli.agents import find_agent, model_setup, skill_sources
 from flink_skills.cli.events import BadLine, InputEvent, bad_line_record, read_events
 from flink_skills.cli.progress import Progress
@@ -49,66 +52,75 @@ def run_job(request: RunRequest) -> int:
     agent = find_agent(request.agent, request.instructions)
     setup = model_setup(request.model, request.base_url)
     lines = list(read_events(request.input, request.key))
-    events = [line for line in lines if isinstance(line, InputEvent)]
     with _private_stdout() as stdout, contextlib.ExitStack() as stack:
-        sink = _Sink(request, stdout, stack)
-        progress = Progress(len(events))
-        for bad in (line for line in lines if isinstance(line, BadLine)):
-            progress.note(f"{request.input}, line {bad.line}: {bad.problem}")
-            sink.write(bad_line_record(bad))
+        run = _Run(request, setup, agent, options, lines, stdout, stack)
         try:
             if request.local:
-                from flink_skills.flink.environment import AgentsExecutionEnvironment
-
-                agents_env = AgentsExecutionEnvironment.get_execution_environment()
-                _add_sources(agents_env, request, options)
-                plan = agents_env.compile(agent, local=True, events="json", outputs="record", model=setup)
-                asyncio.run(_run_local(plan, events, sink.write, progress))
+                asyncio.run(run.local())
             else:
-                from flink_skills.cli.minicluster import run_in_minicluster
-
-                def prepare(agents_env: Any) -> AgentPlan:
-                    _add_sources(agents_env, request, options)
-                    plan: AgentPlan = agents_env.compile(
-                        agent, local=True, events="json", outputs="record", model=setup
-                    )
-                    return plan
-
-                run_in_minicluster(
-                    prepare, events, flink_options, request.parallelism, lambda record: _take(record, sink.write, progress)
-                )
+                run.minicluster(flink_options)
         except TurnError as error:
-            progress.end()
+            run.progress.end()
             sys.stderr.write(f"flink-skills: the job failed: {error}\n")
             return FAILED
-        except BaseException:
-            progress.end()
-            raise
-        progress.end()
-        sys.stderr.write(f"{len(events)} events, {sink.outputs} outputs, {sink.failures} errors\n")
-        return SOME_ERRORS if sink.failures else DONE
+        finally:
+            run.progress.end()
+        sys.stderr.write(f"{len(run.events)} events, {run.sink.outputs} outputs, {run.sink.failures} errors\n")
+        return SOME_ERRORS if run.sink.failures else DONE
 
 
-def _take(record: dict[str, Any], write: Callable[[dict[str, Any]], None], progress: Progress) -> None:
-    write(record)
-    progress.turn(failed=record["error"] is not None)
+class _Run:
+    """One run: its events, where records go and how far it is."""
 
+    def __init__(
+        self,
+        request: RunRequest,
+        setup: ModelSetup | None,
+        agent: Agent,
+        options: SkillConfig,
+        lines: list[InputEvent | BadLine],
+        stdout: TextIO,
+        stack: contextlib.ExitStack,
+    ) -> None:
+        self._request, self._setup, self._agent, self._options = request, setup, agent, options
+        self.events = [line for line in lines if isinstance(line, InputEvent)]
+        self._bad = [line for line in lines if isinstance(line, BadLine)]
+        self.sink = _Sink(request, stdout, stack)
+        self.progress = Progress(len(self.events))
 
-async def _run_local(
-    plan: AgentPlan, events: list[InputEvent], write: Callable[[dict[str, Any]], None], progress: Progress
-) -> None:
-    async for _, outcome in run_events(plan, ((event.key, event.event) for event in events)):
-        for tag, record in outcome.outputs:
-            if tag in ("", "errors"):
-                write(record)
-        progress.turn(failed=outcome.status != 0)
+    def compile(self, agents_env: Any) -> AgentPlan:
+        """The agent's plan. Only when it is sound are the bad lines reported: bad usage writes no record."""
+        for key in self._options:
+            agents_env.get_config().set(key, self._options.get(key))
+        paths, urls = skill_sources(self._request.skills)
+        agents_env.add_skills_from_paths(paths).add_skills_from_urls(urls)
+        plan: AgentPlan = agents_env.compile(
+            self._agent, local=True, events="json", outputs="record", model=self._setup
+        )
+        for bad in self._bad:
+            self.progress.note(f"{self._request.input}, line {bad.line}: {bad.problem}")
+            self.sink.write(bad_line_record(bad))
+        return plan
 
+    async def local(self) -> None:
+        from flink_skills.flink.environment import AgentsExecutionEnvironment
 
-def _add_sources(agents_env: Any, request: RunRequest, options: SkillConfig) -> None:
-    for key in options:
-        agents_env.get_config().set(key, options.get(key))
-    paths, urls = skill_sources(request.skills)
-    agents_env.add_skills_from_paths(paths).add_skills_from_urls(urls)
+        plan = self.compile(AgentsExecutionEnvironment.get_execution_environment())
+        pairs = ((event.key, event.event) for event in self.events)
+        async for _, outcome in run_events(plan, pairs):
+            for tag, record in outcome.outputs:
+                if tag in ("", ERROR_TAG):
+                    self.sink.write(record)
+            self.progress.turn(failed=outcome.status != TurnStatus.DONE)
+
+    def minicluster(self, flink_options: dict[str, str]) -> None:
+        from flink_skills.cli.minicluster import run_in_minicluster
+
+        def take(record: dict[str, Any]) -> None:
+            self.sink.write(record)
+            self.progress.turn(failed=record["error"] is not None)
+
+        run_in_minicluster(self.compile, self.events, flink_options, self._request.parallelism, take)
 
 
 def _split_assignments(words: tuple[str, ...]) -> tuple[SkillConfig, dict[str, str]]:

@@ -1,0 +1,94 @@
+# Everything a developer or a new user does, one target each. Needs Python 3.10-3.12, a JDK 17 and Maven.
+# The first run downloads packages; later runs need no network.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10; do \
+	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+# The other supported Flink version, for the tests that run on both.
+VENV_22 := .venv-flink22
+BIN := $(VENV)/bin
+JAR := java-bridge/target/flink-skills-bridge.jar
+JAVA_SOURCES := java-bridge/pom.xml $(shell find java-bridge/src/main -type f 2>/dev/null)
+
+MODEL ?= offline
+MAVEN := mvn -q -B -f java-bridge/pom.xml
+
+.PHONY: help
+help: ## Show this help
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.PHONY: prerequisites
+prerequisites: ## Check that Python, a JDK 17 and Maven are there
+	@bash .ci/prerequisites "$(PYTHON)"
+
+.PHONY: demo
+demo: setup ## Triage recorded Flink incidents with the skills of this repository (MODEL=openai:NAME for a real model)
+	@$(BIN)/python -m examples.log_triage.demo --model $(MODEL)
+
+.PHONY: setup
+setup: $(VENV)/.ready $(JAR) ## Make the virtual environment and the bridge jar
+
+.PHONY: jar
+jar: $(JAR) ## Build the bridge jar
+
+$(JAR): $(JAVA_SOURCES) | prerequisites
+	$(MAVEN) -DskipTests package
+	@touch $@
+
+$(VENV)/.ready: pyproject.toml constraints.txt hatch_build.py $(JAR) | prerequisites
+	bash .ci/venv "$(PYTHON)" $(VENV) constraints.txt
+	@touch $@
+
+$(VENV_22)/.ready: pyproject.toml constraints-flink22.txt hatch_build.py $(JAR) | prerequisites
+	bash .ci/venv "$(PYTHON)" $(VENV_22) constraints-flink22.txt
+	@touch $@
+
+.PHONY: test
+test: setup $(VENV_22)/.ready lint test-java test-python test-flink22 ## Run all checks and tests, on both Flink versions
+
+.PHONY: lint
+lint: setup ## Check style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pip check
+
+.PHONY: test-java
+test-java: $(JAR) ## Test the bridge on Flink 2.2 and 2.3
+	$(MAVEN) verify
+	$(MAVEN) -Dflink.version=2.3.0 -DbuildDirectory=target-2.3 test
+	@touch $(JAR)
+
+.PHONY: test-fast
+test-fast: setup ## Run the Python tests that need neither Flink nor a cluster
+	$(BIN)/python -m pytest -m "not flink and not cluster"
+
+.PHONY: test-python
+test-python: setup ## Run all Python tests on the newer Flink
+	$(BIN)/python -m pytest
+
+.PHONY: test-flink22
+test-flink22: $(VENV_22)/.ready ## Run the mini cluster and standalone smoke tests on Flink 2.2
+	$(VENV_22)/bin/python -m pytest -m "both_versions"
+
+.PHONY: bench
+bench: setup ## Measure; results go to benchmarks/results
+	$(BIN)/python -m benchmarks.run
+
+.PHONY: docs
+docs: setup ## Build the documentation into site/
+	$(BIN)/python -m pip install -q -c constraints.txt --group docs
+	$(BIN)/mkdocs build --strict
+
+.PHONY: format
+format: setup ## Format the Python code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf $(VENV) $(VENV_22) java-bridge/target java-bridge/target-2.3 site
