@@ -30,7 +30,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class CommandRequest:
-    """A command. ``timeout`` is wall-clock seconds, ``env`` the whole environment, ``cwd`` an absolute folder.
+    """A command. ``timeout`` is wall-clock seconds, ``env`` the whole environment, ``cwd`` an absolute path.
 
     ``writable`` and ``readable`` are the folders that backends with file isolation grant; the others ignore
     them. Raises :class:`ConfigError` for what no backend could run.

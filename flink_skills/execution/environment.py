@@ -13,8 +13,11 @@ __all__ = ["base_environment", "is_blocked", "passed_on"]
 _ALWAYS = frozenset({"PATH", "LANG", "LANGUAGE", "TZ"})
 # Variables by which one program makes another load or run something.
 _BLOCKED = frozenset(
-    "BASH_ENV ENV IFS SHELLOPTS BASHOPTS PS4 JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS NODE_OPTIONS "
-    "PERL5OPT PERL5LIB RUBYOPT RUBYLIB".split()
+    {
+        *("BASH_ENV", "ENV", "IFS", "SHELLOPTS", "BASHOPTS", "PS4"),
+        *("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "NODE_OPTIONS"),
+        *("PERL5OPT", "PERL5LIB", "RUBYOPT", "RUBYLIB"),
+    }
 )
 _BLOCKED_PREFIXES = ("LD_", "DYLD_", "PYTHON", "GIT_", "BASH_FUNC_")
 

@@ -14,7 +14,7 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution.backend import CommandRequest, CommandResult, ExecutionBackend, Limits
 from flink_skills.execution.launcher.protocol import Order
 from flink_skills.execution.launcher_process import LauncherProcess
-from flink_skills.execution.running import RunningCommand
+from flink_skills.execution.running import NotStartedError, RunningCommand
 
 __all__ = ["HygieneBackend"]
 
@@ -51,8 +51,6 @@ class HygieneBackend(ExecutionBackend):
         await self._launcher.start()
 
     async def run(self, request: CommandRequest) -> CommandResult:
-        if self._closed:
-            return CommandResult(error="the execution backend is closed")
         order = Order(
             argv=list(request.argv),
             cwd=request.cwd,
@@ -63,14 +61,23 @@ class HygieneBackend(ExecutionBackend):
             tasks=request.limits.processes or _UNLIMITED_TASKS,
         )
         try:
+            try:
+                return await self._run(request, order)
+            except NotStartedError:
+                return await self._run(request, order)
+        except ExecutionError as error:
+            return CommandResult(error=str(error))
+
+    async def _run(self, request: CommandRequest, order: Order) -> CommandResult:
+        if self._closed:
+            raise ExecutionError("the execution backend is closed")
+        try:
             command = RunningCommand(request.stdin, request.limits.output_bytes)
         except OSError as error:
-            return CommandResult(error=f"the worker cannot open pipes for the command: {error}")
+            raise ExecutionError(f"the worker cannot open pipes for the command: {error}") from error
         self._running.add(command)
         try:
             return await command.run(self._launcher, order.encode())
-        except ExecutionError as error:
-            return CommandResult(error=str(error))
         finally:
             self._running.discard(command)
             command.close()

@@ -1,6 +1,7 @@
 """Remove a tree that untrusted commands have written: read-only folders, any depth, links never followed."""
 
-# ruff: noqa: PTH - pathlib cannot work relative to open folders
+# pathlib cannot work relative to open folders.
+# ruff: noqa: PTH100, PTH101, PTH104, PTH106, PTH108, PTH118, PTH120
 from __future__ import annotations
 
 import os

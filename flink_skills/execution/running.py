@@ -7,16 +7,23 @@ import os
 import socket
 import time
 
+from flink_skills.errors import ExecutionError
 from flink_skills.execution.backend import CommandResult
 from flink_skills.execution.capture import OutputCapture
-from flink_skills.execution.launcher.protocol import Report
+from flink_skills.execution.launcher.protocol import STARTING, Report
 from flink_skills.execution.launcher_process import LauncherProcess
 
-__all__ = ["RunningCommand"]
+__all__ = ["NotStartedError", "RunningCommand"]
 
 # All writers are dead when the report comes; only a pipe that a command passed to a stranger stays open.
 _OUTPUT_ENDS_WITHIN_SECONDS = 1.0
 _TREE_ENDS_WITHIN_SECONDS = 12.0
+
+
+class NotStartedError(ExecutionError):
+    """The launcher died with the request in its hands."""
+
+    retryable = True
 
 
 class RunningCommand:
@@ -50,7 +57,10 @@ class RunningCommand:
             self._captures.append(OutputCapture(reader, output_bytes))
 
     async def run(self, launcher: LauncherProcess, order: bytes) -> CommandResult:
-        """Start the command and wait for its end. Cancellation ends the command's tree first."""
+        """Start the command and wait for its end. Cancellation ends the command's tree first.
+
+        Raises :class:`NotStartedError` when nothing was run, so that trying again is safe.
+        """
         started = time.monotonic()
         await launcher.send(self._theirs)
         self._close_theirs()
@@ -106,6 +116,8 @@ class RunningCommand:
             # A supervisor that cannot start the command reports without reading its order to the end.
             received += self._rest_of_report()
         if not received:
+            raise NotStartedError("the command launcher died before it started the command")
+        if received == STARTING:
             return Report(error="the process that watched the command was killed, and the command with it")
         return Report.decode(bytes(received))
 

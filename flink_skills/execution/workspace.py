@@ -59,8 +59,8 @@ class Workspace:
             # Somebody else's folder of that name, made before ours, would be theirs to read.
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
                 raise ExecutionError(
-                    f"workspace {self.root} is not a folder of this user: remove it, or set skills.workspace.dir "
-                    "to another folder"
+                    f"workspace {self.root} is not a folder of this user: remove it, or set "
+                    "skills.workspace.dir to another folder"
                 )
             for folder in (
                 self.skills_dir,

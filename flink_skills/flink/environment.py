@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,8 @@ class AgentsExecutionEnvironment:
         self._env = env
         self._t_env = t_env
         self._config = AgentsConfiguration(_flink_values(env, t_env))
+        if env is not None:
+            _use_this_python(env)
         self._scope = SkillScope(level="job")
         self._plans: list[AgentPlan] = []
         self._names: dict[str, int] = {}
@@ -211,6 +214,7 @@ class AgentsExecutionEnvironment:
             from pyflink.datastream import StreamExecutionEnvironment
 
             self._env = StreamExecutionEnvironment(stream._j_data_stream.getExecutionEnvironment())
+            _use_this_python(self._env)
         return self._env
 
     def _job_jars(self) -> list[Any]:
@@ -219,6 +223,18 @@ class AgentsExecutionEnvironment:
         from flink_skills.flink.bridge import job_jars
 
         return job_jars(self._env)
+
+
+def _use_this_python(env: StreamExecutionEnvironment) -> None:
+    """A job in a mini cluster of this process means this interpreter, and not whatever ``python`` is in the PATH."""
+    from pyflink.common import Configuration
+    from pyflink.util.java_utils import get_j_env_configuration
+
+    from flink_skills.flink.graph import is_local
+
+    configuration = Configuration(j_configuration=get_j_env_configuration(env._j_stream_execution_environment))
+    if is_local(env) and not configuration.contains_key("python.executable"):
+        env.set_python_executable(sys.executable)
 
 
 def _texts(values: Sequence[str] | str) -> tuple[str, ...]:

@@ -26,12 +26,10 @@ def key_in_python(stream: DataStream, key_selector: Any) -> DataStream:
             )
         return stream.process(_KeepKey(), output_type=_pair()).name("key events")
     if isinstance(stream, KeyedStream):
-        stream = stream.map(_same)
-    return stream.map(_KeyEvents(key_selector), output_type=_pair()).name("key events")
-
-
-def _same(event: Any) -> Any:
-    return event
+        stream = stream._origin_stream
+    # As many subtasks as the stage before: another number would shuffle events and lose the order of a key.
+    parallelism = stream._j_data_stream.getTransformation().getParallelism()
+    return stream.map(_KeyEvents(key_selector), output_type=_pair()).name("key events").set_parallelism(parallelism)
 
 
 def _pair() -> Any:

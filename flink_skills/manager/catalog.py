@@ -31,7 +31,9 @@ class Catalog:
         catalog = cls()
         # Every source is made before the first is read: a location that can never work fails at once.
         sources = [
-            (scope.level, open_source(kind, location, context)) for scope in scopes for kind, location in scope.sources
+            (scope.level, open_source(kind, location, context))
+            for scope in scopes
+            for kind, location in scope.sources
         ]
         done: set[tuple[Level, str]] = set()
         for level, source in sources:
@@ -78,15 +80,25 @@ class Catalog:
             self._levels[skill.name] = level
             return
         if _same_content(winner, skill):
-            code, message, mend = "D03", f"is the same as {winner.path}", "remove one of them"
-        else:
-            why = "declared first"
-            if self._levels[skill.name] != level:
-                why = f"declared by the agent, {'from a remote source, ' if winner.remote else ''}which wins over the job"
-            code, mend = "D02", "rename one of them or remove the source that is not wanted"
-            message = f"the skill {skill.name!r} of that name from {winner.origin} ({winner.path}) was {why}"
+            message, mend = f"is the same as {winner.path}", "remove one of them"
+            self.diagnostics.append(
+                Diagnostic("D03", "info", message, skill.name, skill.path or "", mend=mend)
+            )
+            return
+        why = "was declared first"
+        if self._levels[skill.name] != level:
+            why = "is the agent's, which wins over the job's"
+        if winner.remote and not skill.remote:
+            why += ", though it is remote and this one is not"
         self.diagnostics.append(
-            Diagnostic(code, "info" if code == "D03" else "warning", message, skill.name, skill.path or "", mend=mend)
+            Diagnostic(
+                "D02",
+                "warning",
+                f"is not used: the skill {skill.name!r} of {winner.origin} ({winner.path}) {why}",
+                skill.name,
+                skill.path or "",
+                mend="rename one of them or remove the source that is not wanted",
+            )
         )
 
 

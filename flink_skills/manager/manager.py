@@ -20,8 +20,8 @@ __all__ = ["AgentSkillManager"]
 class AgentSkillManager:
     """Loads skills from paths, job-JAR resources and URLs, and shows models what they may see of them.
 
-    One bad skill or source takes nothing else down: it is a diagnostic, or an entry of :attr:`failures`, unless
-    ``strict`` (``skills.strict`` by default) asks otherwise. Loading happens once, when first needed.
+    One bad skill or source takes nothing else down: it is a diagnostic, or an entry of :attr:`failures`,
+    unless ``strict`` (``skills.strict`` by default) asks otherwise. Loading happens once, when first needed.
 
     >>> AgentSkillManager().get_system_prompt()
     ''
@@ -39,7 +39,9 @@ class AgentSkillManager:
         strict: bool | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._scopes: tuple[SkillScope, ...] = (SkillScope("job", tuple(paths), tuple(resources), tuple(urls)),)
+        self._scopes: tuple[SkillScope, ...] = (
+            SkillScope("job", tuple(paths), tuple(resources), tuple(urls)),
+        )
         self._config = config or SkillConfig()
         self._limits = limits or Limits()
         self._context = SourceContext(self._config, resource_paths, store_dir, self._limits)
@@ -72,17 +74,11 @@ class AgentSkillManager:
     def load_skills(self) -> list[AgentSkill]:
         """Load all sources, the first time; the skills sorted by name.
 
-        Raises :class:`ConfigError` for a source that can never work (a relative path, a plain http URL that no
-        option allows). With ``strict``, raises :class:`SkillFormatError` (:class:`SourceError` if only sources
-        failed) with all errors at once.
+        Raises :class:`ConfigError` for a source that can never work (a relative path, a plain http URL that
+        no option allows). With ``strict``, raises :class:`SkillFormatError` (:class:`SourceError` if only
+        sources failed) with all errors at once.
         """
-        with self._lock:
-            if self._catalog is None:
-                catalog = Catalog.load(self._scopes, self._context, self._limits, strict=self._strict)
-                if self._strict:
-                    _raise_all(catalog)
-                self._catalog = catalog
-            return list(self._catalog.skills.values())
+        return list(self._loaded().skills.values())
 
     def get_skills(self) -> list[AgentSkill]:
         """All loaded skills, sorted by name."""
@@ -99,7 +95,8 @@ class AgentSkillManager:
         return list(self._loaded().failures)
 
     def check_sources(self) -> None:
-        """Raise :class:`SourceError` naming every source that cannot be read; ``retryable`` if all of them are.
+        """Raise :class:`SourceError` naming every source that cannot be read; ``retryable`` if all of them
+        are.
 
         For the places where a missing source must not pass: submit, and the operator's open.
         """
@@ -115,7 +112,8 @@ class AgentSkillManager:
             )
 
     def get_system_prompt(self, names: Sequence[str] | None = None) -> str:
-        """The menu for these skills (all by default), within ``skills.prompt.max-chars``; "" when there is none.
+        """The menu for these skills (all by default), within ``skills.prompt.max-chars``; "" when there is
+        none.
 
         Raises :class:`UnknownNameError` for a name that no source has.
         """
@@ -136,7 +134,9 @@ class AgentSkillManager:
                 if name not in skills:
                     raise UnknownNameError("skill", name, skills)
             chosen = [skills[name] for name in dict.fromkeys(names)]
-        return SkillView(chosen, max_chars=self._config.get(SkillOptions.PROMPT_MAX_CHARS), limits=self._limits)
+        return SkillView(
+            chosen, max_chars=self._config.get(SkillOptions.PROMPT_MAX_CHARS), limits=self._limits
+        )
 
     def menu_diagnostics(self, names: Sequence[str] | None = None) -> list[Diagnostic]:
         """What the budget does to the menu of these skills."""
@@ -153,9 +153,13 @@ class AgentSkillManager:
         return [Diagnostic("P01", "warning", f"to fit {budget} characters, {' and '.join(parts)}", mend=mend)]
 
     def _loaded(self) -> Catalog:
-        self.load_skills()
-        assert self._catalog is not None
-        return self._catalog
+        with self._lock:
+            if self._catalog is None:
+                catalog = Catalog.load(self._scopes, self._context, self._limits, strict=self._strict)
+                if self._strict:
+                    _raise_all(catalog)
+                self._catalog = catalog
+            return self._catalog
 
 
 def _raise_all(catalog: Catalog) -> None:

@@ -1,7 +1,7 @@
 """The menu of skills in a system prompt: one escaped line for each skill, within a budget.
 
-Names and descriptions are untrusted text: escaped, so that none can close or forge a block, one line each, and
-without characters that a reader would not see (format rule S06).
+Names and descriptions are untrusted text: escaped, so that none can close or forge a block, one line each,
+and without characters that a reader would not see (format rule S06).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from flink_skills.skill.text import clean_line
 __all__ = ["Menu", "MenuEntry", "escape", "parse_menu", "render_menu"]
 
 _INTRODUCTION = """\
-You have skills: instructions for certain kinds of task. When the task fits a description below, call load_skill \
-with that name first, then follow the instructions that it returns.
+You have skills: instructions for certain kinds of task. When the task fits a description below, call \
+load_skill with that name first, then follow the instructions that it returns.
 If none fits, do the task without a skill.
 """
 _OPEN, _CLOSE = "<available_skills>\n", "</available_skills>"
@@ -96,7 +96,9 @@ def _text(entries: Sequence[MenuEntry], left_out: int) -> str:
 
 def _capped(entries: Sequence[MenuEntry], cap: int) -> list[MenuEntry]:
     return [
-        entry if len(entry.description) <= cap else MenuEntry(entry.name, entry.description[: cap - 1].rstrip() + "…")
+        entry
+        if len(entry.description) <= cap
+        else MenuEntry(entry.name, entry.description[: cap - 1].rstrip() + "…")
         for entry in entries
     ]
 

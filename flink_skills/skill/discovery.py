@@ -1,5 +1,9 @@
 """Find the skills in a tree of folders (format.md, section 3)."""
 
+# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
+# the calls themselves.
+# ruff: noqa: PTH118, PTH119
+
 from __future__ import annotations
 
 import os
@@ -81,7 +85,9 @@ def _entries(folder: str, real_root: str, report: Report) -> tuple[list[str], li
                     names.append(entry.name)
                 elif not inside(os.path.realpath(entry.path), real_root):
                     mend = "copy what it points to"
-                    report.add("S04", "the link leaves its source and was skipped", path=entry.path, mend=mend)
+                    report.add(
+                        "S04", "the link leaves its source and was skipped", path=entry.path, mend=mend
+                    )
                 elif entry.is_dir():
                     links.append(entry.path)
                 else:

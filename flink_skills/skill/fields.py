@@ -1,4 +1,4 @@
-"""Judge the fields of a front matter (format rules F03–F14): lenient values, and what is odd about them."""
+"""Judge the fields of a front matter (format rules F03 to F14): lenient values, and what is odd."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class Fields:
     extra: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
 
 
-def judge_fields(entries: Mapping[str, Entry], report: Report, *, first_line: int, folder: str) -> Fields | None:
+def judge_fields(
+    entries: Mapping[str, Entry], report: Report, *, first_line: int, folder: str
+) -> Fields | None:
     """Read the fields; None, with an error reported, where there is no skill in them.
 
     ``folder`` is the name of the skill's directory, which stands in for a missing name.
@@ -89,17 +91,26 @@ class _Judge:
         written = source_text(entry.value) if entry else None
         name = clean_line(unicodedata.normalize("NFKC", written)) if written else ""
         if not name:
-            self._say("F03", f"there is no name; the folder's, {folder!r}, is used", "name", f"add 'name: {folder}'")
+            self._say(
+                "F03", f"there is no name; the folder's, {folder!r}, is used", "name", f"add 'name: {folder}'"
+            )
             return clean_line(unicodedata.normalize("NFKC", folder)) or "skill"
         if written and hidden_characters(written):
             self._say("S06", "the name has hidden characters, which were removed", "name", "remove them")
         if _PATH_LIKE.search(name):
-            self._say("F05", f"{name!r} looks like a path; the folder's name {folder!r} is used", "name", "rename it")
+            self._say(
+                "F05",
+                f"{name!r} looks like a path; the folder's name {folder!r} is used",
+                "name",
+                "rename it",
+            )
             return clean_line(unicodedata.normalize("NFKC", folder)) or "skill"
         if not (_ASCII_NAME.fullmatch(name) and len(name) <= MAX_NAME):
             self._judge_name(name)
         if name != folder and name != unicodedata.normalize("NFKC", folder):
-            self._say("F07", f"the name {name!r} is not the folder's, {folder!r}", "name", "rename one of them")
+            self._say(
+                "F07", f"the name {name!r} is not the folder's, {folder!r}", "name", "rename one of them"
+            )
         return name
 
     def _judge_name(self, name: str) -> None:
@@ -109,7 +120,9 @@ class _Judge:
             mend = "use lowercase letters, digits and hyphens"
             self._say("F05", f"the name {name!r} has other characters than the format allows", "name", mend)
         if name.startswith("-") or name.endswith("-") or "--" in name:
-            self._say("F06", f"the name {name!r} has hyphens where none may be", "name", "single hyphens, inside")
+            self._say(
+                "F06", f"the name {name!r} has hyphens where none may be", "name", "single hyphens, inside"
+            )
 
     def description(self) -> str | None:
         entry = self._entries.get("description")
@@ -121,10 +134,14 @@ class _Judge:
                 self._say("F09", "the description is a list and not text", "description", "write it as text")
         text = (text or "").strip()
         if not text or (isinstance(value, Untyped) and value.value is None):
-            self._say("F08", "there is no description", "description", "say what the skill does and when to use it")
+            self._say(
+                "F08", "there is no description", "description", "say what the skill does and when to use it"
+            )
             return None
         if isinstance(value, Untyped):
-            self._say("F09", f"the description {text!r} is no text for YAML", "description", "put it in quotes")
+            self._say(
+                "F09", f"the description {text!r} is no text for YAML", "description", "put it in quotes"
+            )
         if len(text) > MAX_DESCRIPTION:
             mend = f"use at most {MAX_DESCRIPTION}; details belong to the body"
             self._say("F09", f"the description has {len(text)} characters", "description", mend)
@@ -163,9 +180,8 @@ class _Judge:
         for key, value in entry.value.items():
             text = source_text(value)
             if text is None:
-                text = json.dumps(plain_value(value), ensure_ascii=False)
                 self._say("F12", f"metadata {key!r} is no text; kept as JSON", "metadata", "write it as text")
-            metadata[key] = text
+            metadata[key] = json.dumps(plain_value(value), ensure_ascii=False) if text is None else text
         return MappingProxyType(metadata)
 
     def allowed_tools(self) -> tuple[str, ...] | None:
@@ -175,7 +191,8 @@ class _Judge:
         mend = "write one text with names separated by spaces"
         if isinstance(entry.value, list):
             self._say("F13", "allowed-tools is a list", "allowed-tools", mend)
-            return tuple(text for item in entry.value if (text := (source_text(item) or "").strip()))
+            names = [(source_text(item) or "").strip() for item in entry.value]
+            return tuple(name for name in names if name)
         text = source_text(entry.value)
         if text is None:
             self._say("F13", "allowed-tools is a map; no tool is taken from it", "allowed-tools", mend)
@@ -188,7 +205,9 @@ class _Judge:
     def extra(self) -> Mapping[str, Any]:
         names = [name for name in self._entries if name not in KNOWN_FIELDS]
         for name in names:
-            self._say("F14", f"the format has no field {name!r}; kept in extra", name, "move it into metadata")
+            self._say(
+                "F14", f"the format has no field {name!r}; kept in extra", name, "move it into metadata"
+            )
         if not names:
             return _EMPTY
         return MappingProxyType({name: plain_value(self._entries[name].value) for name in names})

@@ -1,5 +1,9 @@
 """The files of a skill: listed, read within limits, and digested."""
 
+# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
+# the calls themselves.
+# ruff: noqa: PTH112, PTH116, PTH118, PTH208
+
 from __future__ import annotations
 
 import hashlib
@@ -56,7 +60,11 @@ class SkillFiles(ABC):
     def missing(self, path: str) -> ResourceError:
         """The error for a file that is not there, with the files most like it."""
         near = near_misses(path, self.paths())
-        hint = "did you mean " + " or ".join(repr(n) for n in near) + "?" if near else "no file has a similar name"
+        hint = (
+            "did you mean " + " or ".join(repr(n) for n in near) + "?"
+            if near
+            else "no file has a similar name"
+        )
         return ResourceError(f"there is no file {path!r} in the skill: {hint}")
 
 
@@ -100,7 +108,9 @@ class FolderFiles(SkillFiles):
     def paths(self) -> tuple[str, ...]:
         if self._manifest is not None:
             return tuple(sorted(self._manifest))
-        return tuple(sorted(path for path, _ in walk_files(self.folder, self.root, self._limits.skill_files, [])))
+        return tuple(
+            sorted(path for path, _ in walk_files(self.folder, self.root, self._limits.skill_files, []))
+        )
 
     def read(self, path: str, offset: int, limit: int) -> Chunk:
         parts = _parts(path)

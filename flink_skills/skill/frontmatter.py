@@ -9,7 +9,7 @@ from flink_skills.skill.diagnostic import Report
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.repair import repair
 from flink_skills.skill.text import hidden_characters
-from flink_skills.skill.yaml_values import Entry, YamlProblem, read_mapping
+from flink_skills.skill.yaml_values import Entry, YamlProblemError, read_mapping
 
 __all__ = ["Block", "find_block", "read_front_matter", "split_body"]
 
@@ -31,13 +31,15 @@ class Block(NamedTuple):
 def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = True) -> Block | None:
     """Find the front matter at the start of ``data``; None, with an error reported, where there is none.
 
-    The block ends at a *line* ``---``, never at ``---`` inside a value. ``complete`` is false when ``data`` is
-    only the beginning of the file.
+    The block ends at a *line* ``---``, never at ``---`` inside a value. ``complete`` is false when ``data``
+    is only the beginning of the file.
     """
     start = 0
     if data.startswith(_BOM):
         start = len(_BOM)
-        report.add("L01", "the file begins with a byte order mark", line=1, mend="save it as UTF-8 without BOM")
+        report.add(
+            "L01", "the file begins with a byte order mark", line=1, mend="save it as UTF-8 without BOM"
+        )
     opening = _OPENING.match(data, start)
     if opening is None:
         report.add(
@@ -47,7 +49,9 @@ def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = 
             mend="begin it with a line '---', 'name:' and 'description:' lines, and a line '---'",
         )
         return None
-    first_line = _line_ends(data[start : opening.end()]) + (0 if opening.group().endswith((b"\n", b"\r")) else 1)
+    first_line = _line_ends(data[start : opening.end()]) + (
+        0 if opening.group().endswith((b"\n", b"\r")) else 1
+    )
     if first_line > 1:
         report.add("L09", "blank lines stand before the front matter", line=1, mend="remove them")
     # One byte back: the line end of the opening line may also be the one before an immediate closing line.
@@ -56,7 +60,9 @@ def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = 
         closing = None
     if closing is None or closing.start() - opening.end() > limits.front_matter:
         if complete and closing is None and len(data) - opening.end() <= limits.front_matter:
-            report.add("F02", "the front matter is never closed", line=first_line, mend="end it with a line '---'")
+            report.add(
+                "F02", "the front matter is never closed", line=first_line, mend="end it with a line '---'"
+            )
         else:
             report.add(
                 "S05",
@@ -71,7 +77,9 @@ def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = 
     except UnicodeDecodeError as error:
         text = raw.decode(errors="replace")
         line = first_line + 1 + _line_ends(raw[: error.start])
-        report.add("L03", "the front matter is not UTF-8; what is not was replaced", line=line, mend="save as UTF-8")
+        report.add(
+            "L03", "the front matter is not UTF-8; what is not was replaced", line=line, mend="save as UTF-8"
+        )
     if b"\r" in data[start : closing.end()]:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         report.add("L02", "lines end with carriage returns", line=first_line, mend="use \\n line ends")
@@ -95,7 +103,7 @@ def read_front_matter(block: Block, report: Report, limits: Limits) -> dict[str,
 
     try:
         fields = read_mapping(text, limits.yaml_depth, note)
-    except YamlProblem as problem:
+    except YamlProblemError as problem:
         notes.clear()
         repaired = None if problem.refused else repair(text, limits.yaml_depth, note)
         if repaired is None:

@@ -1,5 +1,9 @@
 """Load one skill from its folder: only the front matter is read."""
 
+# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
+# the calls themselves.
+# ruff: noqa: PTH118, PTH119, PTH208
+
 from __future__ import annotations
 
 import os
@@ -65,7 +69,13 @@ def load_folder(
             fields = judge_fields(entries, report, first_line=block.line, folder=name)
             if fields is not None and not report.has_errors:
                 skill = AgentSkill.from_folder(
-                    folder, fields, root=root, skill_file=skill_file, origin=origin, remote=remote, limits=limits
+                    folder,
+                    fields,
+                    root=root,
+                    skill_file=skill_file,
+                    origin=origin,
+                    remote=remote,
+                    limits=limits,
                 )
     return LoadResult(skill, tuple(report.diagnostics), report.strict_valid)
 

@@ -25,8 +25,9 @@ class AgentSkill:
     Made in memory, or backed by a folder (:meth:`from_folder`), in which case instructions and resources are
     read when they are asked for.
 
-    ``path`` is the folder or None, ``origin`` says where the skill came from (without secrets), ``extra`` holds
-    front-matter fields that the format does not know. ``allowed_tools`` is None where the skill names none.
+    ``path`` is the folder or None, ``origin`` says where the skill came from (without secrets), ``extra``
+    holds front-matter fields that the format does not know. ``allowed_tools`` is None where the skill names
+    none.
 
     >>> skill = AgentSkill("greet", "Says hello.", "Say hello.", {"references/a.md": "Hi"})
     >>> skill.name, list(skill.resources)
@@ -66,7 +67,9 @@ class AgentSkill:
         if not name or name != clean_line(name) or "/" in name or "\\" in name:
             raise ConfigError(f"skill name {name!r}: use lowercase letters, digits and hyphens")
         if not description.strip():
-            raise ConfigError(f"skill {name!r}: the description is empty; say what it does and when to use it")
+            raise ConfigError(
+                f"skill {name!r}: the description is empty; say what it does and when to use it"
+            )
         self.name = name
         self.description = description
         self.license = license
@@ -140,7 +143,8 @@ class AgentSkill:
 
     @property
     def digest(self) -> str:
-        """sha256 over the sorted (path, size, sha256) of the files; computed once, when it is first asked for.
+        """sha256 over the sorted (path, size, sha256) of the files; computed once, when it is first asked
+        for.
 
         From then on, reading a file that has changed is an error and not new content (format rule S08).
         """
@@ -151,7 +155,12 @@ class AgentSkill:
     @property
     def hidden(self) -> bool:
         """Whether the skill asks not to be offered to models (``disable-model-invocation``)."""
-        return str(self.extra.get("disable-model-invocation", "")).strip().lower() in ("true", "yes", "on", "1")
+        return str(self.extra.get("disable-model-invocation", "")).strip().lower() in (
+            "true",
+            "yes",
+            "on",
+            "1",
+        )
 
     def to_markdown(self) -> str:
         """The skill as the text of a ``SKILL.md``, which reads back to the same skill."""

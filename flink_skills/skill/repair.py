@@ -12,7 +12,7 @@ import re
 import textwrap
 from collections.abc import Callable
 
-from flink_skills.skill.yaml_values import Entry, Node, YamlProblem, read_mapping
+from flink_skills.skill.yaml_values import Entry, Node, YamlProblemError, read_mapping
 
 __all__ = ["repair"]
 
@@ -22,7 +22,9 @@ _FIELD = re.compile(r"([^\s:#'\"\[\]{}&*!|>%@`,-][^:#'\"]*):(?:[ \t]+(.*))?")
 _BLOCK_MARK = re.compile(r"[|>](?:[+-]?[1-9]?|[1-9][+-])[ \t]*(?:#.*)?")
 _MARKED_TEXT = re.compile(r"([|>])[+-]?[ \t]+(\S.*)")
 # A first character of text that YAML reserves: of these, only whole quotes or brackets have text after them.
-_RESERVED_START = re.compile(r"[@`%,]|\"[^\"]*\"\s*[^\s\"#]|'[^']*'\s*[^\s'#]|\[[^\[\]]*\]\s*[^\s#]|[{]{2}[^{}]*[}]{2}")
+_RESERVED_START = re.compile(
+    r"[@`%,]|\"[^\"]*\"\s*[^\s\"#]|'[^']*'\s*[^\s'#]|\[[^\[\]]*\]\s*[^\s#]|[{]{2}[^{}]*[}]{2}"
+)
 
 
 def repair(text: str, max_depth: int, note: Note) -> dict[str, Entry] | None:
@@ -65,7 +67,7 @@ def _field(name: str, lines: list[str], number: int, max_depth: int, note: Note)
     heard: list[tuple[str, str, int]] = []
     try:
         alone = read_mapping("\n".join(lines), max_depth, lambda c, m, n: heard.append((c, m, n)))
-    except YamlProblem as problem:
+    except YamlProblemError as problem:
         if problem.refused:
             return None
     else:

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, Union
 
 import yaml
 
-__all__ = ["Entry", "Node", "Untyped", "YamlProblem", "plain_value", "read_mapping", "source_text"]
+__all__ = ["Entry", "Node", "Untyped", "YamlProblemError", "plain_value", "read_mapping", "source_text"]
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _WORDS: dict[str, bool | None] = {
-    **{word: None for word in ("", "~", "null", "Null", "NULL")},
-    **{word: True for word in ("true", "True", "TRUE")},
-    **{word: False for word in ("false", "False", "FALSE")},
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
     line: int
 
 
-class YamlProblem(Exception):
+class YamlProblemError(Exception):
     """The text is no mapping that we accept; ``line`` counts from 0 within the block."""
 
     def __init__(self, message: str, line: int, *, refused: bool = False) -> None:
@@ -55,7 +55,7 @@ class YamlProblem(Exception):
 def read_mapping(text: str, max_depth: int, note: Callable[[str, str, int], None]) -> dict[str, Entry]:
     """Read a block mapping. ``note(code, message, line)`` hears of oddities.
 
-    Raises :class:`YamlProblem`; with ``refused`` where no repair may be tried (anchors, depth).
+    Raises :class:`YamlProblemError`; with ``refused`` where no repair may be tried (anchors, depth).
     """
     if not text.strip():
         return {}
@@ -64,9 +64,9 @@ def read_mapping(text: str, max_depth: int, note: Callable[[str, str, int], None
         return reader.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise YamlProblem(str(error.problem or error.context), mark.line if mark else 0) from None
+        raise YamlProblemError(str(error.problem or error.context), mark.line if mark else 0) from None
     except (yaml.YAMLError, UnicodeError) as error:
-        raise YamlProblem(_first_line(error), 0) from None
+        raise YamlProblemError(_first_line(error), 0) from None
 
 
 def source_text(node: Node) -> str | None:
@@ -121,7 +121,7 @@ class _Reader:
             return {}
         root = self._next()
         if not isinstance(root, yaml.MappingStartEvent):
-            raise YamlProblem("the front matter is no mapping of fields", 0)
+            raise YamlProblemError("the front matter is no mapping of fields", 0)
         self._refuse_anchor(root)
         fields: dict[str, Entry] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
@@ -131,15 +131,15 @@ class _Reader:
             fields[key] = Entry(self._node(self._next(), 1), line)
         self._next()  # document end
         if not isinstance(event := self._next(), yaml.StreamEndEvent):
-            raise YamlProblem("the front matter holds a second document", event.start_mark.line)
+            raise YamlProblemError("the front matter holds a second document", event.start_mark.line)
         return fields
 
     def _key(self, event: Any) -> str:
         if not isinstance(event, yaml.ScalarEvent):
             self._refuse_anchor(event)
-            raise YamlProblem("a field's name is no plain text", event.start_mark.line)
+            raise YamlProblemError("a field's name is no plain text", event.start_mark.line)
         self._refuse_anchor(event)
-        return event.value
+        return str(event.value)
 
     def _node(self, event: Any, depth: int) -> Node:
         self._refuse_anchor(event)
@@ -150,7 +150,7 @@ class _Reader:
                 self._note("L08", f"the YAML tag {event.tag!r} was ignored", event.start_mark.line)
             return str(event.value)
         if depth >= self._max_depth:
-            raise YamlProblem("values are nested too deeply", event.start_mark.line, refused=True)
+            raise YamlProblemError("values are nested too deeply", event.start_mark.line, refused=True)
         if event.tag not in (None, "!"):
             self._note("L08", f"the YAML tag {event.tag!r} was ignored", event.start_mark.line)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -166,4 +166,6 @@ class _Reader:
 
     def _refuse_anchor(self, event: Any) -> None:
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            raise YamlProblem("YAML anchors ('&') and aliases ('*') are refused", event.start_mark.line, refused=True)
+            raise YamlProblemError(
+                "YAML anchors ('&') and aliases ('*') are refused", event.start_mark.line, refused=True
+            )

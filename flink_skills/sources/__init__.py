@@ -1,4 +1,4 @@
-"""Where skills come from: local paths, job-JAR resources and URLs, and the store that keeps what was fetched."""
+"""Where skills come from: paths, job-JAR resources and URLs, and the store that keeps what was fetched."""
 
 from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
 from flink_skills.sources.registry import open_source, register_source, source_kinds

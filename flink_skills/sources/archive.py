@@ -1,5 +1,9 @@
 """Unpack an archive of skills, refusing everything that could do harm on the way."""
 
+# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
+# the calls themselves.
+# ruff: noqa: PTH123
+
 from __future__ import annotations
 
 import copy
@@ -15,7 +19,7 @@ from contextlib import contextmanager
 from typing import BinaryIO, Literal
 
 from flink_skills.skill import Limits
-from flink_skills.sources.entries import ArchiveRefused, Extraction
+from flink_skills.sources.entries import ArchiveRefusedError, Extraction
 from flink_skills.sources.forward import ForwardReader
 
 __all__ = ["ArchiveKind", "archive_kind", "unpack"]
@@ -59,7 +63,7 @@ def archive_kind(name: str, head: bytes) -> ArchiveKind | None:
 def unpack(path: str, kind: ArchiveKind, target: str, limits: Limits) -> None:
     """Unpack into ``target``, an empty folder that nobody else writes to.
 
-    Raises :class:`ArchiveRefused`; what was written until then is the caller's to remove. Raises
+    Raises :class:`ArchiveRefusedError`; what was written until then is the caller's to remove. Raises
     :class:`OSError` where the disk fails.
     """
     with open(path, "rb") as file, _damage_refused():
@@ -80,7 +84,7 @@ def _damage_refused() -> Iterator[None]:
         yield
     except _DAMAGE as error:
         # The libraries' messages quote names from the archive at any length.
-        raise ArchiveRefused(f"is damaged ({type(error).__name__}: {str(error)[:120]})") from None
+        raise ArchiveRefusedError(f"is damaged ({type(error).__name__}: {str(error)[:120]})") from None
 
 
 def _unpack_zip(file: BinaryIO, size: int, extraction: Extraction, limits: Limits) -> None:
@@ -91,11 +95,11 @@ def _unpack_zip(file: BinaryIO, size: int, extraction: Extraction, limits: Limit
             is_folder = name.replace("\\", "/").endswith("/")
             mode = info.external_attr >> 16
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise ArchiveRefused(f"{name!r} is a link or a device")
+                raise ArchiveRefusedError(f"{name!r} is a link or a device")
             if info.flag_bits & 0x1:
-                raise ArchiveRefused(f"{name!r} is encrypted")
+                raise ArchiveRefusedError(f"{name!r} is encrypted")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ArchiveRefused(f"{name!r} is compressed in a way other than deflate")
+                raise ArchiveRefusedError(f"{name!r} is compressed in a way other than deflate")
             parts = extraction.entry(name, is_folder=is_folder, size=info.file_size)
             if parts is None:
                 continue
@@ -116,10 +120,10 @@ def _check_zip_directory(file: BinaryIO, size: int, limits: Limits) -> None:
     tail = file.read(tail_size)
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < _ZIP_END.size:
-        raise ArchiveRefused("is no complete zip archive")
+        raise ArchiveRefusedError("is no complete zip archive")
     _, _, _, _, count, directory_size, _, _ = _ZIP_END.unpack_from(tail, at)
     if count > limits.entries or directory_size > limits.entries * 512:
-        raise ArchiveRefused(f"has more than {limits.entries} entries")
+        raise ArchiveRefusedError(f"has more than {limits.entries} entries")
     file.seek(0)
 
 
@@ -131,7 +135,7 @@ def _unpack_tar(file: BinaryIO | gzip.GzipFile, extraction: Extraction, limits: 
             archive.members.clear()  # type: ignore[attr-defined]  # or every header stays in memory
             is_file = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
             if not (is_file or member.isdir()):
-                raise ArchiveRefused(f"{member.name!r} is a link, a device or a sparse file")
+                raise ArchiveRefusedError(f"{member.name!r} is a link, a device or a sparse file")
             size = member.size if is_file else 0
             parts = extraction.entry(member.name, is_folder=not is_file, size=size)
             if parts is None:
@@ -143,4 +147,4 @@ def _unpack_tar(file: BinaryIO | gzip.GzipFile, extraction: Extraction, limits: 
                 extraction.write_file(parts, entry.read, size, executable=bool(member.mode & 0o111))
     # tarfile takes a damaged header, or none at all, for the end.
     if len(reader.last_read) != tarfile.BLOCKSIZE or any(reader.last_read):
-        raise ArchiveRefused("is cut off or damaged: there is no end mark")
+        raise ArchiveRefusedError("is cut off or damaged: there is no end mark")

@@ -1,5 +1,9 @@
 """What every archive must keep to, whatever its format (format.md, section 4): names, kinds, sizes."""
 
+# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
+# the calls themselves.
+# ruff: noqa: PTH103, PTH118
+
 from __future__ import annotations
 
 import os
@@ -10,7 +14,7 @@ from typing import BinaryIO
 
 from flink_skills.skill import Limits
 
-__all__ = ["ArchiveRefused", "Extraction"]
+__all__ = ["ArchiveRefusedError", "Extraction"]
 
 _IGNORED = frozenset({"__MACOSX", ".git", ".DS_Store"})
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -20,7 +24,7 @@ _CHUNK = 1 << 18
 _RATIO_FLOOR = 256 << 10
 
 
-class ArchiveRefused(Exception):
+class ArchiveRefusedError(Exception):
     """The archive breaks a rule; the message says which and where."""
 
 
@@ -44,10 +48,12 @@ class Extraction:
         """Admit an entry before anything of it is read; its path, or None for one that is left out."""
         self._entries += 1
         if self._entries > self._limits.entries:
-            raise ArchiveRefused(f"has more than {self._limits.entries} entries")
+            raise ArchiveRefusedError(f"has more than {self._limits.entries} entries")
         parts = _checked_parts(name)
         if size < 0 or size > self._limits.file:
-            raise ArchiveRefused(f"{name!r} has {size} bytes; the limit for a file is {self._limits.file}")
+            raise ArchiveRefusedError(
+                f"{name!r} has {size} bytes; the limit for a file is {self._limits.file}"
+            )
         self._check_total(self._written + size)
         if not parts or _IGNORED.intersection(parts):
             return None
@@ -59,7 +65,9 @@ class Extraction:
     def write_folder(self, parts: tuple[str, ...]) -> None:
         self._make_folder(parts)
 
-    def write_file(self, parts: tuple[str, ...], read: Callable[[int], bytes], size: int, *, executable: bool) -> None:
+    def write_file(
+        self, parts: tuple[str, ...], read: Callable[[int], bytes], size: int, *, executable: bool
+    ) -> None:
         """Write a file of exactly ``size`` bytes; more or fewer is a refusal."""
         folder = self._make_folder(parts[:-1])
         path = os.path.join(folder, parts[-1])
@@ -68,7 +76,7 @@ class Extraction:
             written = self._copy("/".join(parts), read, file, size)
             os.fchmod(file.fileno(), 0o555 if executable else 0o444)
         if written != size:
-            raise ArchiveRefused(f"{'/'.join(parts)!r} has {written} bytes; its header says {size}")
+            raise ArchiveRefusedError(f"{'/'.join(parts)!r} has {written} bytes; its header says {size}")
 
     def _copy(self, name: str, read: Callable[[int], bytes], file: BinaryIO, size: int) -> int:
         written = 0
@@ -76,7 +84,7 @@ class Extraction:
             written += len(data)
             self._written += len(data)
             if written > size:
-                raise ArchiveRefused(f"{name!r} is larger than the {size} bytes that its header says")
+                raise ArchiveRefusedError(f"{name!r} is larger than the {size} bytes that its header says")
             self._check_total(self._written)
             file.write(data)
         return written
@@ -84,8 +92,8 @@ class Extraction:
     def _check_total(self, total: int) -> None:
         if total > self._budget:
             if self._ratio_first:
-                raise ArchiveRefused(f"unpacks to more than {self._limits.ratio} times its size")
-            raise ArchiveRefused(f"unpacks to more than {self._limits.total} bytes")
+                raise ArchiveRefusedError(f"unpacks to more than {self._limits.ratio} times its size")
+            raise ArchiveRefusedError(f"unpacks to more than {self._limits.total} bytes")
 
     def _claim(self, parts: tuple[str, ...], *, is_folder: bool, declared: bool) -> None:
         """One path, one entry, also where file systems take upper and lower case for the same."""
@@ -98,12 +106,12 @@ class Extraction:
                 self._folders.add(name)
             return
         if known[0] != name:
-            raise ArchiveRefused(f"{known[0]!r} and {name!r} differ in upper and lower case only")
+            raise ArchiveRefusedError(f"{known[0]!r} and {name!r} differ in upper and lower case only")
         if not (known[1] and is_folder):
-            raise ArchiveRefused(f"{name!r} is there twice")
+            raise ArchiveRefusedError(f"{name!r} is there twice")
         if declared:
             if name in self._folders:
-                raise ArchiveRefused(f"{name!r} is there twice")
+                raise ArchiveRefusedError(f"{name!r} is there twice")
             self._folders.add(name)
 
     def _make_folder(self, parts: tuple[str, ...]) -> str:
@@ -115,12 +123,12 @@ class Extraction:
 def _checked_parts(name: str) -> tuple[str, ...]:
     plain = name.replace("\\", "/")  # zips made on Windows
     if "\0" in plain or any(ord(char) < 0x20 or 0xD800 <= ord(char) < 0xE000 for char in plain):
-        raise ArchiveRefused(f"the name {name!r} has control characters or is no text")
+        raise ArchiveRefusedError(f"the name {name!r} has control characters or is no text")
     if plain.startswith("/") or _DRIVE.match(plain):
-        raise ArchiveRefused(f"the name {name!r} is absolute")
+        raise ArchiveRefusedError(f"the name {name!r} is absolute")
     parts = tuple(part for part in plain.split("/") if part not in ("", "."))
     if ".." in parts:
-        raise ArchiveRefused(f"the name {name!r} leaves the archive")
+        raise ArchiveRefusedError(f"the name {name!r} leaves the archive")
     if len(parts) > _MAX_DEPTH or any(len(part.encode()) > 255 for part in parts):
-        raise ArchiveRefused(f"the name {name[:100]!r}… is too long or too deep")
+        raise ArchiveRefusedError(f"the name {name[:100]!r}… is too long or too deep")
     return parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from flink_skills.sources.entries import ArchiveRefused
+from flink_skills.sources.entries import ArchiveRefusedError
 
 __all__ = ["ForwardReader"]
 
@@ -53,7 +53,7 @@ class ForwardReader(io.RawIOBase):
 
     def read(self, size: int = -1, /) -> bytes:
         if size < 0 or size > _LARGEST_READ:
-            raise ArchiveRefused(f"has a header of {size} bytes")
+            raise ArchiveRefusedError(f"has a header of {size} bytes")
         if not size:
             return b""
         data = self._last if self._step_back else b""
@@ -70,7 +70,7 @@ class ForwardReader(io.RawIOBase):
         data: bytes = self._source.read(size)
         self._position += len(data)
         if self._position > self._limit:
-            raise ArchiveRefused(f"unpacks to more than {self._limit} bytes")
+            raise ArchiveRefusedError(f"unpacks to more than {self._limit} bytes")
         if data:
             self._last = data[-1:]
         return data

@@ -1,5 +1,9 @@
 """Skills in a folder or an archive on this machine."""
 
+# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
+# the calls themselves.
+# ruff: noqa: PTH100, PTH111, PTH116, PTH117, PTH119, PTH120
+
 from __future__ import annotations
 
 import os
@@ -46,7 +50,9 @@ def local_tree(path: str, origin: str, context: SourceContext) -> SourceTree:
             raise SourceError(message, source=origin)
         return SourceTree(path, origin)
     if not stat.S_ISREG(mode):
-        raise SourceError(f"skill source {origin}: is neither a folder nor a file; give one of them", source=origin)
+        raise SourceError(
+            f"skill source {origin}: is neither a folder nor a file; give one of them", source=origin
+        )
     if os.path.basename(path).lower() == "skill.md":
         folder = os.path.dirname(path)
         message = f"skill source {origin}: is the file of one skill; give its folder, {folder!r}"

@@ -1,10 +1,14 @@
 """The content-addressed store: archives unpacked once, at a path that depends on their content alone.
 
-Layout: ``<store>/<sha256 of the archive>/…`` (read-only once it is there), ``.work/<key>`` (what is being made),
-``.locks/<key>``, ``.urls/<key>.json`` (what was last fetched from where). A folder appears under its final name by
-one rename, after everything in it is written: whoever sees it may use it without asking. What a killed process
-left in ``.work`` is removed by the next one that holds the same lock.
+Layout: ``<store>/<sha256 of the archive>/…`` (read-only once it is there), ``.work/<key>`` (what is being
+made), ``.locks/<key>``, ``.urls/<key>.json`` (what was last fetched from where). A folder appears under its
+final name by one rename, after everything in it is written: whoever sees it may use it without asking. What a
+killed process left in ``.work`` is removed by the next one that holds the same lock.
 """
+
+# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
+# the calls themselves.
+# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH112, PTH114, PTH116, PTH118, PTH119, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -23,8 +27,8 @@ from flink_skills.skill import Limits, Report
 from flink_skills.skill.fields import judge_fields
 from flink_skills.skill.frontmatter import find_block, read_front_matter
 from flink_skills.skill.paths import skill_file_in
-from flink_skills.sources.archive import archive_kind, unpack
-from flink_skills.sources.entries import ArchiveRefused
+from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
+from flink_skills.sources.entries import ArchiveRefusedError
 from flink_skills.sources.locking import file_lock
 
 __all__ = ["Store"]
@@ -42,20 +46,25 @@ class Store:
     def add_archive(self, path: str, origin: str, *, deadline: float | None = None, name: str = "") -> str:
         """Unpack an archive, unless its content is there already; the folder.
 
-        ``name`` is the archive's name where ``path`` has a temporary one. Raises :class:`SourceError` for what is
-        no archive, is refused or too large, or does not fit on the disk; nothing of it stays on the disk then.
+        ``name`` is the archive's name where ``path`` has a temporary one. Raises :class:`SourceError` for
+        what is no archive, is refused or too large, or does not fit on the disk; nothing of it stays on the
+        disk then.
         """
         deadline = time.monotonic() + SkillOptions.SOURCE_TIMEOUT.default if deadline is None else deadline
         try:
             sha256, head, size = _sha256(path, self._limits.download)
         except OSError as error:
-            raise SourceError(f"skill source {origin}: cannot be read: {error.strerror}", source=origin) from None
+            raise SourceError(
+                f"skill source {origin}: cannot be read: {error.strerror}", source=origin
+            ) from None
         if size > self._limits.download:
             message = f"skill source {origin}: has {size} bytes; the limit is {self._limits.download}"
             raise SourceError(message, source=origin)
         kind = archive_kind(name or os.path.basename(path), head)
         if kind is None:
-            raise SourceError(f"skill source {origin}: is no archive; give a folder, zip, tar or tar.gz", source=origin)
+            raise SourceError(
+                f"skill source {origin}: is no archive; give a folder, zip, tar or tar.gz", source=origin
+            )
         final = os.path.join(self.folder, sha256)
         if os.path.isdir(final):
             return final
@@ -63,8 +72,10 @@ class Store:
             with file_lock(self.lock_path(sha256), deadline, origin):
                 if not os.path.isdir(final):
                     self._unpack_to(final, path, kind, sha256)
-        except ArchiveRefused as refused:
-            raise SourceError(f"skill source {origin}: {refused}; the archive is refused", source=origin) from None
+        except ArchiveRefusedError as refused:
+            raise SourceError(
+                f"skill source {origin}: {refused}; the archive is refused", source=origin
+            ) from None
         except OSError as error:
             raise self.disk_error(error, origin) from None
         return final
@@ -97,13 +108,16 @@ class Store:
         """The error for a disk that fails: retryable where space may come free."""
         full = error.errno in _DISK_FULL
         mend = "free some space" if full else "check its permissions"
-        text = f"skill source {origin}: the store {self.folder} cannot be written ({error.strerror}); {mend}, or set"
-        return SourceError(f"{text} {SkillOptions.STORE_DIR.key} to another folder", source=origin, retryable=full)
+        text = f"skill source {origin}: the store {self.folder} cannot be written ({error.strerror})"
+        message = f"{text}; {mend}, or set {SkillOptions.STORE_DIR.key} to another folder"
+        return SourceError(message, source=origin, retryable=full)
 
-    def _unpack_to(self, final: str, path: str, kind: str, sha256: str) -> None:
+    def _unpack_to(self, final: str, path: str, kind: ArchiveKind, sha256: str) -> None:
         work = self._new_work(sha256)
         try:
-            unpack(path, kind, work, self._limits)  # type: ignore[arg-type]
+            unpack(path, kind, work, self._limits)
+            if _sha256(path, self._limits.download)[0] != sha256:
+                raise ArchiveRefusedError("changed while it was read")
             self._finish(work, final)
         except BaseException:
             remove_tree(work)
@@ -122,12 +136,12 @@ class Store:
                 file = os.path.join(folder, name)
                 os.chmod(file, 0o555 if os.stat(file).st_mode & 0o100 else 0o444)
             if folder != work:  # the top stays writable until it has been renamed
-                os.chmod(folder, 0o555)
+                os.chmod(folder, 0o555)  # noqa: S103 - read-only, and readable as it was
         os.rename(work, final)
-        os.chmod(final, 0o555)
+        os.chmod(final, 0o555)  # noqa: S103
 
     def _skill_folder(self, skill_file: str) -> str:
-        """The name that the skill gives itself, where it can be a folder's; it depends on the content alone."""
+        """The name that the skill gives itself, where it can be a folder's; depends on the content alone."""
         with open(skill_file, "rb") as file:
             head = file.read(self._limits.front_matter)
         report = Report()
@@ -147,7 +161,9 @@ class Store:
         # Others may read what a store holds, but only its owner may put something there.
         os.makedirs(self.folder, mode=0o755, exist_ok=True)
         status = os.lstat(self.folder)
-        if status.st_uid not in (os.geteuid(), 0) or (not stat.S_ISDIR(status.st_mode) and status.st_uid != 0):
+        if status.st_uid not in (os.geteuid(), 0) or (
+            not stat.S_ISDIR(status.st_mode) and status.st_uid != 0
+        ):
             raise PermissionError(errno.EPERM, "it belongs to another user")
         folder = os.path.join(self.folder, name)
         os.makedirs(folder, mode=0o700, exist_ok=True)

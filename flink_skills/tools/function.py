@@ -126,8 +126,8 @@ class FunctionTool(Tool):
             return typing.get_type_hints(function, localns={"ToolContext": ToolContext}, include_extras=True)
         except NameError as error:
             raise ConfigError(
-                f"tool {self._name!r}: the annotation {error.name!r} cannot be found when the job runs: import "
-                "it at the top of the module, outside of TYPE_CHECKING"
+                f"tool {self._name!r}: the annotation {error.name!r} cannot be found when the job runs: "
+                "import it at the top of the module, outside of TYPE_CHECKING"
             ) from error
         except TypeError:
             return {}  # a builtin: no annotations

@@ -36,8 +36,8 @@ class _ShellArguments(BaseModel):
     stdin: str | None = Field(None, description="Text for the command's standard input.")
     cwd: str | None = Field(
         None,
-        description="Folder to run in, relative to the default folder or beginning with $WORK_DIR, $OUTPUT_DIR "
-        "or $SKILLS_DIR.",
+        description="Folder to run in, relative to the default folder or beginning with $WORK_DIR, "
+        "$OUTPUT_DIR or $SKILLS_DIR.",
     )
 
 
@@ -51,10 +51,10 @@ class ExecuteShellCommand(Tool):
         self._arguments = Arguments(EXECUTE_SHELL_COMMAND, _ShellArguments)
         self._spec = ToolSpec(
             EXECUTE_SHELL_COMMAND,
-            "Run a shell command and get its exit code, stdout and stderr. It starts in the folder of the skill "
-            "that was loaded last, so scripts/x.py is that skill's script; without a skill, in $WORK_DIR. Skill "
-            "folders are read-only: write results to $OUTPUT_DIR and scratch files to $WORK_DIR. The event is "
-            "the file $WORK_DIR/inputs/event.json.",
+            "Run a shell command and get its exit code, stdout and stderr. It starts in the folder of the "
+            "skill that was loaded last, so scripts/x.py is that skill's script; without a skill, in "
+            "$WORK_DIR. Skill folders are read-only: write results to $OUTPUT_DIR and scratch files to "
+            "$WORK_DIR. The event is the file $WORK_DIR/inputs/event.json.",
             self._arguments.schema,
         )
 

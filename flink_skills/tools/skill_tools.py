@@ -87,14 +87,20 @@ class LoadSkill(_SkillTool[_NameArguments]):
         super().__init__(
             view,
             LOAD_SKILL,
-            "Load a skill: get its full instructions and the list of its files. Do this before you act on a task "
-            "that the skill's description fits.",
+            "Load a skill: get its full instructions and the list of its files. Do this before you act on a "
+            "task that the skill's description fits.",
             _NameArguments,
         )
+        self._read_before: set[str] = set()
 
     async def _run(self, asked: _NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
         name = _permitted(asked.name, view)
-        activation = await asyncio.to_thread(view.activate, name)
+        if name in self._read_before:
+            # The view keeps what it has read: a thread would cost more than the call.
+            activation = view.activate(name)
+        else:
+            activation = await asyncio.to_thread(view.activate, name)
+            self._read_before.add(name)
         value = {"name": name, "digest": activation.digest, "path": str(activation.path or "")}
         loaded = context.activations or Activations()
         if loaded.digest(name) == activation.digest:

@@ -139,9 +139,8 @@ class Worker:
     async def _outcome(self, frame: StartTurn) -> tuple[TurnOutcome, list[tuple[str, bytes]]]:
         """Run a turn: its outcome, and the outputs as bytes. Raises :class:`SkillsError` for unreadable state."""
         runtime = self._runtimes[frame.plan]
-        event, problem = None, key_failure(frame.key)
-        if problem is None:
-            event, problem = decode_event(frame.event, runtime.plan.events)
+        event, problem = decode_event(frame.event, runtime.plan.events)
+        problem = key_failure(frame.key) or problem
         start = TurnStart(
             key=frame.key,
             number=frame.number,

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import html
-import re
+from flink_skills.manager.menu import parse_menu
 
-__all__ = ["MENU_TAG", "offered_skills"]
+__all__ = ["has_menu", "offered_skills"]
 
-MENU_TAG = "<available_skills>"
+_TAG = "<available_skills>"
 
-_BLOCK = re.compile(r"^<available_skills>$(.*?)^</available_skills>$", re.MULTILINE | re.DOTALL)
-_ENTRY = re.compile(r"^<skill><name>(.*?)</name><description>(.*?)</description></skill>$", re.MULTILINE)
+
+def has_menu(system: str) -> bool:
+    """Whether ``system`` may hold a menu, without parsing it."""
+    return _TAG in system
 
 
 def offered_skills(system: str) -> list[tuple[str, str]]:
     """Names and descriptions of the menu in ``system``; empty without one."""
-    return [
-        (html.unescape(name), html.unescape(description))
-        for block in _BLOCK.findall(system)
-        for name, description in _ENTRY.findall(block)
-    ]
+    return parse_menu(system) if has_menu(system) else []

@@ -26,7 +26,7 @@ from flink_skills.agents.messages import (
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.instructions import first_command, first_paragraph
 from flink_skills.agents.models.matching import SkillIndex
-from flink_skills.agents.models.menus import MENU_TAG, offered_skills
+from flink_skills.agents.models.menus import has_menu, offered_skills
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.options import SkillConfig
 
@@ -71,7 +71,7 @@ class OfflineModel(ChatModel):
         last = messages[-1]
         if isinstance(last, ToolMessage):
             return self._after_tool(request, last, event)
-        if MENU_TAG not in request.system:
+        if not has_menu(request.system):
             return _answer(NO_SKILL)
         skill = self._index(request.system).best(event)
         if skill is None:
@@ -118,8 +118,13 @@ def _loaded_text(messages: Sequence[Message], skill: str) -> str | None:
                     asked[call.id] = (call.name, str(call.arguments.get("name", "")))
         elif isinstance(message, ToolMessage) and not message.is_error:
             tool, name = asked.get(message.call_id, ("", ""))
-            if name == skill:
-                text = message.content if tool == LOAD else None
+            if name != skill:
+                continue
+            if tool == UNLOAD:
+                text = None
+            elif text is None or first_command(message.content) is not None:
+                # Loading twice may only be told "is loaded already": the instructions are the earlier ones.
+                text = message.content
     return text
 
 
@@ -155,13 +160,16 @@ def _report(result: ToolMessage) -> str:
         return text.strip()
     code = _EXIT_CODE.search(text)
     stdout, stderr = _streams(text)
-    if code is not None and code.group(1) == "0":
+    if stdout.strip() and (code is None or code.group(1) == "0"):
         return stdout.strip()
-    if code is None and stdout.strip():
-        return stdout.strip()
-    ended = f"The command ended with exit code {code.group(1)}" if code else "The command gave no result"
-    tail = (stderr.strip() or stdout.strip() or text.strip())[-_STDERR_TAIL:]
-    return f"{ended}: {tail}" if tail else f"{ended}."
+    if code is None:
+        return text.strip()
+    ended = f"The command ended with exit code {code.group(1)}"
+    start = _STDOUT.search(text)
+    notes = text[code.end() : start.start()].strip() if start else ""
+    tail = (stderr.strip() or stdout.strip())[-_STDERR_TAIL:]
+    said = "\n".join(part for part in (notes, tail) if part)
+    return f"{ended}: {said}" if said else f"{ended} and wrote nothing."
 
 
 def _streams(text: str) -> tuple[str, str]:

@@ -44,6 +44,9 @@ def render_messages(messages: Sequence[Message], actions: Sequence[Action]) -> l
             results = []
         if isinstance(message, AssistantMessage):
             rendered.append(AssistantMessage(_as_actions(message)))
+        elif rendered and isinstance(rendered[-1], UserMessage):
+            # Chat templates want user and assistant in turns.
+            rendered[-1] = UserMessage(f"{rendered[-1].content}\n\n{message.content}")
         else:
             rendered.append(message)
     hint = _hint(messages, actions)
@@ -105,4 +108,6 @@ def _kind(schema: Any) -> str:
         return "one of " + ", ".join(map(str, schema["enum"]))
     if schema.get("type") == "object" and "properties" in schema:
         return "object with " + ", ".join(map(str, schema["properties"]))
+    if "anyOf" in schema:
+        return " or ".join(_kind(variant) for variant in schema["anyOf"] if variant != {"type": "null"})
     return str(schema.get("type", "any"))

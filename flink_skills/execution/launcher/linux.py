@@ -1,6 +1,7 @@
 """The few Linux calls that the standard library lacks: ``prctl`` and the process tree of ``/proc``."""
 
-# ruff: noqa: PTH - the zygote does without pathlib, which would double its start-up time and memory
+# The zygote does without pathlib, to start quickly and stay small.
+# ruff: noqa: PTH116, PTH123, PTH208
 from __future__ import annotations
 
 import ctypes

@@ -1,7 +1,8 @@
 """What a worker and a supervisor say to each other over the control socket of a command.
 
-Worker to supervisor: four bytes of length and an :class:`Order` as JSON. Supervisor to worker: a
-:class:`Report` as JSON, then end of file. End of file from the worker means: end the command now.
+Worker to supervisor: four bytes of length and an :class:`Order` as JSON. Supervisor to worker:
+:data:`STARTING`, then, when the command has ended, a :class:`Report` as JSON and end of file. Without
+``STARTING`` nothing has been run. End of file from the worker means: end the command now.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import json
 import struct
 from typing import NamedTuple
 
-__all__ = ["LENGTH", "Order", "Report"]
+__all__ = ["LENGTH", "STARTING", "Order", "Report"]
 
 LENGTH = struct.Struct("!I")
+STARTING = b"\n"  # white space to JSON, so it need not be taken off a report
 
 
 class Order(NamedTuple):

@@ -15,7 +15,7 @@ import time
 
 from flink_skills.execution.launcher import linux
 from flink_skills.execution.launcher.command import become_command
-from flink_skills.execution.launcher.protocol import LENGTH, Order, Report
+from flink_skills.execution.launcher.protocol import LENGTH, STARTING, Order, Report
 
 __all__ = ["end_children", "supervise"]
 
@@ -32,8 +32,9 @@ def supervise(control: socket.socket, stdio: tuple[int, int, int]) -> None:
     order = _receive_order(control)
     if order is None:
         return
-    report = _Supervisor(order, control, children_changed).run(stdio)
     try:
+        control.sendall(STARTING)
+        report = _Supervisor(order, control, children_changed).run(stdio)
         control.sendall(report.encode())
     except OSError:
         return  # the worker has gone, and nobody is left to tell
