@@ -4,6 +4,8 @@
 # ruff: noqa: PTH100, PTH101, PTH104, PTH106, PTH108, PTH118, PTH120
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -35,7 +37,14 @@ def remove_tree(path: str | Path) -> None:
         _empty(top)
     finally:
         os.close(top)
-    os.rmdir(doomed)
+    try:
+        os.rmdir(doomed)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        # Not empty after everything was removed: a second remover has moved folders here and will finish.
+        if error.errno != errno.ENOTEMPTY:
+            raise
 
 
 def _empty(top: int) -> None:
@@ -54,7 +63,8 @@ def _empty(top: int) -> None:
             waiting += _remove_files(folder, top)
         finally:
             os.close(folder)
-        os.rmdir(name, dir_fd=top)
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(name, dir_fd=top)
 
 
 def _remove_files(folder: int, top: int) -> list[str]:

@@ -67,6 +67,9 @@ def stage_skill(skill: StageableSkill, skills_dir: Path, marks_dir: Path) -> Pat
         remove_tree(target)
         building.rename(target)
         mark.write_text(skill.digest)
+    except ExecutionError:
+        remove_tree(building)
+        raise
     except OSError as error:
         remove_tree(building)
         raise ExecutionError(

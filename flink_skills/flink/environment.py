@@ -98,7 +98,10 @@ class AgentsExecutionEnvironment:
         flink = self._flink_of(stream)
         bridge = add_bridge(flink)
         if isinstance(key_selector, str) and bridge.canKeyInJava(stream._j_data_stream, key_selector):
-            return StreamInput(self, flink, bridge.keyRows(stream._j_data_stream, key_selector), "record")
+            keyed = bridge.keyRows(stream._j_data_stream, key_selector)
+            # As many subtasks as the stage before: another number would shuffle events and lose the order of a key.
+            keyed.setParallelism(stream._j_data_stream.getTransformation().getParallelism())
+            return StreamInput(self, flink, keyed, "record")
         return StreamInput(self, flink, key_in_python(stream, key_selector)._j_data_stream, "pickle")
 
     def from_table(
@@ -153,6 +156,7 @@ class AgentsExecutionEnvironment:
         source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(lines)).build()
         text = self._env.from_source(source, WatermarkStrategy.no_watermarks(), "events").set_parallelism(1)
         keyed = add_bridge(self._env).keyLines(text._j_data_stream)
+        keyed.setParallelism(1)
         output = StreamInput(self, self._env, keyed, "json").apply_plan(plan)
         both = output.to_datastream().union(output.to_datastream(tag="errors"))
         with both.execute_and_collect(plan.agent_id) as records:

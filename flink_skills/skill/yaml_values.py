@@ -104,6 +104,10 @@ def _resolve(text: str) -> str | Untyped:
     return text
 
 
+def _line(event: Any) -> int:
+    return int(event.start_mark.line)
+
+
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
@@ -125,19 +129,19 @@ class _Reader:
         self._refuse_anchor(root)
         fields: dict[str, Entry] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            key, line = self._key(event), event.start_mark.line
+            key, line = self._key(event), _line(event)
             if key in fields:
                 self._note("L07", f"the field {key!r} is there twice", line)
             fields[key] = Entry(self._node(self._next(), 1), line)
         self._next()  # document end
         if not isinstance(event := self._next(), yaml.StreamEndEvent):
-            raise YamlProblemError("the front matter holds a second document", event.start_mark.line)
+            raise YamlProblemError("the front matter holds a second document", _line(event))
         return fields
 
     def _key(self, event: Any) -> str:
         if not isinstance(event, yaml.ScalarEvent):
             self._refuse_anchor(event)
-            raise YamlProblemError("a field's name is no plain text", event.start_mark.line)
+            raise YamlProblemError("a field's name is no plain text", _line(event))
         self._refuse_anchor(event)
         return str(event.value)
 
@@ -147,12 +151,12 @@ class _Reader:
             if event.implicit[0]:
                 return _resolve(event.value)
             if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
-                self._note("L08", f"the YAML tag {event.tag!r} was ignored", event.start_mark.line)
+                self._note("L08", f"the YAML tag {event.tag!r} was ignored", _line(event))
             return str(event.value)
         if depth >= self._max_depth:
-            raise YamlProblemError("values are nested too deeply", event.start_mark.line, refused=True)
+            raise YamlProblemError("values are nested too deeply", _line(event), refused=True)
         if event.tag not in (None, "!"):
-            self._note("L08", f"the YAML tag {event.tag!r} was ignored", event.start_mark.line)
+            self._note("L08", f"the YAML tag {event.tag!r} was ignored", _line(event))
         if isinstance(event, yaml.SequenceStartEvent):
             items: list[Node] = []
             while not isinstance(event := self._next(), yaml.SequenceEndEvent):
@@ -167,5 +171,5 @@ class _Reader:
     def _refuse_anchor(self, event: Any) -> None:
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
             raise YamlProblemError(
-                "YAML anchors ('&') and aliases ('*') are refused", event.start_mark.line, refused=True
+                "YAML anchors ('&') and aliases ('*') are refused", _line(event), refused=True
             )

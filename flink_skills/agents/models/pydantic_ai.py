@@ -135,21 +135,19 @@ def create(setup: ModelSetup, config: SkillConfig) -> ChatModel:
 
 
 def _openai(setup: ModelSetup) -> ChatModel:
-    import openai
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
+    from flink_skills.agents.models.openai_client import openai_client
+
     own = setup.provider == "openai"
-    base_url = setup.base_url or (_OLLAMA_URL if setup.provider == "ollama" else None)
-    client = openai.AsyncOpenAI(
-        # A key from the environment is for OpenAI alone; other hosts never see it unless it was named.
+    client = openai_client(
+        # The usual variable holds a key for OpenAI: other hosts never see it unless it was named.
         api_key=_key(setup, "OPENAI_API_KEY" if own else None),
-        base_url=base_url,
-        organization=None if own else "",
-        project=None if own else "",
-        max_retries=0,
-        default_headers=_headers(setup),
-        http_client=http_client(openai, _connections(setup)),
+        base_url=setup.base_url or (_OLLAMA_URL if setup.provider == "ollama" else None),
+        headers=_headers(setup),
+        max_connections=_connections(setup),
+        own=own,
     )
     model = OpenAIChatModel(setup.model, provider=OpenAIProvider(openai_client=client))
     return PydanticAIModel(
