@@ -120,6 +120,7 @@ class _Run:
             self.sink.write(record)
             self.progress.turn(failed=record["error"] is not None)
 
+        self.progress.note(f"{len(self.events)} events; starting a Flink mini cluster")
         run_in_minicluster(self.compile, self.events, flink_options, self._request.parallelism, take)
 
 
@@ -169,7 +170,11 @@ def _private_stdout() -> Iterator[TextIO]:
     private = os.dup(1)
     os.dup2(2, 1)
     try:
-        with os.fdopen(private, "w", encoding="utf-8") as stdout:
+        with os.fdopen(os.dup(private), "w", encoding="utf-8") as stdout:
             yield stdout
     except BrokenPipeError as error:
         raise SkillsError("stdout was closed before all records were written") from error
+    finally:
+        sys.stdout.flush()
+        os.dup2(private, 1)
+        os.close(private)

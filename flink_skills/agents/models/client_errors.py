@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +20,8 @@ _MENDS = {
     402: "the account has no credit left",
     403: "the API key in {key} may not use this model",
     404: "check the model's name and base_url",
+    408: "the provider gave up waiting, it is asked again",
+    409: "the provider is busy with a conflicting request, it is asked again",
     413: "the conversation is too long: lower skills.prompt.max-chars or the session limits",
     422: "the provider does not accept the request: check the model's name and settings",
     429: "too many requests: lower skills.worker.max-in-flight or ask the provider for more",
@@ -28,6 +30,15 @@ _QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing
 # What providers echo of a key: "sk-…abcd" and the like.
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai)[-_][\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
 _SHOWN = 300
+
+_BROKEN = frozenset(
+    {"ReadError", "WriteError", "RemoteProtocolError", "ServerDisconnectedError", "ClientPayloadError"}
+)
+_NO_COMPLETION = frozenset(
+    {"UnexpectedModelBehavior", "ModelAPIError", "APIResponseValidationError", "ValidationError"}
+)
+# What the clients trip over in an answer that is JSON, but of another shape.
+_MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 
 
 def explain(
@@ -39,22 +50,23 @@ def explain(
     status = next((s for s in map(_status, chain) if s is not None), None)
     if status is not None:
         return _for_status(status, chain, where, key_variable)
-    if any(_is_timeout(link) for link in chain):
+    kind = _kind(chain)
+    if kind == "timeout":
         waited = f" within {timeout:g} s" if timeout is not None else ""
         return ModelError(
             f"{where} did not answer{waited}: raise skills.model.timeout if the model is slow", retryable=True
         )
-    if any(_is_connection(link) for link in chain):
+    if kind == "connection":
         return ModelError(
-            f"{where} cannot be reached ({_reason(chain)}): check base_url and the network", retryable=True
+            f"{where} cannot be reached ({_innermost(chain)}): check base_url and the network", retryable=True
         )
-    if any(_is_garbage(link) for link in chain):
+    if kind == "garbage":
         return ModelError(
-            f"{where} answered something that is no chat completion ({_reason(chain)}): "
+            f"{where} answered something that is no chat completion ({_clean(str(error))}): "
             "check that base_url is that of the API",
             retryable=True,
         )
-    return ModelError(f"{where} could not be asked: {type(error).__name__}: {_reason(chain)}")
+    return ModelError(f"{where} could not be asked: {type(error).__name__}: {_clean(str(error))}")
 
 
 def _for_status(status: int, chain: list[BaseException], where: str, key_variable: str | None) -> ModelError:
@@ -66,7 +78,7 @@ def _for_status(status: int, chain: list[BaseException], where: str, key_variabl
         mend = "the provider has a fault, it is asked again"
     else:
         key = key_variable or "the provider's environment variable"
-        mend = _MENDS.get(status, "see the provider's documentation of this status").format(key=key)
+        mend = _MENDS.get(status, "see what the provider says about this status").format(key=key)
     shown = f" ({said})" if said else ""
     return ModelError(
         f"{where} answered with status {status}{shown}: {mend}",
@@ -89,33 +101,18 @@ def _status(error: BaseException) -> int | None:
     return status if isinstance(status, int) and status >= 400 else None
 
 
-def _is_timeout(error: BaseException) -> bool:
-    # Named, not imported: the clients' libraries differ in theirs.
-    return isinstance(error, TimeoutError) or "Timeout" in type(error).__name__
-
-
-def _is_connection(error: BaseException) -> bool:
-    if isinstance(error, (ConnectionError, OSError)):
-        return True
-    name = type(error).__name__
-    return "Connect" in name or name in (
-        "ReadError",
-        "WriteError",
-        "RemoteProtocolError",
-        "ServerDisconnectedError",
-        "ClientOSError",
-        "ClientPayloadError",
-    )
-
-
-def _is_garbage(error: BaseException) -> bool:
-    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
-        return True
-    return type(error).__name__ in (
-        "UnexpectedModelBehavior",
-        "APIResponseValidationError",
-        "ValidationError",
-    )
+def _kind(chain: list[BaseException]) -> str:
+    """What kind of failure it was. The innermost cause says it best: some client libraries report a refused
+    connection as a timeout. Classes are named, not imported: the libraries differ in theirs."""
+    for error in reversed(chain):
+        name = type(error).__name__
+        if isinstance(error, (TimeoutError, asyncio.TimeoutError)) or "Timeout" in name:
+            return "timeout"
+        if isinstance(error, OSError) or "Connect" in name or name in _BROKEN:
+            return "connection"
+    if any(isinstance(error, _MALFORMED) or type(error).__name__ in _NO_COMPLETION for error in chain):
+        return "garbage"
+    return "other"
 
 
 def _is_out_of_quota(chain: list[BaseException]) -> bool:
@@ -141,8 +138,8 @@ def _said(error: BaseException) -> str:
     return _clean(message) if isinstance(message, str) else ""
 
 
-def _reason(chain: list[BaseException]) -> str:
-    # The innermost cause is the plainest: "Connection refused" rather than "Connection error."
+def _innermost(chain: list[BaseException]) -> str:
+    # The plainest words: "Connection refused" rather than "Connection error."
     for error in reversed(chain):
         if str(error).strip():
             return _clean(str(error))

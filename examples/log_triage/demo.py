@@ -1,0 +1,115 @@
+"""The demo: recorded incidents of real Flink jobs through the triage agent, as a Flink job, then a table.
+
+python -m examples.log_triage.demo [--model offline|PROVIDER:NAME] [--base-url URL] [--parallelism N]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from flink_skills.cli.run import RunRequest, run_job
+from flink_skills.errors import SkillsError
+
+HERE = Path(__file__).resolve().parent
+SKILLS = HERE.parent.parent / "skills"
+LOG_LINE = re.compile(r"^[\d-]+ (?P<time>[\d:]+),\d+ (?P<level>\w+)\s+\S+\s+\[.*?\] - (?P<message>.*)$", re.DOTALL)
+
+
+def main(
+    model: Annotated[str, typer.Option(help="offline, or PROVIDER:NAME.")] = "offline",
+    base_url: Annotated[str | None, typer.Option(help="Where the provider's API is.")] = None,
+    parallelism: Annotated[int, typer.Option(help="Parallelism of the Flink job.")] = 2,
+    local: Annotated[bool, typer.Option("--local", help="Run in this process, without Flink.")] = False,
+) -> None:
+    """Run the job and show what it found."""
+    incidents = HERE / "incidents.jsonl"
+    with tempfile.TemporaryDirectory(prefix="log-triage-") as folder:
+        records = Path(folder) / "records.jsonl"
+        request = RunRequest(
+            agent="examples.log_triage.agent:LogTriageAgent",
+            input=incidents,
+            key="job",
+            output=records,
+            errors=None,
+            skills=(str(SKILLS),),
+            model=model,
+            base_url=base_url,
+            instructions="",
+            parallelism=parallelism,
+            assignments=(),
+            local=local,
+        )
+        print(
+            f"Triaging {incidents.name} with the skills of {SKILLS.name}/ and model {model} …",
+            file=sys.stderr,
+        )
+        try:
+            code = run_job(request)
+        except SkillsError as error:
+            print(f"demo: {error}", file=sys.stderr)
+            raise typer.Exit(2) from None
+        show(incidents, records)
+    raise typer.Exit(code)
+
+
+def show(incidents: Path, records: Path) -> None:
+    """Print a row per incident, in the order of the input."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for line in records.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        found[record["key"], record["turn"]] = record
+    table = Table(
+        box=box.ROUNDED, show_lines=True, title="Incidents of recorded Flink jobs", title_justify="left"
+    )
+    table.add_column("incident", style="bold", ratio=2, overflow="fold")
+    table.add_column("skill", style="cyan", ratio=2, overflow="fold")
+    table.add_column("diagnosis", ratio=4, overflow="fold")
+    table.add_column("evidence", style="dim", ratio=4, overflow="fold")
+    turns: dict[str, int] = {}
+    for line in incidents.read_text(encoding="utf-8").splitlines():
+        incident = json.loads(line)
+        job = incident["job"]
+        turns[job] = turns.get(job, 0) + 1
+        record = found.get((job, turns[job]))
+        table.add_row(f"[bold]{escape(job)}[/]\n{escape(incident['incident'])}", *cells(record))
+    width = None if sys.stdout.isatty() else 140
+    Console(width=width).print(table)
+
+
+def cells(record: dict[str, Any] | None) -> tuple[str, str, str]:
+    """Skill, diagnosis and evidence of a record."""
+    if record is None:
+        return "", "[red]no answer[/]", ""
+    if record["error"] is not None:
+        return ", ".join(record["skills"]), f"[red]{escape(record['error'])}[/]", ""
+    skills = ", ".join(record["skills"]) or "none"
+    try:
+        answer = json.loads(record["output"])
+        return skills, escape(short(str(answer["diagnosis"]), 180)), escape(evidence(str(answer["evidence"])))
+    except (ValueError, KeyError, TypeError):
+        return skills, escape(short(str(record["output"]), 180)), ""
+
+
+def evidence(line: str) -> str:
+    """A log line without its date and logger, cut to what fits a cell."""
+    match = LOG_LINE.match(line)
+    return short(f"{match['time']} {match['level']} {match['message']}" if match else line, 150)
+
+
+def short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+if __name__ == "__main__":
+    typer.run(main)
