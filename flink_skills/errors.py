@@ -103,9 +103,7 @@ class ModelError(SkillsError):
     ``retry_after`` is the wait in seconds that the provider asked for, if it did.
     """
 
-    def __init__(
-        self, message: str, *, retryable: bool = False, retry_after: float | None = None
-    ) -> None:
+    def __init__(self, message: str, *, retryable: bool = False, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retryable = retryable
         self.retry_after = retry_after

@@ -214,9 +214,7 @@ class SkillOptions:
         "auto",
         "How a model acts: native tool calls, constrained JSON, or what suits the model.",
     )
-    MODEL_TIMEOUT = Option[float](
-        "skills.model.timeout", parse_duration, 120.0, "Deadline for one request to a model."
-    )
+    MODEL_TIMEOUT = Option[float]("skills.model.timeout", parse_duration, 120.0, "Deadline for one request to a model.")
     MODEL_MAX_RETRIES = Option[int](
         "skills.model.max-retries", parse_count, 4, "Retries of a request that failed in a transient way."
     )
@@ -227,7 +225,10 @@ class SkillOptions:
         "First wait before a retry; doubles with each one, up to 30 s. A provider's Retry-After goes first.",
     )
     TURN_MAX_STEPS = Option[int](
-        "skills.turn.max-steps", parse_positive, 50, "Most durable steps (model requests and tool calls) of a turn."
+        "skills.turn.max-steps",
+        parse_positive,
+        50,
+        "Most durable steps (model requests and tool calls) of a turn.",
     )
     TURN_TIMEOUT = Option[float](
         "skills.turn.timeout", parse_duration, 600.0, "Deadline for a turn, counted anew after a restart."
@@ -248,7 +249,10 @@ class SkillOptions:
         "What a failed turn does: an error record on the side output 'errors', or the job fails.",
     )
     SESSION_TTL = Option[float](
-        "skills.session.ttl", parse_duration, 0.0, "Idle time after which a key's session is forgotten; 0: never."
+        "skills.session.ttl",
+        parse_duration,
+        0.0,
+        "Idle time after which a key's session is forgotten; 0: never.",
     )
     WORKER_PROCESSES = Option[int](
         "skills.worker.processes",
@@ -266,7 +270,10 @@ class SkillOptions:
         "Most events per subtask that wait in state behind a turn of their own key.",
     )
     WORKER_OPEN_TIMEOUT = Option[float](
-        "skills.worker.open-timeout", parse_duration, 300.0, "Deadline for starting a worker and loading its skills."
+        "skills.worker.open-timeout",
+        parse_duration,
+        300.0,
+        "Deadline for starting a worker and loading its skills.",
     )
     WORKER_MAX_CRASHES = Option[int](
         "skills.worker.max-crashes",
@@ -274,20 +281,25 @@ class SkillOptions:
         3,
         "How often a turn may take its worker process down before it becomes an error record.",
     )
-    SHELL_ENABLED = Option[bool](
-        "skills.shell.enabled", parse_bool, True, "Offer execute_shell_command to models."
-    )
-    SHELL_BACKEND = Option[str](
-        "skills.shell.backend", parse_text, "hygiene", "Execution backend for commands."
-    )
+    SHELL_ENABLED = Option[bool]("skills.shell.enabled", parse_bool, True, "Offer execute_shell_command to models.")
+    SHELL_BACKEND = Option[str]("skills.shell.backend", parse_text, "hygiene", "Execution backend for commands.")
     SHELL_MAX_TIMEOUT = Option[float](
-        "skills.shell.max-timeout", parse_duration, 300.0, "Longest wall-clock time of a command, whatever is asked."
+        "skills.shell.max-timeout",
+        parse_duration,
+        300.0,
+        "Longest wall-clock time of a command, whatever is asked.",
     )
     SHELL_MAX_OUTPUT = Option[int](
-        "skills.shell.max-output", parse_size, 65_536, "Most bytes kept of a command's stdout and stderr, each."
+        "skills.shell.max-output",
+        parse_size,
+        65_536,
+        "Most bytes kept of a command's stdout and stderr, each.",
     )
     SHELL_MAX_MEMORY = Option[int](
-        "skills.shell.max-memory", parse_size, 1 << 30, "Most memory (data segment) of each process of a command."
+        "skills.shell.max-memory",
+        parse_size,
+        1 << 30,
+        "Most memory (data segment) of each process of a command.",
     )
     SHELL_MAX_FILE_SIZE = Option[int](
         "skills.shell.max-file-size", parse_size, 256 << 20, "Largest file that a command may write."
@@ -296,7 +308,10 @@ class SkillOptions:
         "skills.shell.max-concurrent", parse_positive, 16, "Commands that run at the same time in one worker."
     )
     SHELL_ENV = Option[tuple[str, ...]](
-        "skills.shell.env", parse_list, (), "Names of environment variables of the TaskManager that commands may see."
+        "skills.shell.env",
+        parse_list,
+        (),
+        "Names of environment variables of the TaskManager that commands may see.",
     )
     WORKSPACE_DIR = Option[str](
         "skills.workspace.dir",
@@ -361,10 +376,7 @@ class SkillConfig:
 
     def to_json(self) -> dict[str, Any]:
         """The values that were set, by key."""
-        return {
-            key: list(value) if isinstance(value, tuple) else value
-            for key, value in sorted(self._values.items())
-        }
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in sorted(self._values.items())}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

@@ -1,0 +1,1 @@
+"""Agents: their declarations, plans, chat models and the turn loop."""

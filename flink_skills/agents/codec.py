@@ -10,7 +10,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from flink_skills.agents.messages import AssistantMessage, Message, ModelResponse, ToolCall, ToolMessage, Usage, UserMessage
+from flink_skills.agents.messages import (
+    AssistantMessage,
+    Message,
+    ModelResponse,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
 from flink_skills.errors import WorkerError
 from flink_skills.tools.base import ToolResult
 
@@ -48,6 +56,7 @@ def decode(data: bytes) -> Any:
 
 
 def message_to_json(message: Message) -> dict[str, Any]:
+    """The state form of a message."""
     if isinstance(message, UserMessage):
         return {"u": message.content}
     if isinstance(message, AssistantMessage):
@@ -56,6 +65,7 @@ def message_to_json(message: Message) -> dict[str, Any]:
 
 
 def message_from_json(data: Mapping[str, Any]) -> Message:
+    """The message of its state form."""
     if "u" in data:
         return UserMessage(data["u"])
     if "a" in data:
@@ -64,6 +74,7 @@ def message_from_json(data: Mapping[str, Any]) -> Message:
 
 
 def response_to_json(response: ModelResponse) -> dict[str, Any]:
+    """The journal form of a model response."""
     usage = response.usage
     return {
         "x": response.text,
@@ -74,12 +85,12 @@ def response_to_json(response: ModelResponse) -> dict[str, Any]:
 
 
 def response_from_json(data: Mapping[str, Any]) -> ModelResponse:
-    return ModelResponse(
-        data["x"], tuple(_call_from_json(call) for call in data["c"]), Usage(*data["u"]), data["f"]
-    )
+    """The model response of its journal form."""
+    return ModelResponse(data["x"], tuple(_call_from_json(call) for call in data["c"]), Usage(*data["u"]), data["f"])
 
 
 def result_to_json(result: ToolResult) -> dict[str, Any]:
+    """The journal form of a tool result."""
     return {
         "x": result.content,
         "e": result.is_error,
@@ -89,6 +100,7 @@ def result_to_json(result: ToolResult) -> dict[str, Any]:
 
 
 def result_from_json(data: Mapping[str, Any]) -> ToolResult:
+    """The tool result of its journal form."""
     return ToolResult(data["x"], data["e"], data["v"], tuple(data["s"]))
 
 

@@ -21,6 +21,8 @@ _SESSIONS = ("event", "key")
 
 @dataclass(frozen=True)
 class DeclaredTool:
+    """A function that the agent offers to models."""
+
     name: str
     description: str
     function: Callable[..., Any]

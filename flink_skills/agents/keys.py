@@ -59,7 +59,7 @@ def key_failure(text: str) -> str | None:
     return str(json.loads(text)[_FAILURE]) if text.startswith(f'{{"{_FAILURE}":') else None
 
 
-def _plain(key: Any) -> Any:  # noqa: PLR0911
+def _plain(key: Any) -> Any:
     if key is None or isinstance(key, (str, bool, int)):
         return key
     if isinstance(key, float):
@@ -81,7 +81,8 @@ def _plain(key: Any) -> Any:  # noqa: PLR0911
     if isinstance(key, Mapping):
         return {str(name): _plain(value) for name, value in key.items()}
     raise ConfigError(
-        f"a key is {type(key).__name__} ({key!r:.80}): use text, a number, a boolean, a date, bytes, or a tuple of these"
+        f"a key is {type(key).__name__} ({key!r:.80}): use text, a number, a boolean, a date, bytes, "
+        "or a tuple of these"
     )
 
 
@@ -90,7 +91,7 @@ def _restore(value: Any) -> Any:
         return tuple(_restore(item) for item in value)
     if isinstance(value, dict):
         if len(value) == 1:
-            (name, text), = value.items()
+            ((name, text),) = value.items()
             if name == _FAILURE:
                 return None
             if name.startswith("$") and name[1:] in _TAGGED:

@@ -56,11 +56,15 @@ class Usage:
 
 @dataclass(frozen=True)
 class UserMessage:
+    """What a user, or an event, says."""
+
     content: str
 
 
 @dataclass(frozen=True)
 class AssistantMessage:
+    """What the model said and which tools it called."""
+
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
 

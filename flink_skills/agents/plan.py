@@ -127,9 +127,7 @@ class AgentPlan:
                 model.name: {
                     "model": f"{self_setup.provider}:{self_setup.model}".rstrip(":"),
                     "skill_names": list(model.skill_names) if model.skill_names is not None else None,
-                    "effective_skills": (
-                        list(model.effective_skills) if model.effective_skills is not None else None
-                    ),
+                    "effective_skills": (list(model.effective_skills) if model.effective_skills is not None else None),
                     "tools": list(model.tools) if model.tools is not None else [t["name"] for t in self.tools],
                 }
                 for model in self.models
@@ -187,8 +185,8 @@ def compile_plan(
         declared.setups["model"] = ResourceDescriptor(clazz=f"{model.provider}.setup", model=model.model)
     if not declared.setups and type(agent).on_event is Agent.on_event:
         raise PlanError(
-            f"agent {declared.agent_id} has no chat model: declare a @chat_model_setup, set model = 'provider:model', or "
-            "override on_event"
+            f"agent {declared.agent_id} has no chat model: declare a @chat_model_setup, set "
+            "model = 'provider:model', or override on_event"
         )
     models = [_model_plan(declared, name, setup, bool(scopes)) for name, setup in declared.setups.items()]
     if model is not None:
@@ -200,9 +198,7 @@ def compile_plan(
         scopes=scopes,
         models=tuple(models),
         prompts={name: {"system": p.system, "user": p.user} for name, p in declared.prompts.items()},
-        tools=tuple(
-            {"name": s.name, "description": s.description, "parameters": dict(s.parameters)} for s in tools
-        ),
+        tools=tuple({"name": s.name, "description": s.description, "parameters": dict(s.parameters)} for s in tools),
         output_schema=_output_schema(declared),
         options=config.to_json(),
         events=events,
@@ -212,7 +208,9 @@ def compile_plan(
 
 def _replaced(declared: ModelSetup, model: ModelSetup) -> ModelSetup:
     """``model``, with the declared settings where they are for any provider."""
-    return replace(model, settings={**declared.settings, **model.settings}, strategy=model.strategy or declared.strategy)
+    return replace(
+        model, settings={**declared.settings, **model.settings}, strategy=model.strategy or declared.strategy
+    )
 
 
 def instantiate(agent: Agent | type[Agent]) -> Agent:
@@ -391,4 +389,3 @@ def import_object(path: str) -> Any:
     for part in qualname.split("."):
         target = getattr(target, part)
     return target
-

@@ -6,9 +6,12 @@ A worker opens one runtime per agent plan, and all turns share it.
 from __future__ import annotations
 
 import copy
+import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -79,11 +82,12 @@ class AgentRuntime:
     def __init__(
         self,
         plan: AgentPlan,
+        *,
         agent: Agent,
         declared: Declaration,
         manager: AgentSkillManager,
-        shell: ShellRunner | None,
-        workspaces: WorkspaceManager | None,
+        shell: ShellRunner | None = None,
+        workspaces: WorkspaceManager | None = None,
     ) -> None:
         self.plan = plan
         self.agent = agent
@@ -118,6 +122,9 @@ class AgentRuntime:
         config = SkillConfig(plan.options)
         agent = load_agent(plan.agent)
         declared = read_declaration(agent)
+        if not config.get(SkillOptions.STORE_DIR):
+            # Beside the job's scratch folder and not inside: a restarted job must find what was downloaded before.
+            store_dir = store_dir or str(Path(scratch_dir).parent / f"flink-skills-store-{os.geteuid()}")
         manager = AgentSkillManager.from_scopes(
             plan.scopes, config=config, resource_paths=resource_paths, store_dir=store_dir
         )
@@ -126,10 +133,10 @@ class AgentRuntime:
         for diagnostic in manager.diagnostics:
             _log.log(_LEVELS.get(diagnostic.severity, logging.INFO), "%s", diagnostic)
         shell = workspaces = None
-        if plan.scopes and config.get(SkillOptions.SHELL_ENABLED):
+        if bool(plan.scopes) and config.get(SkillOptions.SHELL_ENABLED):
             workspaces = WorkspaceManager(config.get(SkillOptions.WORKSPACE_DIR) or f"{scratch_dir}/workspaces")
             shell = await ShellRunner.start(config, workspaces)
-        runtime = cls(plan, agent, declared, manager, shell, workspaces)
+        runtime = cls(plan, agent=agent, declared=declared, manager=manager, shell=shell, workspaces=workspaces)
         try:
             for model in plan.models:
                 runtime._models[model.name] = runtime._open_model(model)
@@ -144,7 +151,10 @@ class AgentRuntime:
             view = self.manager.view(model.skill_names)
         except UnknownNameError as error:
             raise UnknownNameError(
-                "skill", error.name, [s.name for s in self.manager.get_skills()], place=f"skill_names of {place}"
+                "skill",
+                error.name,
+                [s.name for s in self.manager.get_skills()],
+                place=f"skill_names of {place}",
             ) from error
         own = [self._own_tools[name] for name in (model.tools if model.tools is not None else self._own_tools)]
         tools: list[Tool] = [*core_tools(view, self._shell), *own]
@@ -226,8 +236,6 @@ class AgentRuntime:
 
     def event_json(self, event: Any) -> bytes:
         """The event as a command finds it in ``work/inputs/event.json``."""
-        import json
-
         if isinstance(event, str):
             return json.dumps(event, ensure_ascii=False).encode()
         text = event_text(event)

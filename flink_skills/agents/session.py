@@ -31,6 +31,8 @@ class SessionOp(IntEnum):
 
 @dataclass(frozen=True)
 class SessionChange:
+    """How a turn changes the chunks in keyed state."""
+
     op: SessionOp = SessionOp.KEEP
     chunks: tuple[bytes, ...] = ()
 

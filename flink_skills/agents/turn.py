@@ -77,9 +77,7 @@ class Turn:
     first (``entry`` is then empty).
     """
 
-    def __init__(
-        self, runtime: AgentRuntime, start: TurnStart, append: Callable[[bytes, bool], None]
-    ) -> None:
+    def __init__(self, runtime: AgentRuntime, start: TurnStart, append: Callable[[bytes, bool], None]) -> None:
         self.runtime = runtime
         self.start = start
         self.key = key_from_text(start.key)
@@ -145,7 +143,10 @@ class Turn:
             _log.warning(
                 "agent %s, key %s, turn %d: step %s asks for something else than its journal has, so the agent's code "
                 "changed while the turn was under way; the turn starts anew",
-                self.runtime.plan.agent_id, self.start.key, self.start.number, mismatch,
+                self.runtime.plan.agent_id,
+                self.start.key,
+                self.start.number,
+                mismatch,
             )
             self._append(b"", True)
             self._begin(())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -41,8 +40,9 @@ def find_agent(word: str | None, instructions: str) -> Agent:
     module, colon, name = word.partition(":")
     if not colon or not module or not name:
         raise ConfigError(f"AGENT {word!r}: write module:Class, or the path of a YAML file")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    here = str(Path.cwd())
+    if "" not in sys.path and here not in sys.path:
+        sys.path.insert(0, here)
     try:
         target = import_object(word)
     except ModuleNotFoundError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -57,25 +57,27 @@ def _root(
 @app.command()
 def run(
     agent: Annotated[
-        Optional[str],
+        str | None,
         typer.Argument(help="module:Class or a YAML file; without it, a plain agent with --instructions."),
     ] = None,
     *,
     input_: Annotated[Path, typer.Option("--input", help="Events, one JSON object a line; - for stdin.")],
     key: Annotated[str, typer.Option("--key", help="Field of the events that is their key.")],
-    output: Annotated[Optional[Path], typer.Option("--output", help="Where outputs go; default: stdout.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Where outputs go; default: stdout.")] = None,
     errors: Annotated[
-        Optional[Path], typer.Option("--errors", help="Where error records go; default: with the outputs.")
+        Path | None, typer.Option("--errors", help="Where error records go; default: with the outputs.")
     ] = None,
     skills: Annotated[
-        Optional[list[str]], typer.Option("--skills", help="Folder, archive or URL of skills; may be repeated.")
+        list[str] | None,
+        typer.Option("--skills", help="Folder, archive or URL of skills; may be repeated."),
     ] = None,
-    model: Annotated[Optional[str], typer.Option("--model", help="offline, or PROVIDER:NAME.")] = None,
-    base_url: Annotated[Optional[str], typer.Option("--base-url", help="Where the provider's API is.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="offline, or PROVIDER:NAME.")] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="Where the provider's API is.")] = None,
     instructions: Annotated[str, typer.Option("--instructions", help="System text of the plain agent.")] = "",
     parallelism: Annotated[int, typer.Option("--parallelism", min=1, help="Parallelism of the job.")] = 1,
     set_: Annotated[
-        Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="An option, skills.* or Flink's.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An option, skills.* or Flink's."),
     ] = None,
     local: Annotated[bool, typer.Option("--local", help="Run in this process, without Flink.")] = False,
 ) -> None:

@@ -17,6 +17,8 @@ __all__ = ["BadLine", "InputEvent", "bad_line_record", "read_events"]
 
 @dataclass(frozen=True)
 class InputEvent:
+    """An event, with its line number and its text as it was."""
+
     line: int
     key: Any
     event: Record
@@ -25,6 +27,8 @@ class InputEvent:
 
 @dataclass(frozen=True)
 class BadLine:
+    """A line that is no event, and why."""
+
     line: int
     problem: str
     text: str

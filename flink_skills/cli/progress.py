@@ -23,7 +23,13 @@ class Progress:
         self._bar: Bar | None = None
         self._last_line = time.monotonic()
         if sys.stderr.isatty():
-            columns = (TextColumn("turns"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[errors]}"))
+            columns = (
+                TextColumn("turns"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[errors]}"),
+            )
             self._bar = Bar(*columns, console=Console(stderr=True))
             self._task = self._bar.add_task("turns", total=total, errors="")
             self._bar.start()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from flink_skills.agents.agent import Agent
+from flink_skills.agents.keys import key_to_text
 from flink_skills.agents.local import run_events
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan
@@ -53,7 +54,8 @@ def run_job(request: RunRequest) -> int:
     setup = model_setup(request.model, request.base_url)
     lines = list(read_events(request.input, request.key))
     with _private_stdout() as stdout, contextlib.ExitStack() as stack:
-        run = _Run(request, setup, agent, options, lines, stdout, stack)
+        sink = _Sink(request, stdout, stack)
+        run = _Run(request, setup=setup, agent=agent, options=options, lines=lines, sink=sink)
         try:
             if request.local:
                 asyncio.run(run.local())
@@ -75,17 +77,17 @@ class _Run:
     def __init__(
         self,
         request: RunRequest,
+        *,
         setup: ModelSetup | None,
         agent: Agent,
         options: SkillConfig,
         lines: list[InputEvent | BadLine],
-        stdout: TextIO,
-        stack: contextlib.ExitStack,
+        sink: _Sink,
     ) -> None:
         self._request, self._setup, self._agent, self._options = request, setup, agent, options
         self.events = [line for line in lines if isinstance(line, InputEvent)]
         self._bad = [line for line in lines if isinstance(line, BadLine)]
-        self.sink = _Sink(request, stdout, stack)
+        self.sink = sink
         self.progress = Progress(len(self.events))
 
     def compile(self, agents_env: Any) -> AgentPlan:
@@ -114,14 +116,20 @@ class _Run:
             self.progress.turn(failed=outcome.status != TurnStatus.DONE)
 
     def minicluster(self, flink_options: dict[str, str]) -> None:
-        from flink_skills.cli.minicluster import run_in_minicluster
+        try:
+            from flink_skills.flink.minicluster import run_in_minicluster
+        except ImportError as error:
+            raise ConfigError(
+                f"{error.name} is not installed: pip install 'flink-skills[flink]', or run with --local"
+            ) from error
 
         def take(record: dict[str, Any]) -> None:
             self.sink.write(record)
             self.progress.turn(failed=record["error"] is not None)
 
+        pairs = ((key_to_text(e.key), json.dumps(e.event, ensure_ascii=False)) for e in self.events)
         self.progress.note(f"{len(self.events)} events; starting a Flink mini cluster")
-        run_in_minicluster(self.compile, self.events, flink_options, self._request.parallelism, take)
+        run_in_minicluster(self.compile, pairs, flink_options, self._request.parallelism, take)
 
 
 def _split_assignments(words: tuple[str, ...]) -> tuple[SkillConfig, dict[str, str]]:

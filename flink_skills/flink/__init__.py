@@ -1,0 +1,1 @@
+"""Flink: environment, options, job graph. The only package that imports ``pyflink``."""

@@ -55,5 +55,3 @@ def job_jars(env: StreamExecutionEnvironment) -> list[Path]:
         if path.is_file():
             found.append(path)
     return found
-
-

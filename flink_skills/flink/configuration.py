@@ -63,8 +63,6 @@ def read_flink_options(values: Mapping[str, str]) -> SkillConfig:
     return config
 
 
-
-
 def flink_values(env: Any, t_env: Any) -> dict[str, str]:
     """Flink's configuration as text by key: the client's ``config.yaml``, then what the environments have."""
     from pyflink.common import Configuration

@@ -117,9 +117,7 @@ class AgentsExecutionEnvironment:
             raise ConfigError(f"from_table: give a key_selector, a callable or one of {', '.join(names)}")
         return self.from_datastream(self.table_environment().to_changelog_stream(table), key_selector)
 
-    def from_list(
-        self, events: Iterable[Any], key_selector: Callable[[Any], Any] | str | None = None
-    ) -> AgentInput:
+    def from_list(self, events: Iterable[Any], key_selector: Callable[[Any], Any] | str | None = None) -> AgentInput:
         """A list of events, run in this process without a cluster; without a key selector all have the key None."""
         from flink_skills.agents.event import field_of
 
@@ -133,7 +131,7 @@ class AgentsExecutionEnvironment:
     # -- out -------------------------------------------------------------------------------
 
     def execute(self, job_name: str | None = None) -> Any:
-        """Run the job: Flink's ``execute``. Without a stream or table there is nothing to run: lists run on ``to_list``."""
+        """Run the job: Flink's ``execute``. Lists need none, they run on ``to_list``."""
         if self._env is None:
             return None
         return self._env.execute(job_name)
@@ -144,8 +142,8 @@ class AgentsExecutionEnvironment:
 
     @contextlib.contextmanager
     def run_lines(self, plan: AgentPlan, lines: Path) -> Iterator[Iterator[Any]]:
-        """Run a compiled agent over a file of lines ``key text, TAB, event JSON``; gives outputs and error records as they
-        come. The order of the lines of a key is kept."""
+        """Run a compiled agent over a file of lines ``key text, TAB, event JSON``; gives outputs and error records
+        as they come. The order of the lines of a key is kept."""
         from pyflink.common import WatermarkStrategy
         from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
 
@@ -247,9 +245,7 @@ def _texts(values: Sequence[str] | str) -> tuple[str, ...]:
     return tuple(str(value) for value in values)
 
 
-def _flink_values(
-    env: StreamExecutionEnvironment | None, t_env: StreamTableEnvironment | None
-) -> Mapping[str, str]:
+def _flink_values(env: StreamExecutionEnvironment | None, t_env: StreamTableEnvironment | None) -> Mapping[str, str]:
     """Flink's configuration as text: ``config.yaml`` of the client, then the job's own."""
     if env is None and t_env is None:
         return {}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["AgentInput", "AgentOutput", "ListInput", "StreamInput"]
 
 
-class AgentOutput(ABC):
+class AgentOutput:
     """What an agent emits. ``tag`` names a side output: ``"errors"`` for error records, or a tag of ``ctx.emit_to``."""
 
     def to_list(self, tag: str = "") -> list[Any]:
@@ -55,6 +55,8 @@ class AgentInput(ABC):
 
 
 class ListInput(AgentInput):
+    """Pairs of key and event in memory."""
+
     def __init__(self, env: AgentsExecutionEnvironment, events: Iterable[tuple[Any, Any]]) -> None:
         self._env, self._events = env, events
 
@@ -79,7 +81,9 @@ class _ListOutput(AgentOutput):
 class StreamInput(AgentInput):
     """``keyed`` is a Java stream of rows (key text, event bytes); ``events`` says how the bytes are written."""
 
-    def __init__(self, env: AgentsExecutionEnvironment, flink: StreamExecutionEnvironment, keyed: Any, events: str) -> None:
+    def __init__(
+        self, env: AgentsExecutionEnvironment, flink: StreamExecutionEnvironment, keyed: Any, events: str
+    ) -> None:
         self._env, self._flink, self._keyed, self._events = env, flink, keyed, events
 
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:

@@ -14,7 +14,7 @@ from pyflink.table import types as table_types
 
 from flink_skills.errors import ConfigError
 
-__all__ = ["typed_stream", "type_of_schema"]
+__all__ = ["type_of_schema", "typed_stream"]
 
 
 def typed_stream(stream: DataStream, type_info: TypeInformation) -> DataStream:
@@ -27,7 +27,8 @@ def _fields(type_info: TypeInformation) -> Any:
     """The shape of a type, as plain data that can be sent: a list of (name, shape) for rows, else None."""
     if isinstance(type_info, RowTypeInfo):
         return [
-            (name, _fields(of)) for name, of in zip(type_info.get_field_names(), type_info.get_field_types(), strict=True)
+            (name, _fields(of))
+            for name, of in zip(type_info.get_field_names(), type_info.get_field_types(), strict=True)
         ]
     return None
 
@@ -60,7 +61,9 @@ def type_of_schema(schema: Any) -> tuple[TypeInformation, Schema]:
     elif isinstance(schema, Mapping):
         columns = dict(schema)
     else:
-        raise ConfigError(f"to_table(schema): give a Schema, DataTypes.ROW([…]) or a dict of name to type, not {schema!r}")
+        raise ConfigError(
+            f"to_table(schema): give a Schema, DataTypes.ROW([…]) or a dict of name to type, not {schema!r}"
+        )
     builder = Schema.new_builder()
     for name, data_type in columns.items():
         builder.column(name, data_type)
@@ -106,7 +109,7 @@ def _type_of(data_type: Any) -> TypeInformation:
         return Types.MAP(_type_of(data_type.key_type), _type_of(data_type.value_type))
     if isinstance(data_type, table_types.RowType):
         return Types.ROW_NAMED(
-            [field.name for field in data_type.fields], [_type_of(field.data_type) for field in data_type.fields]
+            [field.name for field in data_type.fields],
+            [_type_of(field.data_type) for field in data_type.fields],
         )
     raise ConfigError(f"to_table: {data_type} cannot be filled from Python objects; use another column type")
-

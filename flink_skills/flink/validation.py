@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.errors import ConfigError, SourceError, UnknownNameError
@@ -20,10 +20,10 @@ def check_paths(plan: AgentPlan) -> None:
     """Raises :class:`ConfigError` for a relative path, which would mean another folder on each TaskManager."""
     for scope in plan.scopes:
         for path in scope.paths:
-            if not os.path.isabs(path):
+            if not Path(path).is_absolute():
                 raise ConfigError(
                     f"skill path {path!r} ({scope.level} level) is relative, and TaskManagers have other working "
-                    f"directories: write {os.path.abspath(path)!r}"
+                    f"directories: write {str(Path(path).absolute())!r}"
                 )
 
 
@@ -32,8 +32,8 @@ def resolve_skills(
 ) -> AgentPlan:
     """The plan with each model's effective skills, where all sources can be read from here.
 
-    With ``skills.validate-on-submit`` = ``auto``, a source that only the cluster can read is left to the operator's open,
-    unless the job runs in this process' own mini cluster (``local``); with ``always`` it is an error here.
+    With ``skills.validate-on-submit`` = ``auto``, a source that only the cluster can read is left to the operator's
+    open, unless the job runs in a mini cluster of this process (``local``); with ``always`` it is an error here.
 
     Raises:
         SourceError: a source that must be readable here is not.

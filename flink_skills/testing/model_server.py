@@ -28,7 +28,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
@@ -191,7 +191,7 @@ class ScriptedModelServer:
             problem = (
                 "streaming is not scripted" if isinstance(body, dict) else "the request is no JSON object"
             )
-            return self._error(dialect, Reply(status=400, error=problem))
+            return self._raw(dialect, Reply(status=400, error=problem))
         number = self._enter(raw, body)
         try:
             return await self._reply(body, dialect, number)
@@ -219,12 +219,10 @@ class ScriptedModelServer:
             await asyncio.sleep(latency)
         if reply.hang:
             await asyncio.Event().wait()
-        if reply.status != 200:
-            return self._error(dialect, reply)
+        if reply.status != 200 or reply.body is not None:
+            return self._raw(dialect, reply)
         with self._lock:
             self._status[200] += 1
-        if reply.body is not None:
-            return web.Response(text=reply.body, content_type="application/json")
         text, calls = fill(reply, conversation, number)
         return _json(message_body(dialect, reply, text, calls, model=conversation.model, number=number))
 
@@ -239,11 +237,15 @@ class ScriptedModelServer:
             return Reply(status=400, error=f"the script failed: {type(error).__name__}: {error}")
         return Reply(reply) if isinstance(reply, str) else reply
 
-    def _error(self, dialect: str, reply: Reply) -> web.Response:
+    def _raw(self, dialect: str, reply: Reply) -> web.Response:
+        """An error, or a body that is sent as it is."""
         with self._lock:
             self._status[reply.status] += 1
         headers = {} if reply.retry_after is None else {"Retry-After": f"{reply.retry_after:g}"}
-        return _json(error_body(dialect, reply.error, reply.status), status=reply.status, headers=headers)
+        body = reply.body
+        if body is None:
+            body = json.dumps(error_body(dialect, reply.error, reply.status))
+        return web.Response(text=body, status=reply.status, headers=headers, content_type="application/json")
 
     async def _models(self, request: web.Request) -> web.Response:
         return _json({"object": "list", "data": [{"id": "scripted", "object": "model"}]})
@@ -263,10 +265,8 @@ class ScriptedModelServer:
         return _json({})
 
 
-def _json(data: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    return web.Response(
-        body=json.dumps(data).encode(), status=status, headers=headers, content_type="application/json"
-    )
+def _json(data: Any) -> web.Response:
+    return web.Response(body=json.dumps(data).encode(), content_type="application/json")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

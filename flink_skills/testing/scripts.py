@@ -31,6 +31,7 @@ class Reply:
     ``latency`` seconds pass first. ``hang`` never answers (until the client goes or the server stops).
     ``status`` other than 200 sends an error with ``error`` as its message, and ``retry_after`` seconds
     in the header. ``body`` is sent as it is, as JSON by its content type and garbage in truth.
+    A ``status`` and a ``body`` together send the body as the error.
     In ``text`` and in arguments, ``{last_user}``, ``{last_tool}`` and ``{n}`` stand for the last user's
     text, the last tool result and the number of the request.
     """

@@ -30,8 +30,8 @@ def resolve_cwd(
     text = (cwd or "").strip()
     if not text or text == ".":
         return default
-    if "\0" in text:
-        raise ArgumentError(f"cwd {text!r} holds a NUL character. {_ADVICE}")
+    if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise ArgumentError(f"cwd {text!r} holds characters that no path can have. {_ADVICE}")
     path = _expand(text, workspace, run_dir)
     if not path.is_absolute():
         path = default / path

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import pydantic
-from pydantic_core import to_jsonable_python
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError, to_json
 
 from flink_skills.errors import ConfigError
 from flink_skills.tools.arguments import ArgumentError, Arguments
@@ -49,7 +50,8 @@ class FunctionTool(Tool):
             raise ConfigError(f"tool {name or func!r} is not callable: give a function")
         self._func = func
         inner = _inner(func)
-        self._name: str = name or getattr(inner, "__name__", "") or type(func).__name__
+        is_object = not inspect.isroutine(inner) or inner is type(func).__call__
+        self._name: str = name or (type(func).__name__ if is_object else inner.__name__)
         self._is_async = inspect.iscoroutinefunction(inner)
         summary, described = parse_docstring(inspect.getdoc(inner))
         # In the order of the signature; the field of the argument model, or None for the context.
@@ -176,8 +178,8 @@ def _is_context(hint: Any) -> bool:
 def _field(parameter: inspect.Parameter, hint: Any, described: str | None) -> tuple[Any, Any]:
     default = ... if parameter.default is parameter.empty else parameter.default
     own = [*getattr(hint, "__metadata__", ()), default]
-    if any(isinstance(extra, pydantic.fields.FieldInfo) and extra.description for extra in own):
-        described = None
+    if not described or any(isinstance(extra, FieldInfo) and extra.description for extra in own):
+        return Annotated[hint, pydantic.Field(alias=parameter.name)], default
     return Annotated[hint, pydantic.Field(alias=parameter.name, description=described)], default
 
 
@@ -186,5 +188,11 @@ def _result(value: Any) -> ToolResult:
         return value
     if isinstance(value, str):
         return ToolResult(value, value=value)
-    plain = to_jsonable_python(value, fallback=str, inf_nan_mode="strings")
+    try:
+        text = to_json(value, fallback=str, inf_nan_mode="strings")
+    except PydanticSerializationError:
+        text = to_json(
+            value, fallback=str, inf_nan_mode="strings", bytes_mode="base64"
+        )  # bytes that are no text
+    plain = json.loads(text)
     return ToolResult(json.dumps(plain, ensure_ascii=False), value=plain)

@@ -1,0 +1,1 @@
+"""The worker process: frames, turn scheduling, session cache."""

@@ -46,6 +46,8 @@ _HAS_TIMESTAMP, _HAS_SESSION = 1, 2
 
 @dataclass(frozen=True)
 class OpenPlan:
+    """Open an agent plan; ``config`` is JSON."""
+
     plan: int
     config: bytes
 
@@ -69,6 +71,8 @@ class StartTurn:
 
 @dataclass(frozen=True)
 class SessionData:
+    """The chunks of a session that the worker asked for."""
+
     operator: int
     turn: int
     session_version: int
@@ -77,12 +81,14 @@ class SessionData:
 
 @dataclass(frozen=True)
 class CancelOperator:
+    """An operator instance is gone: drop its turns."""
+
     operator: int
 
 
 @dataclass(frozen=True)
 class Close:
-    pass
+    """End the worker."""
 
 
 Inbound = OpenPlan | StartTurn | SessionData | CancelOperator | Close
@@ -183,18 +189,22 @@ def _list(items: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def encode_opened(plan: int, report: bytes) -> bytes:
+    """A plan is open; ``report`` is JSON."""
     return _frame(OPENED, _U32.pack(plan), _sized(report))
 
 
 def encode_open_failed(plan: int, message: str) -> bytes:
+    """A plan cannot be opened."""
     return _frame(OPEN_FAILED, _U32.pack(plan), _sized(message.encode("utf-8", "replace")))
 
 
 def encode_step(operator: int, turn: int, entry: bytes, *, reset: bool) -> bytes:
+    """A step has finished; with ``reset`` the journal is emptied first."""
     return _frame(STEP, _STEP.pack(operator, turn, 1 if reset else 0), _sized(entry))
 
 
 def encode_need_session(operator: int, turn: int) -> bytes:
+    """The session of a turn is not cached here."""
     return _frame(NEED_SESSION, _TURN_OF.pack(operator, turn))
 
 
@@ -208,6 +218,7 @@ def encode_end(
     outputs: Iterable[tuple[str, bytes]],
     message: str = "",
 ) -> bytes:
+    """A turn has ended."""
     written = list(outputs)
     parts = [_END.pack(operator, turn, status, session_op), *_list(chunks), _U32.pack(len(written))]
     for tag, output in written:

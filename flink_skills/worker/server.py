@@ -122,7 +122,10 @@ class Worker:
             outcome, outputs = await self._outcome(frame)
         except SkillsError as error:
             # State that cannot be read concerns the whole job: going on would forget what a key knew.
-            outcome, outputs = TurnOutcome(TurnStatus.FAIL_JOB, (), SessionChange(), Session(), str(error)), []
+            outcome, outputs = (
+                TurnOutcome(TurnStatus.FAIL_JOB, (), SessionChange(), Session(), str(error)),
+                [],
+            )
         self._keep(frame, outcome)
         self._connection.send(
             encode_end(

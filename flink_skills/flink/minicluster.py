@@ -2,56 +2,47 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flink_skills.agents.keys import key_to_text
+from pyflink.common import Configuration
+from pyflink.datastream import StreamExecutionEnvironment
+
 from flink_skills.agents.plan import AgentPlan
-from flink_skills.cli.events import InputEvent
-from flink_skills.errors import ConfigError, TurnError
+from flink_skills.errors import TurnError
+from flink_skills.flink.environment import AgentsExecutionEnvironment
+from flink_skills.flink.failures import job_failure
 
 __all__ = ["run_in_minicluster"]
 
 
 def run_in_minicluster(
-    prepare: Callable[[Any], AgentPlan],
-    events: Sequence[InputEvent],
-    flink_options: dict[str, str],
+    prepare: Callable[[AgentsExecutionEnvironment], AgentPlan],
+    events: Iterable[tuple[str, str]],
+    flink_options: Mapping[str, str],
     parallelism: int,
     take: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Run the agent that ``prepare`` compiles; ``take`` gets each record as it comes.
+    """Run the agent that ``prepare`` compiles over ``events``, pairs of key text and event JSON without line ends;
+    ``take`` gets each record as it comes.
 
     Raises:
-        ConfigError: Flink is not installed.
         TurnError: the job failed; the message is that of the root cause.
     """
-    try:
-        from pyflink.common import Configuration
-        from pyflink.datastream import StreamExecutionEnvironment
-    except ImportError as error:
-        raise ConfigError(
-            "Flink is not installed: pip install 'flink-skills[flink]', or run with --local"
-        ) from error
-    from flink_skills.flink.environment import AgentsExecutionEnvironment
-    from flink_skills.flink.failures import job_failure
-
     configuration = Configuration()
     for key, value in {"rest.port": "0", **flink_options}.items():
         configuration.set_string(key, value)
     with tempfile.TemporaryDirectory(prefix="flink-skills-run-") as folder:
         lines = Path(folder) / "events.txt"
         with lines.open("w", encoding="utf-8", newline="\n") as file:
-            for event in events:
-                file.write(f"{key_to_text(event.key)}\t{json.dumps(event.event, ensure_ascii=False)}\n")
+            file.writelines(f"{key}\t{event}\n" for key, event in events)
         env = StreamExecutionEnvironment.get_execution_environment(configuration)
         env.set_parallelism(parallelism)
         agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
         plan = prepare(agents_env)
-        if not events:
+        if lines.stat().st_size == 0:
             return
         try:
             with agents_env.run_lines(plan, lines) as records:

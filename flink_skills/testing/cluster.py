@@ -1,0 +1,480 @@
+"""A real standalone Flink cluster for tests: one JobManager and some TaskManagers as processes of this machine.
+
+It runs the distribution that the ``apache-flink`` package carries, so nothing else has to be installed::
+
+    with StandaloneCluster(tmp_path) as cluster:
+        job = cluster.submit("my_job.py", "--input", str(events), python_files=["my_agents.py"])
+        cluster.wait(job, "RUNNING")
+        cluster.kill_task_manager(0)
+        cluster.start_task_manager()
+        ...
+        cluster.cancel(job)
+
+Needs the ``flink`` extra, Java 17 and psutil. All listening is on loopback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from flink_skills.errors import ConfigError, SkillsError
+
+__all__ = ["Checkpoint", "ClusterError", "StandaloneCluster", "wait_until"]
+
+T = TypeVar("T")
+
+_TERMINAL = ("FINISHED", "FAILED", "CANCELED")
+_SUBMITTED = re.compile(r"JobID ([0-9a-f]{32})")
+_WORKER = "flink_skills.worker"
+_POLL_SECONDS = 0.1
+
+# Short-lived JVMs on a busy machine: the quick compiler only, and no threads for a parallel collector.
+_LEAN_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+_CONFIG = {
+    "jobmanager.rpc.address": "localhost",
+    "jobmanager.bind-host": "localhost",
+    "jobmanager.memory.heap.size": "256m",
+    "jobmanager.memory.jvm-metaspace.size": "192m",
+    "jobmanager.memory.jvm-overhead.min": "64m",
+    "taskmanager.host": "localhost",
+    "taskmanager.bind-host": "localhost",
+    "taskmanager.memory.task.heap.size": "256m",
+    "taskmanager.memory.managed.size": "64m",
+    "taskmanager.memory.network.min": "32m",
+    "taskmanager.memory.network.max": "32m",
+    "taskmanager.memory.jvm-metaspace.size": "192m",
+    "taskmanager.memory.jvm-overhead.min": "64m",
+    "rest.address": "localhost",
+    "rest.bind-address": "localhost",
+    "web.refresh-interval": "100",
+    "web.checkpoints.history": "1000",
+    # A killed TaskManager is known as dead after two calls that find nobody; one that is only slow gets longer.
+    "heartbeat.interval": "1000",
+    "heartbeat.timeout": "20000",
+    "heartbeat.rpc-failure-threshold": "2",
+    "cluster.registration.error-delay": "500",
+    "taskmanager.load-balance.mode": "SLOTS",
+    "execution.checkpointing.interval": "500ms",
+    "restart-strategy.type": "exponential-delay",
+    "restart-strategy.exponential-delay.initial-backoff": "200ms",
+    "restart-strategy.exponential-delay.max-backoff": "2s",
+    "env.java.opts.jobmanager": _LEAN_JVM,
+    "env.java.opts.taskmanager": _LEAN_JVM,
+    "env.java.opts.client": _LEAN_JVM,
+}
+
+
+class ClusterError(SkillsError):
+    """The cluster, or a job on it, did not do what was asked for in time."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A completed checkpoint. ``triggered`` and ``completed`` are seconds since 1970, as ``time.time()`` counts."""
+
+    number: int
+    triggered: float
+    completed: float
+    restored: bool = False
+
+
+class StandaloneCluster:
+    """One JobManager and ``task_managers`` TaskManagers of ``slots`` slots each, while the ``with`` block lasts.
+
+    Args:
+        folder: Where configuration, logs, checkpoints and temporary files go. It must be empty or not exist.
+        task_managers: How many TaskManagers start; they are numbered from 0 in the order of their start.
+        slots: Task slots of each TaskManager.
+        config: Flink options on top of the defaults, which make failures known quickly and need little memory.
+        python: The interpreter of client and workers; default: this one.
+
+    Raises:
+        ConfigError: there is no Flink distribution in this Python.
+        ClusterError: the cluster did not come up. The message holds the last lines of its log.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        task_managers: int = 2,
+        slots: int = 2,
+        config: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+    ) -> None:
+        self.folder = Path(folder).resolve()
+        self.temporary_dir = self.folder / "tmp"
+        self.checkpoint_dir = self.folder / "checkpoints"
+        self._home = _distribution()
+        self._python = python
+        self._wanted = task_managers
+        self._config = {
+            **_CONFIG,
+            "jobmanager.rpc.port": str(_free_port()),
+            "rest.port": str(_free_port()),
+            "io.tmp.dirs": str(self.temporary_dir),
+            "taskmanager.numberOfTaskSlots": str(slots),
+            "execution.checkpointing.dir": self.checkpoint_dir.as_uri(),
+            "execution.checkpointing.savepoint-dir": (self.folder / "savepoints").as_uri(),
+            **(config or {}),
+        }
+        self._job_manager: subprocess.Popen[bytes] | None = None
+        self._task_managers: list[subprocess.Popen[bytes]] = []
+
+    # -- life of the cluster ---------------------------------------------------------------
+
+    def start(self) -> StandaloneCluster:
+        """Start all processes and wait until every TaskManager is registered."""
+        for name in ("conf", "logs", "tmp", "client"):
+            (self.folder / name).mkdir(parents=True)
+        self._write_configuration()
+        try:
+            self._job_manager = self._launch("jobmanager", "jobmanager.sh")
+            for _ in range(self._wanted):
+                self._launch_task_manager()
+            self._await_registration()
+        except BaseException:
+            self._kill_all()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Kill everything. Raises :class:`ClusterError` when agent workers outlived their TaskManager; they are
+        killed as well."""
+        self._kill_all()
+        try:
+            wait_until(lambda: not self.worker_pids(), 10, "agent workers to end with their TaskManagers")
+        except ClusterError:
+            left = self.worker_pids()
+            raise ClusterError(f"agent workers outlived their TaskManagers: processes {left}") from None
+        finally:
+            # PyFlink's own function workers are known to survive a killed TaskManager.
+            for pid in self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not self.processes(), 10, "all processes of the cluster to end")
+            shutil.rmtree(self.temporary_dir, ignore_errors=True)
+
+    def __enter__(self) -> StandaloneCluster:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start_task_manager(self) -> int:
+        """Start one more TaskManager, wait until it is registered, and return its number."""
+        self._launch_task_manager()
+        self._await_registration()
+        return len(self._task_managers) - 1
+
+    def kill_task_manager(self, number: int) -> None:
+        """End a TaskManager as a crash would: SIGKILL, to the JVM alone. Returns when it is gone."""
+        self._task_managers[number].kill()
+        self._task_managers[number].wait()
+
+    # -- jobs ------------------------------------------------------------------------------
+
+    def submit(
+        self, script: str | Path, *arguments: str, python_files: Sequence[str | Path] = (), deadline: float = 120
+    ) -> str:
+        """Submit a PyFlink job with ``flink run -d -py`` and return its id.
+
+        ``python_files`` go with it by ``-pyfs``. Raises :class:`ClusterError` with the client's last lines.
+        """
+        files = ["-pyfs", ",".join(str(file) for file in python_files)] if python_files else []
+        command = [
+            *("bash", str(self._home / "bin" / "flink"), "run", "-d"),
+            *("-pyexec", self._python, "-pyclientexec", self._python, *files),
+            *("-py", str(script), *arguments),
+        ]
+        try:
+            done = subprocess.run(  # noqa: S603 - the distribution's own script
+                command,
+                env=self._environment(),
+                cwd=self.folder / "client",
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                timeout=deadline,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ClusterError(f"flink run of {script} took longer than {deadline:g} s") from error
+        text = done.stdout.decode("utf-8", "replace")
+        found = _SUBMITTED.search(text)
+        if done.returncode != 0 or found is None:
+            raise ClusterError(f"flink run of {script} ended with {done.returncode}:\n{_last_lines(text)}")
+        return found.group(1)
+
+    def state(self, job: str) -> str:
+        """The job's state, such as ``RUNNING``."""
+        return str(self.rest(f"/jobs/{job}")["state"])
+
+    def wait(self, job: str, state: str, deadline: float = 60) -> None:
+        """Wait until the job is in ``state``.
+
+        ``RUNNING`` asks for all its tasks. Raises :class:`ClusterError`, at once when the job has ended otherwise,
+        with the root cause of its failure.
+        """
+
+        def reached() -> bool:
+            found = self.rest(f"/jobs/{job}")
+            now = found["state"]
+            if now in _TERMINAL and now != state:
+                raise ClusterError(f"job {job} is {now} and not {state}: {self.failure(job) or 'no exception'}")
+            return bool(
+                now == state
+                and (state != "RUNNING" or all(vertex["status"] in ("RUNNING", "FINISHED") for vertex in found["vertices"]))
+            )
+
+        wait_until(reached, deadline, f"job {job} to be {state}")
+
+    def cancel(self, job: str, deadline: float = 30) -> None:
+        """Cancel the job and wait until it is canceled."""
+        self.rest(f"/jobs/{job}?mode=cancel", method="PATCH")
+        self.wait(job, "CANCELED", deadline)
+
+    def stop_with_savepoint(self, job: str, *, drain: bool = False, deadline: float = 60) -> str:
+        """Stop the job with a savepoint; returns where the savepoint is."""
+        trigger = self.rest(f"/jobs/{job}/stop", {"drain": drain}, method="POST")["request-id"]
+
+        def completed() -> dict[str, Any] | None:
+            answer = self.rest(f"/jobs/{job}/savepoints/{trigger}")
+            done = answer["status"]["id"] == "COMPLETED"
+            return dict(answer["operation"]) if done else None
+
+        operation = wait_until(completed, deadline, f"the savepoint of job {job}")
+        if "location" not in operation:
+            cause = operation.get("failure-cause", {}).get("stack-trace", "")
+            raise ClusterError(f"job {job} could not be stopped with a savepoint: {_root_cause(cause)}")
+        self.wait(job, "FINISHED", deadline)
+        return str(operation["location"])
+
+    def checkpoints(self, job: str) -> list[Checkpoint]:
+        """The completed checkpoints (and savepoints) of the job, oldest first; the one that the job was last
+        restored from has ``restored`` set."""
+        answer = self.rest(f"/jobs/{job}/checkpoints")
+        restored = ((answer.get("latest") or {}).get("restored") or {}).get("id")
+        found = [
+            Checkpoint(
+                item["id"],
+                item["trigger_timestamp"] / 1000,
+                (item["trigger_timestamp"] + item["end_to_end_duration"]) / 1000,
+                item["id"] == restored,
+            )
+            for item in answer["history"]
+            if item["status"] == "COMPLETED"
+        ]
+        return sorted(found, key=lambda checkpoint: checkpoint.number)
+
+    def restarts(self, job: str) -> int:
+        """How often Flink has restarted the job."""
+        answer = self.rest(f"/jobs/{job}/metrics?get=numRestarts")
+        return int(answer[0]["value"]) if answer else 0
+
+    def failures(self, job: str) -> list[str]:
+        """The message of the root cause of each failure of the job, the last one first."""
+        entries = self.rest(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]
+        return [_root_cause(entry["stacktrace"]) for entry in entries]
+
+    def failure(self, job: str) -> str | None:
+        """The message of the root cause of the job's last failure; None when it has not failed."""
+        return next(iter(self.failures(job)), None)
+
+    def rest(self, path: str, body: Any = None, *, method: str = "GET") -> Any:
+        """One request to Flink's REST interface; returns its JSON. Raises :class:`ClusterError`."""
+        data = None if body is None else json.dumps(body).encode()
+        url = f"http://localhost:{self._config['rest.port']}{path}"
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310 - http on loopback
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            raise ClusterError(f"{method} {path}: {error.code} {error.read().decode('utf-8', 'replace')}") from error
+        except OSError as error:
+            raise ClusterError(f"{method} {path}: the JobManager does not answer: {error}") from error
+        return json.loads(text) if text else {}
+
+    # -- what runs and what is left ----------------------------------------------------------
+
+    def worker_pids(self, task_manager: int | None = None) -> list[int]:
+        """Processes of agent workers: of one TaskManager, or all, also those whose TaskManager is gone."""
+        psutil = _psutil()
+        if task_manager is None:
+            candidates = [psutil.Process(pid) for pid in self.processes()]
+        else:
+            try:
+                candidates = psutil.Process(self._task_managers[task_manager].pid).children(recursive=True)
+            except psutil.NoSuchProcess:
+                return []
+        found = []
+        for process in candidates:
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if _WORKER in process.cmdline():
+                    found.append(process.pid)
+        return sorted(found)
+
+    def processes(self) -> list[int]:
+        """Everything alive that belongs to the cluster: its processes, their children, what these have left."""
+        psutil = _psutil()
+        mark = str(self.folder / "conf")
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                # Commands of skills get a clean environment, so they are known by where they run.
+                if process.environ().get("FLINK_CONF_DIR") == mark or process.cwd().startswith(f"{self.temporary_dir}{os.sep}"):
+                    found.append(process.pid)
+        return found
+
+    def temporary_folders(self) -> list[Path]:
+        """The ``flink-skills-*`` folders of jobs in the cluster's temporary folder."""
+        return sorted(self.temporary_dir.glob("**/flink-skills-*"))
+
+    def log(self, task_manager: int | None = None) -> str:
+        """What the JobManager, or a TaskManager, has logged so far."""
+        name = "jobmanager" if task_manager is None else f"taskmanager-{task_manager}"
+        return (self.folder / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+
+    # -- processes --------------------------------------------------------------------------
+
+    def _write_configuration(self) -> None:
+        conf = self.folder / "conf"
+        shipped = self._home / "conf"
+        for file in shipped.glob("log4j*.properties"):
+            shutil.copy(file, conf)
+        # Java 17 opens its modules to Flink only with the options of the distribution's own configuration.
+        options = re.search(r"^ +all: (.+)$", (shipped / "config.yaml").read_text(encoding="utf-8"), re.MULTILINE)
+        java = {"env.java.opts.all": options.group(1)} if options else {}
+        lines = [f"{key}: {json.dumps(value)}\n" for key, value in {**java, **self._config}.items()]
+        (conf / "config.yaml").write_text("".join(lines), encoding="utf-8")
+
+    def _environment(self) -> dict[str, str]:
+        logs = str(self.folder / "logs")
+        env = {
+            **os.environ,
+            "FLINK_HOME": str(self._home),
+            "FLINK_CONF_DIR": str(self.folder / "conf"),
+            "FLINK_LOG_DIR": logs,
+            "FLINK_PID_DIR": logs,
+            "FLINK_IDENT_STRING": "flink",
+            "HOSTNAME": "localhost",
+            "TMPDIR": str(self.temporary_dir),
+        }
+        package = Path(__file__).parents[2]
+        if not package.is_relative_to(sys.prefix):
+            # A source checkout that is not installed: the workers need the same package as this process.
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(package)]))
+        return env
+
+    def _launch(self, name: str, script: str, *options: str) -> subprocess.Popen[bytes]:
+        with (self.folder / "logs" / f"{name}.log").open("wb") as log:
+            return subprocess.Popen(  # noqa: S603 - the distribution's own script
+                ["bash", str(self._home / "bin" / script), "start-foreground", *options],  # noqa: S607
+                env=self._environment(),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _launch_task_manager(self) -> None:
+        name = f"taskmanager-{len(self._task_managers)}"
+        option = f"-Dtaskmanager.resource-id={name}"
+        self._task_managers.append(self._launch(name, "taskmanager.sh", option))
+
+    def _await_registration(self) -> None:
+        def registered() -> bool:
+            alive = 0
+            for number, process in enumerate(self._task_managers):
+                if process.poll() is None:
+                    alive += 1
+                elif process.returncode != -signal.SIGKILL:
+                    raise ClusterError(f"TaskManager {number} ended:\n{_last_lines(self.log(number))}")
+            if self._job_manager is not None and self._job_manager.poll() is not None:
+                raise ClusterError(f"the JobManager ended:\n{_last_lines(self.log())}")
+            try:
+                names = {item["id"] for item in self.rest("/taskmanagers")["taskmanagers"]}
+            except ClusterError:
+                return False
+            living = {f"taskmanager-{n}" for n, process in enumerate(self._task_managers) if process.poll() is None}
+            return living <= names
+
+        wait_until(registered, 90, "the TaskManagers to register")
+
+    def _kill_all(self) -> None:
+        for process in [*self._task_managers, *([self._job_manager] if self._job_manager else [])]:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def wait_until(condition: Callable[[], T], deadline: float, what: str) -> T:
+    """Wait until ``condition()`` is true, for ``deadline`` seconds, and return its value.
+
+    Raises :class:`ClusterError` that says ``what`` was waited for.
+    """
+    end = time.monotonic() + deadline
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise ClusterError(f"waited {deadline:g} s in vain for {what}")
+        time.sleep(_POLL_SECONDS)
+
+
+def _distribution() -> Path:
+    """The Flink distribution inside the ``apache-flink`` packages."""
+    spec = importlib.util.find_spec("pyflink")
+    for folder in spec.submodule_search_locations or () if spec is not None else ():
+        if (Path(folder) / "bin" / "jobmanager.sh").is_file():
+            return Path(folder)
+    raise ConfigError(
+        "there is no Flink distribution in this Python: pip install 'flink-skills[flink]' (its apache-flink-libraries carry it)"
+    )
+
+
+def _psutil() -> Any:
+    try:
+        import psutil
+    except ImportError as error:
+        raise ConfigError("StandaloneCluster needs psutil: pip install psutil") from error
+    return psutil
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return int(probe.getsockname()[1])
+
+
+def _last_lines(text: str, count: int = 30) -> str:
+    return "\n".join(text.splitlines()[-count:])
+
+
+def _root_cause(stack: str) -> str:
+    """The last ``Caused by`` of a Java stack, without the frames: class and message."""
+    cause = re.split(r"^Caused by: ", stack, flags=re.MULTILINE)[-1]
+    return re.split(r"^\s+(?:at |\.\.\. \d+ more|Suppressed: )", cause, maxsplit=1, flags=re.MULTILINE)[0].strip()
