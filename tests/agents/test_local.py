@@ -1,0 +1,56 @@
+"""Agents over lists: the same turn loop without a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from flink_skills import Agent, AgentsExecutionEnvironment, ConfigError, TurnError
+
+
+class Counts(Agent):
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        if event == "bad":
+            raise ValueError("bad")
+        ctx.emit_to("seen", event)
+        return [ctx.key, ctx.turn, ctx.state["n"]]
+
+
+def test_order_state_and_tags() -> None:
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    output = env.from_list(["ab", "bc", "ac", "bad"], key_selector=lambda text: text[0]).apply(Counts())
+    assert output.to_list() == [["a", 1, 1], ["b", 1, 1], ["a", 2, 2]]
+    assert output.to_list("seen") == ["ab", "bc", "ac"]
+    (error,) = output.to_list("errors")
+    assert (error["key"], error["turn"], error["error"]) == ("b", 2, "ValueError: bad")
+    assert env.execute() is None
+
+
+def test_state_of_a_failed_turn_is_dropped() -> None:
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    assert env.from_list(["x", "bad", "y"]).apply(Counts).to_list() == [[None, 1, 1], [None, 3, 2]]
+
+
+def test_field_name_as_key_selector() -> None:
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    assert env.from_list([{"k": 1}], "k").apply(Counts).to_list() == [[1, 1, 1]]
+    with pytest.raises(ConfigError, match="no key field 'q'.*it has: k"):
+        env.from_list([{"k": 1}], "q")
+
+
+def test_on_error_fail() -> None:
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    env.get_config().set("skills.turn.on-error", "fail")
+    with pytest.raises(TurnError, match="bad"):
+        env.from_list(["x", "bad"]).apply(Counts).to_list()
+
+
+def test_inside_of_a_running_loop() -> None:
+    async def notebook() -> Any:
+        env = AgentsExecutionEnvironment.get_execution_environment()
+        return env.from_list(["x"]).apply(Counts).to_list()
+
+    assert asyncio.run(notebook()) == [[None, 1, 1]]

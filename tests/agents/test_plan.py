@@ -1,0 +1,305 @@
+"""Compiling agents: what is checked on the client, what a plan holds, how a worker gets the agent back."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills import (
+    Agent,
+    ConfigError,
+    PlanError,
+    Prompt,
+    ResourceDescriptor,
+    ResourceName,
+    SkillsError,
+    UnknownNameError,
+    chat_model_connection,
+    chat_model_setup,
+    load_agent_yaml,
+    prompt,
+    skills,
+    tool,
+)
+from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.plan import AgentPlan, compile_plan, load_agent
+
+
+class Triage(Agent):
+    @skills
+    @staticmethod
+    def own_skills() -> ResourceDescriptor:
+        return ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, paths=["/opt/skills"], urls=["https://x/s.zip"])
+
+    @chat_model_connection
+    @staticmethod
+    def server() -> ResourceDescriptor:
+        return ResourceDescriptor(
+            clazz=ResourceName.ChatModel.OPENAI_COMPATIBLE_CONNECTION,
+            base_url="http://localhost:1/v1",
+            api_key_env="MY_KEY",
+        )
+
+    @staticmethod
+    @chat_model_setup
+    def model_a() -> ResourceDescriptor:
+        return ResourceDescriptor(
+            clazz=ResourceName.ChatModel.OPENAI_COMPATIBLE_SETUP,
+            connection="server",
+            model="m",
+            skill_names=["log-triage"],
+            tools=["price"],
+            temperature=0.1,
+        )
+
+    @prompt
+    @staticmethod
+    def instructions() -> Prompt:
+        return Prompt(system="Be brief.", user="{job}: {event}")
+
+    @tool
+    def price(self, article: str) -> float:
+        """Price of an article."""
+        return len(article)
+
+
+def test_plan_is_json_that_comes_back() -> None:
+    plan = compile_plan(Triage)
+    data = json.loads(json.dumps(plan.to_json()))
+    assert AgentPlan.from_json(data) == plan
+    assert data["version"] == 1
+    assert data["agent"] == {"kind": "import", "class": "tests.agents.test_plan:Triage"}
+    (model,) = data["models"]
+    assert model["setup"]["base_url"] == "http://localhost:1/v1"
+    assert model["setup"]["api_key_env"] == "MY_KEY"
+    assert model["setup"]["settings"] == {"temperature": 0.1}
+    assert model["tools"] == ["price"]
+    assert data["tools"][0]["parameters"]["properties"]["article"]["type"] == "string"
+
+
+def test_plan_of_another_release_is_refused() -> None:
+    data = compile_plan(Triage).to_json()
+    with pytest.raises(PlanError, match="version 99"):
+        AgentPlan.from_json({**data, "version": 99})
+
+
+def test_value_of_a_key_never_enters_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-planted-secret")
+    assert "sk-planted-secret" not in json.dumps(compile_plan(Triage).to_json())
+    with pytest.raises(ConfigError, match="api_key_env"):
+        ResourceDescriptor(clazz=ResourceName.ChatModel.OPENAI_CONNECTION, api_key="sk-x")
+
+
+def setup_agent(**arguments: Any) -> type[Agent]:
+    class Made(Triage):
+        @chat_model_setup
+        @staticmethod
+        def model_a() -> ResourceDescriptor:
+            given = {"clazz": ResourceName.ChatModel.OPENAI_COMPATIBLE_SETUP, "connection": "server", "model": "m"}
+            return ResourceDescriptor(**{**given, **arguments})
+
+    return Made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"connection": "serve"}, UnknownNameError, r"unknown connection 'serve'.*did you mean 'server'"),
+        ({"tools": ["prize"]}, UnknownNameError, r"unknown tool 'prize'.*did you mean 'price'"),
+        ({"prompt": "instruction"}, UnknownNameError, r"unknown prompt 'instruction'"),
+        ({"temprature": 0.1}, UnknownNameError, r"unknown model setting 'temprature'.*temperature"),
+        ({"skill_names": "log-triage"}, ConfigError, "give a list of names"),
+        ({"clazz": "openai.connection"}, PlanError, "is not a chat model setup"),
+        ({"clazz": ResourceName.ChatModel.ANTHROPIC_SETUP}, PlanError, "is for openai-compatible"),
+        ({"clazz": "opnai:gpt", "connection": None}, UnknownNameError, r"unknown model provider 'opnai'.*'openai'"),
+        ({"strategy": "jsn"}, UnknownNameError, "unknown strategy 'jsn'"),
+    ],
+)
+def test_wrong_setups_are_named_with_their_mend(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        compile_plan(setup_agent(**arguments))
+
+
+def test_agent_without_a_model_is_told_what_to_declare() -> None:
+    class Nothing(Agent):
+        pass
+
+    with pytest.raises(PlanError, match="declare a @chat_model_setup"):
+        compile_plan(Nothing)
+
+
+def test_skill_names_without_any_source() -> None:
+    class NoSource(Agent):
+        @chat_model_setup
+        @staticmethod
+        def m() -> ResourceDescriptor:
+            return ResourceDescriptor(clazz=ResourceName.ChatModel.OFFLINE_SETUP, skill_names=["a"])
+
+    with pytest.raises(PlanError, match="neither the job nor the agent has a skill source"):
+        compile_plan(NoSource)
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({}, "names no source"),
+        ({"path": ["/x"]}, "unknown argument 'path'"),
+    ],
+)
+def test_skills_declarations_are_checked(declared: Any, message: str) -> None:
+    class Wrong(Agent):
+        model = "offline"
+
+        @skills
+        @staticmethod
+        def s() -> ResourceDescriptor:
+            return ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, **declared)
+
+    with pytest.raises(PlanError, match=message):
+        compile_plan(Wrong)
+
+
+def test_tool_named_like_one_of_the_runtime() -> None:
+    class Clash(Agent):
+        model = "offline"
+
+        @tool
+        def load_skill(self, name: str) -> str:
+            "Mine."
+            return name
+
+    with pytest.raises(PlanError, match="rename it"):
+        compile_plan(Clash)
+
+
+def test_apply_takes_agents_only() -> None:
+    with pytest.raises(PlanError, match="takes an Agent class or instance"):
+        compile_plan(dict)  # type: ignore[arg-type]
+
+
+def test_model_of_the_caller_takes_the_place_of_the_declared_one() -> None:
+    plan = compile_plan(Triage, model=ModelSetup.parse("offline"))
+    (model,) = plan.models
+    assert model.setup.provider == "offline"
+    assert model.setup.base_url is None
+    assert model.skill_names == ("log-triage",)
+
+
+class Configured(Agent):
+    model = "offline"
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+
+def test_instance_with_attributes_travels_by_value() -> None:
+    plan = compile_plan(Configured(7))
+    agent = load_agent(plan.agent)
+    assert isinstance(agent, Configured)
+    assert agent.limit == 7
+
+
+def test_class_that_needs_arguments() -> None:
+    with pytest.raises(PlanError, match="pass an instance"):
+        compile_plan(Configured)
+
+
+def test_agent_that_cannot_be_pickled_is_named() -> None:
+    agent = Configured(1)
+    agent.lock = __import__("threading").Lock()  # type: ignore[attr-defined]
+    with pytest.raises(PlanError, match="cannot be sent to the workers"):
+        compile_plan(agent)
+
+
+def test_class_of_the_main_script_reaches_another_process(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import json\n"
+        "from flink_skills import Agent\n"
+        "from flink_skills.agents.plan import compile_plan\n"
+        "class Main(Agent):\n"
+        "    async def on_event(self, event, ctx):\n"
+        "        return 'from main'\n"
+        "print(json.dumps(compile_plan(Main).to_json()))\n"
+    )
+    env = {"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, env=env)
+    plan = AgentPlan.from_json(json.loads(done.stdout))
+    assert type(load_agent(plan.agent)).__name__ == "Main"
+
+
+def test_worker_that_cannot_import_says_what_to_ship() -> None:
+    with pytest.raises(PlanError, match=r"(?s)cannot load agent no_such_module:X.*ship module 'no_such_module'.*-pyfs"):
+        load_agent({"kind": "import", "class": "no_such_module:X"})
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "triage.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_yaml_agent_declares_the_same(tmp_path: Path) -> None:
+    agent = load_agent_yaml(
+        write(
+            tmp_path,
+            """
+name: triage
+instructions: Be brief.
+skills: {paths: [/opt/skills]}
+chat_model_connections:
+  server: {clazz: openai-compatible.connection, base_url: "http://localhost:1/v1", api_key_env: MY_KEY}
+chat_model_setups:
+  model_a: {clazz: openai-compatible.setup, connection: server, model: m, skill_names: [log-triage], temperature: 0.1}
+output_type: {diagnosis: str, severity: str}
+tools: ["os.path:basename"]
+""",
+        )
+    )
+    plan = compile_plan(agent)
+    (model,) = plan.models
+    (declared,) = compile_plan(setup_agent(skill_names=["log-triage"], temperature=0.1)).models
+    assert model.setup == declared.setup
+    assert model.skill_names == declared.skill_names
+    assert plan.scopes[0].paths == ("/opt/skills",)
+    assert plan.output_schema is not None
+    assert set(plan.output_schema["properties"]) == {"diagnosis", "severity"}
+    assert plan.tools[0]["name"] == "basename"
+    assert load_agent(json.loads(json.dumps(plan.to_json()))["agent"]).instructions == "Be brief."
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: [", "line 2: not YAML"),
+        ("- a", "write a mapping"),
+        ("nam: x", "unknown key 'nam': did you mean 'name'"),
+        ("model: 3", "model: is 3; write a text"),
+        ("chat_model_setups: {m: {model: x}}", "has no clazz"),
+        ("skills: {}", "names no source"),
+        ("output_type: {a: strng}", "unknown type 'strng'"),
+        ("tools: ['no_such:f']", "cannot import 'no_such:f'"),
+        ("tools: [f]", "module:name"),
+        ("prompts: {p: {systm: x}}", "unknown key 'systm'"),
+    ],
+)
+def test_bad_yaml_agents(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape("triage.yaml")) as caught:
+        load_agent_yaml(write(tmp_path, text + "\n"))
+    assert re.search(message, str(caught.value))
+
+
+def test_missing_yaml_file(tmp_path: Path) -> None:
+    with pytest.raises(SkillsError, match="No such file"):
+        load_agent_yaml(tmp_path / "nope.yaml")
+
+
+def test_prompt_replaces_plain_names_once() -> None:
+    template = Prompt(user="{job} {missing} {event.__class__} {event}")
+    assert template.render_user({"job": "{event}", "event": 1}) == "{event} {missing} {event.__class__} 1"

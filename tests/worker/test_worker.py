@@ -1,0 +1,276 @@
+"""The worker process over real pipes, spoken to as the bridge does."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from flink_skills import Agent, SkillConfig
+from flink_skills.agents.codec import decode
+from flink_skills.agents.plan import compile_plan
+from flink_skills.manager import SkillScope
+from flink_skills.worker import frames
+
+DEADLINE = 60.0
+
+
+class Remembers(Agent):
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        ctx.state["seen"] = [*ctx.state.get("seen", []), event]
+        print("printed to stdout")
+        os.write(1, b"written to descriptor 1\n")
+        return [await ctx.step("s", lambda: ctx.call_id), ctx.state["seen"]]
+
+
+class Dies(Agent):
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sized(data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + data
+
+
+def many(items: list[bytes]) -> bytes:
+    return struct.pack(">I", len(items)) + b"".join(map(sized, items))
+
+
+class Bridge:
+    """The JVM's side of one worker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.scratch = folder / "scratch"
+        self.scratch.mkdir()
+        self.log = (folder / "stderr").open("w+b")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "flink_skills.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+        )
+        self.received = b""
+
+    def send(self, kind: int, body: bytes = b"") -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(struct.pack(">IB", len(body) + 1, kind) + body)
+        self.process.stdin.flush()
+
+    def receive(self) -> tuple[int, bytes]:
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + DEADLINE
+        while len(self.received) < 4 or len(self.received) < 4 + struct.unpack(">I", self.received[:4])[0]:
+            ready, _, _ = select.select([self.process.stdout], [], [], deadline - time.monotonic())
+            assert ready, "no answer: " + self.stderr()
+            data = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not data:
+                raise EOFError(self.stderr())
+            self.received += data
+        length = struct.unpack(">I", self.received[:4])[0]
+        frame, self.received = self.received[4 : 4 + length], self.received[4 + length :]
+        return frame[0], frame[1:]
+
+    def stderr(self) -> str:
+        self.log.seek(0)
+        return self.log.read().decode()
+
+    def open(self, agent: Any, plan: int = 1, **options: Any) -> tuple[int, str]:
+        scopes = options.pop("scopes", [])
+        compiled = compile_plan(agent, job_scopes=scopes, config=SkillConfig(options), events="pickle")
+        config = {"plan": compiled.to_json(), "resources": {}, "scratch_dir": str(self.scratch)}
+        self.send(frames.OPEN, struct.pack(">I", plan) + sized(json.dumps(config).encode()))
+        kind, body = self.receive()
+        return kind, body[8:].decode()
+
+    def turn(self, turn: int, event: Any, **given: Any) -> None:
+        session = given.get("session")
+        flags = 2 if session is not None else 0
+        head = struct.pack(
+            ">IIQBIqQQ", 7, given.get("plan", 1), turn, flags, given.get("crashes", 0), 0,
+            given.get("number", 1), given.get("version", 0),
+        )
+        data = event if isinstance(event, bytes) else pickle.dumps(event)
+        body = head + sized(given.get("key", '"k"').encode()) + sized(data) + many(session or [])
+        self.send(frames.TURN, body + many(given.get("journal", [])))
+
+    def end(self) -> dict[str, Any]:
+        """The steps and the end of one turn."""
+        steps = []
+        while True:
+            kind, body = self.receive()
+            if kind == frames.STEP:
+                operator, turn, flags = struct.unpack_from(">IQB", body)
+                steps.append((flags, body[17:]))
+            elif kind == frames.END:
+                return {"steps": steps, **self._end(body)}
+            else:
+                return {"steps": steps, "kind": kind}
+
+    @staticmethod
+    def _end(body: bytes) -> dict[str, Any]:
+        operator, turn, status, op = struct.unpack_from(">IQBB", body)
+        offset = 14
+
+        def take() -> bytes:
+            nonlocal offset
+            (length,) = struct.unpack_from(">I", body, offset)
+            offset += 4 + length
+            return body[offset - length : offset]
+
+        def count() -> int:
+            nonlocal offset
+            offset += 4
+            return int(struct.unpack_from(">I", body, offset - 4)[0])
+
+        chunks = [take() for _ in range(count())]
+        outputs = [(take().decode(), pickle.loads(take())) for _ in range(count())]
+        return {
+            "kind": frames.END, "operator": operator, "turn": turn, "status": status, "op": op,
+            "chunks": chunks, "outputs": outputs, "message": take().decode(),
+        }
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Iterator[Bridge]:
+    made = Bridge(tmp_path)
+    yield made
+    made.process.kill()
+    made.process.wait()
+    for stream in (made.process.stdin, made.process.stdout, made.log):
+        if stream is not None:
+            try:
+                stream.close()
+            except BrokenPipeError:
+                pass
+
+
+def test_turn_state_and_replay(bridge: Bridge) -> None:
+    kind, report = bridge.open(Remembers)
+    assert kind == frames.OPENED
+    assert json.loads(report)["agent"].endswith("Remembers")
+    bridge.turn(1, "a")
+    first = bridge.end()
+    assert (first["operator"], first["turn"], first["status"]) == (7, 1, 0)
+    ((flags, entry),) = first["steps"]
+    assert flags == 0
+    ((tag, (call_id, seen)),) = first["outputs"]
+    assert (tag, seen) == ("", ["a"])
+    assert decode(entry)["r"] == call_id
+
+    bridge.turn(2, "a", journal=[entry])
+    again = bridge.end()
+    assert again["steps"] == []
+    assert again["outputs"] == first["outputs"]
+    assert again["chunks"] == first["chunks"]
+
+
+def test_session_is_cached_by_version_and_asked_for_otherwise(bridge: Bridge) -> None:
+    bridge.open(Remembers)
+    bridge.turn(1, "a")
+    first = bridge.end()
+    bridge.turn(2, "b", number=2, version=1)
+    assert bridge.end()["outputs"][0][1][1] == ["a", "b"]
+    bridge.turn(3, "c", number=2, version=7)
+    asked = bridge.end()
+    assert asked["kind"] == frames.NEED_SESSION
+    bridge.send(frames.SESSION, struct.pack(">IQQ", 7, 3, 7) + many(first["chunks"]))
+    assert bridge.end()["outputs"][0][1][1] == ["a", "c"]
+
+
+def test_cancelled_operator_loses_turns_and_cache(bridge: Bridge) -> None:
+    bridge.open(Remembers)
+    bridge.turn(1, "a")
+    bridge.end()
+    bridge.send(frames.CANCEL, struct.pack(">I", 7))
+    bridge.turn(2, "b", number=2, version=1)
+    assert bridge.end()["kind"] == frames.NEED_SESSION
+
+
+def test_what_an_agent_prints_goes_to_the_log(bridge: Bridge) -> None:
+    bridge.open(Remembers)
+    bridge.turn(1, "a")
+    assert bridge.end()["status"] == 0
+    assert "printed to stdout" in bridge.stderr()
+    assert "written to descriptor 1" in bridge.stderr()
+
+
+def test_unreadable_event_is_an_error_record(bridge: Bridge) -> None:
+    bridge.open(Remembers)
+    bridge.turn(1, b"cno_such_module\nX\n.")
+    ended = bridge.end()
+    assert ended["status"] == 1
+    ((tag, record),) = ended["outputs"]
+    assert tag == "errors"
+    assert "no_such_module" in record["error"] and "-pyfs" in record["error"]
+
+
+def test_state_of_an_unknown_version_fails_the_job(bridge: Bridge) -> None:
+    bridge.open(Remembers)
+    bridge.turn(1, "a", session=[b"\x63{}"], version=1)
+    ended = bridge.end()
+    assert ended["status"] == 2
+    assert "version 99" in ended["message"]
+
+
+def test_opening_fails_with_one_message(bridge: Bridge, tmp_path: Path) -> None:
+    kind, message = bridge.open(Remembers, scopes=[SkillScope(level="job", paths=(str(tmp_path / "missing"),))])
+    assert kind == frames.OPEN_FAILED
+    assert "missing" in message and "Traceback" not in message
+
+
+def test_death_is_seen_as_the_end_of_the_stream(bridge: Bridge) -> None:
+    bridge.open(Dies)
+    bridge.turn(1, "a")
+    with pytest.raises(EOFError):
+        bridge.end()
+
+
+@pytest.mark.parametrize("how", ["close frame", "end of input", "terminate"])
+def test_ends_with_its_bridge(bridge: Bridge, how: str) -> None:
+    bridge.open(Remembers)
+    if how == "close frame":
+        bridge.send(frames.CLOSE)
+    elif how == "end of input":
+        assert bridge.process.stdin is not None
+        bridge.process.stdin.close()
+    else:
+        bridge.process.terminate()
+    assert bridge.process.wait(DEADLINE) == 0
+    assert not list(bridge.scratch.iterdir())
+
+
+def test_dies_with_its_parent(tmp_path: Path) -> None:
+    """The end of the parent alone ends the worker, also while nothing is read from the pipe."""
+    parent = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import subprocess, sys\n"
+            "w = subprocess.Popen([sys.executable, '-m', 'flink_skills.worker'], stdin=subprocess.PIPE)\n"
+            "print(w.pid, flush=True)\nsys.stdin.read()",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert parent.stdout is not None and parent.stdin is not None
+    worker = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    parent.wait()
+    gone, _ = psutil.wait_procs([worker], timeout=DEADLINE)
+    parent.stdin.close()
+    parent.stdout.close()
+    assert gone
