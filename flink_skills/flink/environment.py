@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan, compile_plan
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.configuration import AgentsConfiguration
 from flink_skills.flink.stream import AgentInput, ListInput, StreamInput, plan_json
 from flink_skills.flink.validation import resolve_skills
@@ -93,15 +94,21 @@ class AgentsExecutionEnvironment:
                 Java where the stream's type allows. None: the stream is keyed already.
         """
         from flink_skills.flink.bridge import add_bridge
-        from flink_skills.flink.keying import key_in_python
+        from flink_skills.flink.keying import key_in_python, origin_of, row_fields
 
         flink = self._flink_of(stream)
         bridge = add_bridge(flink)
-        if isinstance(key_selector, str) and bridge.canKeyInJava(stream._j_data_stream, key_selector):
-            keyed = bridge.keyRows(stream._j_data_stream, key_selector)
-            # As many subtasks as the stage before: another number would shuffle events and lose the order of a key.
-            keyed.setParallelism(stream._j_data_stream.getTransformation().getParallelism())
-            return StreamInput(self, flink, keyed, "record")
+        if key_selector is not None:
+            stream = origin_of(stream)
+        fields = row_fields(stream) if isinstance(key_selector, str) else None
+        if fields is not None:
+            if key_selector not in fields:
+                raise UnknownNameError("key field", str(key_selector), fields, place="the stream's rows")
+            if bridge.canKeyInJava(stream._j_data_stream, key_selector):
+                keyed = bridge.keyRows(stream._j_data_stream, key_selector)
+                # As many subtasks as the stage before: another number would shuffle events and lose a key's order.
+                keyed.setParallelism(stream._j_data_stream.getTransformation().getParallelism())
+                return StreamInput(self, flink, keyed, "record")
         return StreamInput(self, flink, key_in_python(stream, key_selector)._j_data_stream, "pickle")
 
     def from_table(
@@ -110,8 +117,6 @@ class AgentsExecutionEnvironment:
         """Rows of a table, as records (dicts whose fields are also attributes)."""
         names = list(table.get_schema().get_field_names())
         if isinstance(key_selector, str) and key_selector not in names:
-            from flink_skills.errors import UnknownNameError
-
             raise UnknownNameError("key column", key_selector, names, place="the table")
         if key_selector is None:
             raise ConfigError(f"from_table: give a key_selector, a callable or one of {', '.join(names)}")
@@ -228,15 +233,22 @@ class AgentsExecutionEnvironment:
 
 
 def _use_this_python(env: StreamExecutionEnvironment) -> None:
-    """A job in a mini cluster of this process means this interpreter, and not whatever ``python`` is in the PATH."""
+    """A job in a mini cluster of this process means this interpreter and its modules, and not whatever ``python`` is in
+    the PATH. What the job configures itself goes first."""
     from pyflink.common import Configuration
     from pyflink.util.java_utils import get_j_env_configuration
 
     from flink_skills.flink.graph import is_local
 
     configuration = Configuration(j_configuration=get_j_env_configuration(env._j_stream_execution_environment))
-    if is_local(env) and not configuration.contains_key("python.executable"):
-        env.set_python_executable(sys.executable)
+    if not is_local(env):
+        return
+    if not configuration.contains_key("python.executable"):
+        configuration.set_string("python.executable", sys.executable)
+    if not configuration.contains_key("python.pythonpath"):
+        own = [str(Path(entry or ".").absolute()) for entry in sys.path]
+        installed = (sys.prefix, sys.base_prefix)
+        configuration.set_string("python.pythonpath", os.pathsep.join(p for p in own if not p.startswith(installed)))
 
 
 def _texts(values: Sequence[str] | str) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 from pyflink.common import Configuration
@@ -30,9 +29,6 @@ def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan, n
         "sessionTtlMs": int(config.get(SkillOptions.SESSION_TTL) * 1000),
         "resources": list(dict.fromkeys(resources)),
     }
-    if is_local(env):
-        # Flink's default is whatever "python" means in the JVM's PATH; a job that runs here means this interpreter.
-        settings["pythonExecutable"] = sys.executable
     return add_bridge(env).apply(
         env._j_stream_execution_environment,
         keyed,

@@ -8,12 +8,13 @@ from typing import Any
 from pyflink.common import Row, Types
 from pyflink.datastream import DataStream, KeyedStream, KeySelector
 from pyflink.datastream.functions import KeyedProcessFunction, MapFunction, RuntimeContext
+from pyflink.util.java_utils import is_instance_of
 
 from flink_skills.agents.event import Record, field_of
 from flink_skills.agents.keys import key_failure_text, key_to_text
 from flink_skills.errors import ConfigError, SkillsError
 
-__all__ = ["as_record", "key_in_python"]
+__all__ = ["as_record", "key_in_python", "origin_of", "row_fields"]
 
 
 def key_in_python(stream: DataStream, key_selector: Any) -> DataStream:
@@ -25,11 +26,27 @@ def key_in_python(stream: DataStream, key_selector: Any) -> DataStream:
                 "from_datastream: give a key_selector (a callable or a field name), or a stream that is keyed"
             )
         return stream.process(_KeepKey(), output_type=_pair()).name("key events")
-    if isinstance(stream, KeyedStream):
-        stream = stream._origin_stream
+    stream = origin_of(stream)
     # As many subtasks as the stage before: another number would shuffle events and lose the order of a key.
     parallelism = stream._j_data_stream.getTransformation().getParallelism()
     return stream.map(_KeyEvents(key_selector), output_type=_pair()).name("key events").set_parallelism(parallelism)
+
+
+def origin_of(stream: DataStream) -> DataStream:
+    """The stream below a keyed one, whose elements are the events and not pairs of key and event."""
+    return stream._origin_stream if isinstance(stream, KeyedStream) else stream
+
+
+def row_fields(stream: DataStream) -> list[str] | None:
+    """Field names of a stream of rows; None where the stream's type does not tell them."""
+    j_type = stream._j_data_stream.getType()
+    if is_instance_of(j_type, "org.apache.flink.api.java.typeutils.RowTypeInfo"):
+        return [str(name) for name in j_type.getFieldNames()]
+    if is_instance_of(j_type, "org.apache.flink.table.types.DataTypeQueryable"):
+        logical = j_type.getDataType().getLogicalType()
+        if is_instance_of(logical, "org.apache.flink.table.types.logical.RowType"):
+            return [str(name) for name in logical.getFieldNames()]
+    return None
 
 
 def _pair() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -46,6 +47,7 @@ class SkillView:
         self._max_chars = max_chars
         self._limits = limits or Limits()
         self._menu: str | None = None
+        self._lock = threading.Lock()
         self._activated: OrderedDict[str, tuple[tuple[int, ...], Activation]] = OrderedDict()
 
     def __contains__(self, name: object) -> bool:
@@ -81,17 +83,19 @@ class SkillView:
         skill = self._skill(name)
         files = skill.files
         stamp = files.skill_file_stamp() if isinstance(files, FolderFiles) else ()
-        cached = self._activated.get(name)
-        if cached is not None and cached[0] == stamp:
-            self._activated.move_to_end(name)
-            return cached[1]
+        with self._lock:
+            cached = self._activated.get(name)
+            if cached is not None and cached[0] == stamp:
+                self._activated.move_to_end(name)
+                return cached[1]
         digest = skill.digest  # before the body is read: from here on a change is an error
         activation = Activation(
             name, digest, activation_text(skill, skill.instructions, files.paths()), skill.path
         )
-        self._activated[name] = (stamp, activation)
-        if len(self._activated) > _CACHED_ACTIVATIONS:
-            self._activated.popitem(last=False)
+        with self._lock:
+            self._activated[name] = (stamp, activation)
+            if len(self._activated) > _CACHED_ACTIVATIONS:
+                self._activated.popitem(last=False)
         return activation
 
     def read_resource(self, name: str, path: str, offset: int = 0, limit: int | None = None) -> ResourceText:

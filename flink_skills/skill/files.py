@@ -32,6 +32,8 @@ class Chunk(NamedTuple):
 class SkillFiles(ABC):
     """The files of one skill, its skill file among them."""
 
+    __slots__ = ()
+
     skill_file: str = "SKILL.md"
 
     @abstractmethod

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 __all__ = ["SKIPPED", "inside", "resource_parts", "skill_file_in", "walk_files"]
 
@@ -88,8 +87,3 @@ def walk_files(folder: str, root: str, limit: int, skipped_links: list[str]) -> 
                     seen.add(target)
                     below.append((relative + "/", path))
         pending.extend(reversed(below))
-
-
-def display(path: str) -> str:
-    """``path`` for messages: what is no valid text in a file name is shown as such."""
-    return str(Path(path)).encode(errors="backslashreplace").decode()

@@ -13,6 +13,7 @@ from flink_skills.options import SkillConfig, SkillOptions
 __all__ = ["AddressPolicy", "links_of", "protocol_of", "redact"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_CHAIN = re.compile(r"::(?![^\[\]/]*\])")  # but not inside an IPv6 address
 
 
 def redact(url: str) -> str:
@@ -21,7 +22,7 @@ def redact(url: str) -> str:
     >>> redact("https://me:pw@host/a.zip?token=1")
     'https://host/a.zip'
     """
-    return "::".join(_redact_one(link) for link in url.split("::"))
+    return "::".join(_redact_one(link) for link in links_of(url))
 
 
 def _redact_one(url: str) -> str:
@@ -46,12 +47,13 @@ def protocol_of(url: str) -> str:
     match = _SCHEME.match(url)
     if match:
         return match.group(1).lower()
-    return url.split("::", 1)[0].lower() if "::" in url else ""
+    links = links_of(url)
+    return links[0].lower() if len(links) > 1 else ""
 
 
 def links_of(url: str) -> list[str]:
     """The URLs of a chain such as ``simplecache::https://…``, in order."""
-    return url.split("::")
+    return _CHAIN.split(url)
 
 
 class AddressPolicy:

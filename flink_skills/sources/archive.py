@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import gzip
 import os
 import stat
@@ -85,6 +86,10 @@ def _damage_refused() -> Iterator[None]:
     except _DAMAGE as error:
         # The libraries' messages quote names from the archive at any length.
         raise ArchiveRefusedError(f"is damaged ({type(error).__name__}: {str(error)[:120]})") from None
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # an offset in the archive lies before its beginning
+            raise ArchiveRefusedError("is damaged (an offset is impossible)") from None
+        raise
 
 
 def _unpack_zip(file: BinaryIO, size: int, extraction: Extraction, limits: Limits) -> None:

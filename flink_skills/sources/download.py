@@ -146,8 +146,13 @@ class RemoteFile:
         return _version_text(self._http.version or info)
 
     def _open(self) -> tuple[Any, str]:
+        from fsspec import filesystem
         from fsspec.core import url_to_fs
 
+        protocol = protocol_of(self.url)
+        if protocol in _WEB and len(links_of(self.url)) == 1:
+            # Without url_to_fs, which takes the '::' of an IPv6 address for a chain.
+            return filesystem(protocol, **self._options[protocol]), self.url
         system, path = url_to_fs(self.url, **self._options)
         return system, path
 

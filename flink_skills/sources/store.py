@@ -40,6 +40,7 @@ class Store:
     """A store below ``folder``; an empty name is a private folder below the machine's temporary one."""
 
     def __init__(self, folder: str, limits: Limits | None = None) -> None:
+        self._is_shared_place = not folder
         self.folder = folder or os.path.join(tempfile.gettempdir(), f"flink-skills-store-{os.geteuid()}")
         self._limits = limits or Limits()
 
@@ -158,13 +159,11 @@ class Store:
         return work
 
     def _private_folder(self, name: str) -> str:
-        # Others may read what a store holds, but only its owner may put something there.
         os.makedirs(self.folder, mode=0o755, exist_ok=True)
-        status = os.lstat(self.folder)
-        if status.st_uid not in (os.geteuid(), 0) or (
-            not stat.S_ISDIR(status.st_mode) and status.st_uid != 0
-        ):
-            raise PermissionError(errno.EPERM, "it belongs to another user")
+        if self._is_shared_place:  # where anybody could have made it first, and put skills into it
+            status = os.lstat(self.folder)
+            if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
+                raise PermissionError(errno.EPERM, "others can write to it")
         folder = os.path.join(self.folder, name)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         return folder

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
-from flink_skills.sources.address import protocol_of, redact
+from flink_skills.sources.address import links_of, protocol_of, redact
 from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
 from flink_skills.sources.download import RemoteFile
 from flink_skills.sources.locking import file_lock
@@ -105,7 +105,7 @@ class UrlSource(SkillSource):
         store = self.context.store
         work = store.work_path(key)
         try:
-            name = os.path.basename(unquote(urlsplit(self._url.rsplit("::", 1)[-1]).path))
+            name = os.path.basename(unquote(urlsplit(links_of(self._url)[-1]).path))
             # A name of its own: a transfer that was given up may still write to the old one.
             target = os.path.join(work, secrets.token_hex(8))
             version = remote.fetch(target, self.context.limits.download, deadline)

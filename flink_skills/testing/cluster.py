@@ -470,8 +470,10 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _last_lines(text: str, count: int = 30) -> str:
-    return "\n".join(text.splitlines()[-count:])
+def _last_lines(text: str, count: int = 40) -> str:
+    """The last lines without the frames of Java stacks, which would hide what was said before them."""
+    lines = [line for line in text.splitlines() if not re.match(r"\s+(?:at |\.\.\. \d+ more)", line)]
+    return "\n".join(lines[-count:])
 
 
 def _root_cause(stack: str) -> str:

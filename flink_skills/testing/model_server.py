@@ -188,9 +188,7 @@ class ScriptedModelServer:
         except ValueError:
             body = None
         if not isinstance(body, dict) or body.get("stream"):
-            problem = (
-                "streaming is not scripted" if isinstance(body, dict) else "the request is no JSON object"
-            )
+            problem = "streaming is not scripted" if isinstance(body, dict) else "the request is no JSON object"
             return self._raw(dialect, Reply(status=400, error=problem))
         number = self._enter(raw, body)
         try:

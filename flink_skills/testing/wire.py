@@ -73,9 +73,7 @@ def error_body(dialect: str, message: str, status: int) -> dict[str, Any]:
 
 def _anthropic(reply: Reply, text: str, calls: list[Call], model: str, number: int) -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
-    content += [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments} for call in calls
-    ]
+    content += [{"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments} for call in calls]
     return {
         "id": f"msg_{number}",
         "type": "message",

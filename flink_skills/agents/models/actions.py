@@ -36,9 +36,7 @@ class Action:
 
 def all_actions(request: ModelRequest) -> list[Action]:
     """The actions of ``request`` whatever its state: its tools, and answering."""
-    tools = [
-        Action(tool.name, tool.description, _short(tool.name, tool.parameters)) for tool in request.tools
-    ]
+    tools = [Action(tool.name, tool.description, _short(tool.name, tool.parameters)) for tool in request.tools]
     return [*tools, _answer(request.output_schema)]
 
 
@@ -133,9 +131,7 @@ def _answer(output_schema: Mapping[str, Any] | None) -> Action:
 
 
 def _after_command(messages: Sequence[Message]) -> bool:
-    return (
-        bool(messages) and isinstance(messages[-1], ToolMessage) and messages[-1].name not in (_LOAD, _UNLOAD)
-    )
+    return bool(messages) and isinstance(messages[-1], ToolMessage) and messages[-1].name not in (_LOAD, _UNLOAD)
 
 
 def _with_names(parameters: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:

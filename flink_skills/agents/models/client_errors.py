@@ -31,9 +31,7 @@ _QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai)[-_][\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
 _SHOWN = 300
 
-_BROKEN = frozenset(
-    {"ReadError", "WriteError", "RemoteProtocolError", "ServerDisconnectedError", "ClientPayloadError"}
-)
+_BROKEN = frozenset({"ReadError", "WriteError", "RemoteProtocolError", "ServerDisconnectedError", "ClientPayloadError"})
 _NO_COMPLETION = frozenset(
     {"UnexpectedModelBehavior", "ModelAPIError", "APIResponseValidationError", "ValidationError"}
 )
@@ -41,9 +39,7 @@ _NO_COMPLETION = frozenset(
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 
 
-def explain(
-    error: Exception, *, model: str, place: str, timeout: float | None, key_variable: str | None
-) -> ModelError:
+def explain(error: Exception, *, model: str, place: str, timeout: float | None, key_variable: str | None) -> ModelError:
     """The :class:`ModelError` for any exception that a request raised."""
     where = f"model {model}" + (f" at {_without_secrets(place)}" if place else "")
     chain = list(_chain(error))
@@ -153,9 +149,7 @@ def _clean(text: str) -> str:
 
 def _retry_after(chain: list[BaseException]) -> float | None:
     for error in chain:
-        headers = getattr(getattr(error, "response", None), "headers", None) or getattr(
-            error, "headers", None
-        )
+        headers = getattr(getattr(error, "response", None), "headers", None) or getattr(error, "headers", None)
         if headers is None:
             continue
         for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):

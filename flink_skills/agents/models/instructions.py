@@ -33,7 +33,7 @@ def first_command(text: str) -> str | None:
     >>> first_command("Run this:\\n```bash\\npython3 scripts/x.py\\n```\\n")
     'python3 scripts/x.py'
     """
-    for block in _FENCE.finditer(text):
+    for block in _FENCE.finditer(text.replace("\r\n", "\n")):
         label = block["label"].lower().strip("{}.")
         body = _dedent(block["body"], block["indent"])
         if label in _SHELLS or (not label and looks_like_command(body)):

@@ -35,9 +35,7 @@ class NativeCalls(ChatModel):
         response = await self.model.request(request)
         if response.tool_calls or not request.tools or not response.text:
             return response
-        calls = calls_in_text(
-            response.text, {tool.name for tool in request.tools}, position=len(request.messages)
-        )
+        calls = calls_in_text(response.text, {tool.name for tool in request.tools}, position=len(request.messages))
         if not calls:
             return response
         return replace(response, text="", tool_calls=calls, finish_reason="tool_calls")

@@ -129,9 +129,7 @@ def create(setup: ModelSetup, config: SkillConfig) -> ChatModel:
     except UserError as error:
         raise ConfigError(f"model {setup.label} cannot be made: {error}") from error
     except ImportError as error:
-        raise ConfigError(
-            f"model {setup.label} cannot be made, its client library is missing: {error}"
-        ) from error
+        raise ConfigError(f"model {setup.label} cannot be made, its client library is missing: {error}") from error
 
 
 def _openai(setup: ModelSetup) -> ChatModel:

@@ -99,9 +99,7 @@ def _response_parts(message: AssistantMessage) -> list[theirs.ModelResponsePart]
     if message.content or not message.tool_calls:
         parts.append(theirs.TextPart(message.content or "(no answer)"))
     for call in message.tool_calls:
-        parts.append(
-            theirs.ToolCallPart(tool_name=call.name, args=_as_object(call.arguments), tool_call_id=call.id)
-        )
+        parts.append(theirs.ToolCallPart(tool_name=call.name, args=_as_object(call.arguments), tool_call_id=call.id))
     return parts
 
 

@@ -71,9 +71,7 @@ _PROVIDERS: dict[str, Provider] = {
 def register_provider(provider: Provider, *, replace: bool = False) -> None:
     """Add a provider of models. Raises :class:`ConfigError` when the name is taken, unless ``replace``."""
     if not replace and (provider.name in _PROVIDERS or provider.name in _entry_points()):
-        raise ConfigError(
-            f"model provider {provider.name!r} exists already: choose another name or pass replace=True"
-        )
+        raise ConfigError(f"model provider {provider.name!r} exists already: choose another name or pass replace=True")
     _PROVIDERS[provider.name] = provider
 
 
@@ -96,13 +94,10 @@ def check_setup(setup: ModelSetup, *, place: str = "") -> None:
     where = f"{place}: " if place else ""
     if provider.needs_model and not setup.model:
         raise ConfigError(
-            f"{where}model provider {provider.name!r} needs the name of a model, such as "
-            f"'{provider.name}:NAME'"
+            f"{where}model provider {provider.name!r} needs the name of a model, such as '{provider.name}:NAME'"
         )
     if provider.needs_base_url and not setup.base_url:
-        raise ConfigError(
-            f"{where}model provider {provider.name!r} needs base_url, such as http://localhost:8000/v1"
-        )
+        raise ConfigError(f"{where}model provider {provider.name!r} needs base_url, such as http://localhost:8000/v1")
 
 
 def create_model(setup: ModelSetup, config: SkillConfig | None = None) -> ChatModel:
