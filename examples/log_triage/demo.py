@@ -69,9 +69,7 @@ def show(incidents: Path, records: Path) -> None:
     for line in records.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         found[record["key"], record["turn"]] = record
-    table = Table(
-        box=box.ROUNDED, show_lines=True, title="Incidents of recorded Flink jobs", title_justify="left"
-    )
+    table = Table(box=box.ROUNDED, show_lines=True, title="Incidents of recorded Flink jobs", title_justify="left")
     table.add_column("incident", style="bold", ratio=2, overflow="fold")
     table.add_column("skill", style="cyan", ratio=2, overflow="fold")
     table.add_column("diagnosis", ratio=4, overflow="fold")

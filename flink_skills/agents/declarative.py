@@ -37,8 +37,8 @@ def load_agent_yaml(path: str | Path) -> Agent:
     """The agent that a YAML file declares.
 
     Keys are those of an agent class: ``name``, ``instructions``, ``session``, ``model``, ``output_type`` (a mapping
-    of field to type, or ``module:Class``), ``skills`` (``paths``, ``resources``, ``urls``), ``chat_model_connections`` and
-    ``chat_model_setups`` (by name, with ``clazz`` and arguments), ``prompts`` (by name), ``tools``
+    of field to type, or ``module:Class``), ``skills`` (``paths``, ``resources``, ``urls``), ``chat_model_connections``
+    and ``chat_model_setups`` (by name, with ``clazz`` and arguments), ``prompts`` (by name), ``tools``
     (``module:function``).
 
     Raises:

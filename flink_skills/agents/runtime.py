@@ -6,6 +6,7 @@ A worker opens one runtime per agent plan, and all turns share it.
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import logging
 import os
@@ -134,7 +135,7 @@ class AgentRuntime:
             _log.log(_LEVELS.get(diagnostic.severity, logging.INFO), "%s", diagnostic)
         shell = workspaces = None
         if bool(plan.scopes) and config.get(SkillOptions.SHELL_ENABLED):
-            workspaces = WorkspaceManager(config.get(SkillOptions.WORKSPACE_DIR) or f"{scratch_dir}/workspaces")
+            workspaces = WorkspaceManager(_workspace_root(plan, config, scratch_dir))
             shell = await ShellRunner.start(config, workspaces)
         runtime = cls(plan, agent=agent, declared=declared, manager=manager, shell=shell, workspaces=workspaces)
         try:
@@ -263,6 +264,14 @@ class AgentRuntime:
             await self._shell.close()
         if self.workspaces is not None:
             self.workspaces.close()
+
+
+def _workspace_root(plan: AgentPlan, config: SkillConfig, scratch_dir: str) -> str:
+    """The folder of the workspaces of one agent of one job: two agents with equal keys must not meet in it."""
+    agent = hashlib.sha256(plan.agent_id.encode()).hexdigest()[:16]
+    chosen = config.get(SkillOptions.WORKSPACE_DIR)
+    base = Path(chosen) / Path(scratch_dir).name if chosen else Path(scratch_dir)
+    return str(base / "workspaces" / agent)
 
 
 class _NoModel(ChatModel):

@@ -89,9 +89,7 @@ class LauncherProcess:
         ours.setblocking(False)
         self._requests, self._messages = ours, messages
         try:
-            hello = await asyncio.wait_for(
-                asyncio.get_running_loop().sock_recv(ours, 16), _READY_WITHIN_SECONDS
-            )
+            hello = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(ours, 16), _READY_WITHIN_SECONDS)
         except (asyncio.TimeoutError, OSError):
             hello = b""
         if not hello:
@@ -99,9 +97,7 @@ class LauncherProcess:
             self._process.wait()
             said = self._last_messages()
             self._let_go()
-            raise ExecutionError(
-                f"the command launcher {self._python} did not come up: {said or 'it said nothing'}"
-            )
+            raise ExecutionError(f"the command launcher {self._python} did not come up: {said or 'it said nothing'}")
 
     async def send(self, descriptors: Sequence[int]) -> None:
         """Hand over the descriptors of one command; starts the process anew if it died.

@@ -53,9 +53,7 @@ def create_backend(name: str) -> ExecutionBackend:
         entry = getattr(importlib.import_module(module), attribute)
     backend = entry()
     if not isinstance(backend, ExecutionBackend):
-        raise ConfigError(
-            f"execution backend {name!r} gave a {type(backend).__name__}, not an ExecutionBackend"
-        )
+        raise ConfigError(f"execution backend {name!r} gave a {type(backend).__name__}, not an ExecutionBackend")
     return backend
 
 

@@ -179,8 +179,6 @@ class WorkspaceManager:
                 except OSError as error:
                     problems.append(str(error))
         if problems:
-            raise ExecutionError(
-                f"{len(problems)} workspaces below {self.root} cannot be removed: {problems[0]}"
-            )
+            raise ExecutionError(f"{len(problems)} workspaces below {self.root} cannot be removed: {problems[0]}")
         with contextlib.suppress(OSError):  # another job's folder, or a file that is not ours
             self.root.rmdir()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pyflink.common import Row, Types
+from pyflink.common import Row, RowKind, Types
 from pyflink.datastream import DataStream, KeyedStream, KeySelector
-from pyflink.datastream.functions import KeyedProcessFunction, MapFunction, RuntimeContext
+from pyflink.datastream.functions import FlatMapFunction, KeyedProcessFunction, RuntimeContext
 from pyflink.util.java_utils import is_instance_of
 
 from flink_skills.agents.event import Record, field_of
@@ -29,7 +29,8 @@ def key_in_python(stream: DataStream, key_selector: Any) -> DataStream:
     stream = origin_of(stream)
     # As many subtasks as the stage before: another number would shuffle events and lose the order of a key.
     parallelism = stream._j_data_stream.getTransformation().getParallelism()
-    return stream.map(_KeyEvents(key_selector), output_type=_pair()).name("key events").set_parallelism(parallelism)
+    keyed = stream.flat_map(_KeyEvents(key_selector), output_type=_pair())
+    return keyed.name("key events").set_parallelism(parallelism)
 
 
 def origin_of(stream: DataStream) -> DataStream:
@@ -65,7 +66,19 @@ def as_record(event: Any) -> Any:
     return event
 
 
-class _KeyEvents(MapFunction):  # type: ignore[misc]
+def _holds(event: Any) -> bool:
+    """Whether an element is an event: the row before an update is none, the row after it follows. Raises
+    :class:`ConfigError` for a deletion."""
+    kind = event.get_row_kind() if isinstance(event, Row) else RowKind.INSERT
+    if kind == RowKind.DELETE:
+        raise ConfigError(
+            "the agent's input has a DELETE row, and a turn that has run cannot be taken back. Filter deletes out, or "
+            "use a query that only inserts or updates."
+        )
+    return bool(kind != RowKind.UPDATE_BEFORE)
+
+
+class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
     """An event without a usable key goes on under a failure key, where it ends as an error record: one bad event must
     not stop the others."""
 
@@ -80,7 +93,9 @@ class _KeyEvents(MapFunction):  # type: ignore[misc]
         if isinstance(self._selector, KeySelector):
             self._selector.close()
 
-    def map(self, value: Any) -> Row:
+    def flat_map(self, value: Any) -> Iterable[Row]:
+        if not _holds(value):
+            return
         event = as_record(value)
         try:
             key = key_to_text(self._key(event if isinstance(self._selector, str) else value))
@@ -88,7 +103,7 @@ class _KeyEvents(MapFunction):  # type: ignore[misc]
             key = key_failure_text(str(error))
         except Exception as error:  # the selector is the user's
             key = key_failure_text(f"the key selector failed: {type(error).__name__}: {error}")
-        return Row(key, event)
+        yield Row(key, event)
 
     def _key(self, event: Any) -> Any:
         if isinstance(self._selector, str):
@@ -100,6 +115,8 @@ class _KeyEvents(MapFunction):  # type: ignore[misc]
 
 class _KeepKey(KeyedProcessFunction):  # type: ignore[misc]
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
+        if not _holds(value):
+            return
         try:
             key = key_to_text(ctx.get_current_key())
         except SkillsError as error:

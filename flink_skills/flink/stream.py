@@ -117,7 +117,7 @@ class _StreamOutput(AgentOutput):
     def to_table(self, schema: Any, tag: str = "") -> Table:
         from flink_skills.flink.typed import type_of_schema
 
-        type_info, flink_schema = type_of_schema(schema)
+        type_info, flink_schema = type_of_schema(schema, self._env.table_environment())
         return self._env.table_environment().from_data_stream(self.to_datastream(type_info, tag), flink_schema)
 
 

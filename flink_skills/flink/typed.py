@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pydantic import BaseModel
 from pyflink.common import Row, TypeInformation, Types
 from pyflink.common.typeinfo import RowTypeInfo
 from pyflink.datastream import DataStream
-from pyflink.table import Schema
+from pyflink.table import Schema, StreamTableEnvironment
 from pyflink.table import types as table_types
+from pyflink.util.java_utils import is_instance_of
 
 from flink_skills.errors import ConfigError
 
@@ -51,32 +53,42 @@ def _convert(value: Any, fields: Any) -> Any:
     )
 
 
-def type_of_schema(schema: Any) -> tuple[TypeInformation, Schema]:
-    """Type information and Flink schema of ``schema``: a ``Schema``, a row ``DataType`` or a dict of name to type."""
-    if isinstance(schema, Schema):
-        columns = _columns(schema)
-        return Types.ROW_NAMED(list(columns), [_type_of(t) for t in columns.values()]), schema
-    if isinstance(schema, table_types.RowType):
-        columns = {field.name: field.data_type for field in schema.fields}
-    elif isinstance(schema, Mapping):
-        columns = dict(schema)
-    else:
-        raise ConfigError(
-            f"to_table(schema): give a Schema, DataTypes.ROW([…]) or a dict of name to type, not {schema!r}"
-        )
-    builder = Schema.new_builder()
-    for name, data_type in columns.items():
-        builder.column(name, data_type)
-    return Types.ROW_NAMED(list(columns), [_type_of(t) for t in columns.values()]), builder.build()
+def type_of_schema(schema: Any, t_env: StreamTableEnvironment) -> tuple[TypeInformation, Schema]:
+    """Type information and Flink schema of ``schema``: a ``Schema``, a row ``DataType`` or a dict of name to type.
+
+    Types are ``DataTypes`` or their SQL text, such as ``"ARRAY<INT>"``. Raises :class:`ConfigError` for anything else.
+    """
+    if not isinstance(schema, Schema):
+        if isinstance(schema, table_types.RowType):
+            columns = {field.name: field.data_type for field in schema.fields}
+        elif isinstance(schema, Mapping):
+            columns = dict(schema)
+        else:
+            raise ConfigError(
+                f"to_table(schema): give a Schema, DataTypes.ROW([…]) or a dict of name to type, not {schema!r}"
+            )
+        builder = Schema.new_builder()
+        for name, data_type in columns.items():
+            builder.column(name, data_type)
+        schema = builder.build()
+    types = _column_types(schema, t_env)
+    return Types.ROW_NAMED(list(types), [_type_of(of) for of in types.values()]), schema
 
 
-def _columns(schema: Schema) -> dict[str, Any]:
-    columns = {}
+def _column_types(schema: Schema, t_env: StreamTableEnvironment) -> dict[str, Any]:
+    """Types of the physical columns; those that were given as SQL text are parsed."""
+    factory = t_env._j_tenv.getCatalogManager().getDataTypeFactory()
+    types = {}
     for column in schema._j_schema.getColumns():
-        if not hasattr(column, "getDataType"):
+        if not is_instance_of(column, "org.apache.flink.table.api.Schema$UnresolvedPhysicalColumn"):
             continue
-        columns[column.getName()] = table_types._from_java_data_type(column.getDataType())
-    return columns
+        try:
+            j_type = factory.createDataType(column.getDataType())
+        except Py4JJavaError as error:
+            problem = str(error.java_exception.getMessage()).splitlines()[0]
+            raise ConfigError(f"to_table: column {column.getName()!r} has no type that Flink knows: {problem}") from None
+        types[str(column.getName())] = table_types._from_java_data_type(j_type)
+    return types
 
 
 _ATOMIC = {

@@ -24,16 +24,12 @@ class Catalog:
     _levels: dict[str, Level] = field(default_factory=dict)
 
     @classmethod
-    def load(
-        cls, scopes: Iterable[SkillScope], context: SourceContext, limits: Limits, *, strict: bool
-    ) -> Catalog:
+    def load(cls, scopes: Iterable[SkillScope], context: SourceContext, limits: Limits, *, strict: bool) -> Catalog:
         """Load ``scopes``, those that win first."""
         catalog = cls()
         # Every source is made before the first is read: a location that can never work fails at once.
         sources = [
-            (scope.level, open_source(kind, location, context))
-            for scope in scopes
-            for kind, location in scope.sources
+            (scope.level, open_source(kind, location, context)) for scope in scopes for kind, location in scope.sources
         ]
         done: set[tuple[Level, str]] = set()
         for level, source in sources:
@@ -81,9 +77,7 @@ class Catalog:
             return
         if _same_content(winner, skill):
             message, mend = f"is the same as {winner.path}", "remove one of them"
-            self.diagnostics.append(
-                Diagnostic("D03", "info", message, skill.name, skill.path or "", mend=mend)
-            )
+            self.diagnostics.append(Diagnostic("D03", "info", message, skill.name, skill.path or "", mend=mend))
             return
         why = "was declared first"
         if self._levels[skill.name] != level:

@@ -39,9 +39,7 @@ class AgentSkillManager:
         strict: bool | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._scopes: tuple[SkillScope, ...] = (
-            SkillScope("job", tuple(paths), tuple(resources), tuple(urls)),
-        )
+        self._scopes: tuple[SkillScope, ...] = (SkillScope("job", tuple(paths), tuple(resources), tuple(urls)),)
         self._config = config or SkillConfig()
         self._limits = limits or Limits()
         self._context = SourceContext(self._config, resource_paths, store_dir, self._limits)
@@ -64,9 +62,7 @@ class AgentSkillManager:
         limits: Limits | None = None,
     ) -> AgentSkillManager:
         """A manager for what job and agent declare: an agent's skill wins over the job's of the same name."""
-        manager = cls(
-            config=config, resource_paths=resource_paths, store_dir=store_dir, strict=strict, limits=limits
-        )
+        manager = cls(config=config, resource_paths=resource_paths, store_dir=store_dir, strict=strict, limits=limits)
         # Sorting is stable: within a level the order of declaration stays.
         manager._scopes = tuple(sorted(scopes, key=lambda scope: scope.level != "agent"))
         return manager
@@ -134,9 +130,7 @@ class AgentSkillManager:
                 if name not in skills:
                     raise UnknownNameError("skill", name, skills)
             chosen = [skills[name] for name in dict.fromkeys(names)]
-        return SkillView(
-            chosen, max_chars=self._config.get(SkillOptions.PROMPT_MAX_CHARS), limits=self._limits
-        )
+        return SkillView(chosen, max_chars=self._config.get(SkillOptions.PROMPT_MAX_CHARS), limits=self._limits)
 
     def menu_diagnostics(self, names: Sequence[str] | None = None) -> list[Diagnostic]:
         """What the budget does to the menu of these skills."""

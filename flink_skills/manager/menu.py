@@ -96,9 +96,7 @@ def _text(entries: Sequence[MenuEntry], left_out: int) -> str:
 
 def _capped(entries: Sequence[MenuEntry], cap: int) -> list[MenuEntry]:
     return [
-        entry
-        if len(entry.description) <= cap
-        else MenuEntry(entry.name, entry.description[: cap - 1].rstrip() + "…")
+        entry if len(entry.description) <= cap else MenuEntry(entry.name, entry.description[: cap - 1].rstrip() + "…")
         for entry in entries
     ]
 

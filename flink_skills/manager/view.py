@@ -37,9 +37,7 @@ class SkillView:
     (True, None)
     """
 
-    def __init__(
-        self, skills: Iterable[AgentSkill], *, max_chars: int = 16_000, limits: Limits | None = None
-    ) -> None:
+    def __init__(self, skills: Iterable[AgentSkill], *, max_chars: int = 16_000, limits: Limits | None = None) -> None:
         self._skills: Mapping[str, AgentSkill] = {
             skill.name: skill for skill in sorted(skills, key=lambda skill: skill.name)
         }
@@ -89,9 +87,7 @@ class SkillView:
                 self._activated.move_to_end(name)
                 return cached[1]
         digest = skill.digest  # before the body is read: from here on a change is an error
-        activation = Activation(
-            name, digest, activation_text(skill, skill.instructions, files.paths()), skill.path
-        )
+        activation = Activation(name, digest, activation_text(skill, skill.instructions, files.paths()), skill.path)
         with self._lock:
             self._activated[name] = (stamp, activation)
             if len(self._activated) > _CACHED_ACTIVATIONS:
@@ -108,17 +104,13 @@ class SkillView:
         largest = self._limits.resource_read
         size = largest if limit is None else min(limit, largest)
         if offset < 0 or size < 4:
-            raise ResourceError(
-                f"cannot read {path!r}: the offset is at least 0 and the limit at least 4 bytes"
-            )
+            raise ResourceError(f"cannot read {path!r}: the offset is at least 0 and the limit at least 4 bytes")
         try:
             data, total = skill.files.read(path, offset, size)
         except ResourceError as error:
             raise ResourceError(f"skill {name!r}: {error}") from None
         if offset > total:
-            raise ResourceError(
-                f"skill {name!r}: {path!r} has {total} bytes; offset {offset} is behind its end"
-            )
+            raise ResourceError(f"skill {name!r}: {path!r} has {total} bytes; offset {offset} is behind its end")
         if b"\0" in data:
             mend = "use it through a command"
             raise ResourceError(f"skill {name!r}: {path!r} is a binary file of {total} bytes; {mend}")

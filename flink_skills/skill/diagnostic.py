@@ -55,9 +55,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "F02": Code("no front matter between two '---' lines at the very start", "error", "error"),
         "F03": Code("no name", "warning", "error"),
         "F04": Code("the name is longer than 64 characters", "warning", "error"),
-        "F05": Code(
-            "the name has characters other than lowercase letters, digits, hyphens", "warning", "error"
-        ),
+        "F05": Code("the name has characters other than lowercase letters, digits, hyphens", "warning", "error"),
         "F06": Code("the name begins or ends with a hyphen or has two in a row", "warning", "error"),
         "F07": Code("the name is not the folder's name", "warning", "error"),
         "F08": Code("no description that can be used", "error", "error"),
@@ -74,9 +72,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "L02": Code("lines end with carriage returns", "info", "info"),
         "L03": Code("bytes that are not UTF-8 were replaced", "warning", "error"),
         "L04": Code("an unquoted value with ': ' in it was read as text", "warning", "error"),
-        "L05": Code(
-            "text on the line of a block mark ('|', '>') was read as part of the block", "warning", "error"
-        ),
+        "L05": Code("text on the line of a block mark ('|', '>') was read as part of the block", "warning", "error"),
         "L06": Code("a value that YAML cannot read was taken as text", "warning", "error"),
         "L07": Code("a field is there twice; the last one counts", "warning", "error"),
         "L08": Code("a YAML tag was ignored", "warning", "error"),

@@ -85,9 +85,7 @@ def _entries(folder: str, real_root: str, report: Report) -> tuple[list[str], li
                     names.append(entry.name)
                 elif not inside(os.path.realpath(entry.path), real_root):
                     mend = "copy what it points to"
-                    report.add(
-                        "S04", "the link leaves its source and was skipped", path=entry.path, mend=mend
-                    )
+                    report.add("S04", "the link leaves its source and was skipped", path=entry.path, mend=mend)
                 elif entry.is_dir():
                     links.append(entry.path)
                 else:

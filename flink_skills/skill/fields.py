@@ -39,9 +39,7 @@ class Fields:
     extra: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
 
 
-def judge_fields(
-    entries: Mapping[str, Entry], report: Report, *, first_line: int, folder: str
-) -> Fields | None:
+def judge_fields(entries: Mapping[str, Entry], report: Report, *, first_line: int, folder: str) -> Fields | None:
     """Read the fields; None, with an error reported, where there is no skill in them.
 
     ``folder`` is the name of the skill's directory, which stands in for a missing name.
@@ -91,9 +89,7 @@ class _Judge:
         written = source_text(entry.value) if entry else None
         name = clean_line(unicodedata.normalize("NFKC", written)) if written else ""
         if not name:
-            self._say(
-                "F03", f"there is no name; the folder's, {folder!r}, is used", "name", f"add 'name: {folder}'"
-            )
+            self._say("F03", f"there is no name; the folder's, {folder!r}, is used", "name", f"add 'name: {folder}'")
             return clean_line(unicodedata.normalize("NFKC", folder)) or "skill"
         if written and hidden_characters(written):
             self._say("S06", "the name has hidden characters, which were removed", "name", "remove them")
@@ -108,9 +104,7 @@ class _Judge:
         if not (_ASCII_NAME.fullmatch(name) and len(name) <= MAX_NAME):
             self._judge_name(name)
         if name != folder and name != unicodedata.normalize("NFKC", folder):
-            self._say(
-                "F07", f"the name {name!r} is not the folder's, {folder!r}", "name", "rename one of them"
-            )
+            self._say("F07", f"the name {name!r} is not the folder's, {folder!r}", "name", "rename one of them")
         return name
 
     def _judge_name(self, name: str) -> None:
@@ -120,9 +114,7 @@ class _Judge:
             mend = "use lowercase letters, digits and hyphens"
             self._say("F05", f"the name {name!r} has other characters than the format allows", "name", mend)
         if name.startswith("-") or name.endswith("-") or "--" in name:
-            self._say(
-                "F06", f"the name {name!r} has hyphens where none may be", "name", "single hyphens, inside"
-            )
+            self._say("F06", f"the name {name!r} has hyphens where none may be", "name", "single hyphens, inside")
 
     def description(self) -> str | None:
         entry = self._entries.get("description")
@@ -134,14 +126,10 @@ class _Judge:
                 self._say("F09", "the description is a list and not text", "description", "write it as text")
         text = (text or "").strip()
         if not text or (isinstance(value, Untyped) and value.value is None):
-            self._say(
-                "F08", "there is no description", "description", "say what the skill does and when to use it"
-            )
+            self._say("F08", "there is no description", "description", "say what the skill does and when to use it")
             return None
         if isinstance(value, Untyped):
-            self._say(
-                "F09", f"the description {text!r} is no text for YAML", "description", "put it in quotes"
-            )
+            self._say("F09", f"the description {text!r} is no text for YAML", "description", "put it in quotes")
         if len(text) > MAX_DESCRIPTION:
             mend = f"use at most {MAX_DESCRIPTION}; details belong to the body"
             self._say("F09", f"the description has {len(text)} characters", "description", mend)
@@ -205,9 +193,7 @@ class _Judge:
     def extra(self) -> Mapping[str, Any]:
         names = [name for name in self._entries if name not in KNOWN_FIELDS]
         for name in names:
-            self._say(
-                "F14", f"the format has no field {name!r}; kept in extra", name, "move it into metadata"
-            )
+            self._say("F14", f"the format has no field {name!r}; kept in extra", name, "move it into metadata")
         if not names:
             return _EMPTY
         return MappingProxyType({name: plain_value(self._entries[name].value) for name in names})

@@ -62,11 +62,7 @@ class SkillFiles(ABC):
     def missing(self, path: str) -> ResourceError:
         """The error for a file that is not there, with the files most like it."""
         near = near_misses(path, self.paths())
-        hint = (
-            "did you mean " + " or ".join(repr(n) for n in near) + "?"
-            if near
-            else "no file has a similar name"
-        )
+        hint = "did you mean " + " or ".join(repr(n) for n in near) + "?" if near else "no file has a similar name"
         return ResourceError(f"there is no file {path!r} in the skill: {hint}")
 
 
@@ -88,9 +84,7 @@ class MemoryFiles(SkillFiles):
 
     def manifest(self) -> Mapping[str, tuple[int, str]]:
         if self._manifest is None:
-            self._manifest = {
-                path: (len(data), hashlib.sha256(data).hexdigest()) for path, data in self._files.items()
-            }
+            self._manifest = {path: (len(data), hashlib.sha256(data).hexdigest()) for path, data in self._files.items()}
         return self._manifest
 
 
@@ -110,9 +104,7 @@ class FolderFiles(SkillFiles):
     def paths(self) -> tuple[str, ...]:
         if self._manifest is not None:
             return tuple(sorted(self._manifest))
-        return tuple(
-            sorted(path for path, _ in walk_files(self.folder, self.root, self._limits.skill_files, []))
-        )
+        return tuple(sorted(path for path, _ in walk_files(self.folder, self.root, self._limits.skill_files, [])))
 
     def read(self, path: str, offset: int, limit: int) -> Chunk:
         parts = _parts(path)

@@ -37,9 +37,7 @@ def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = 
     start = 0
     if data.startswith(_BOM):
         start = len(_BOM)
-        report.add(
-            "L01", "the file begins with a byte order mark", line=1, mend="save it as UTF-8 without BOM"
-        )
+        report.add("L01", "the file begins with a byte order mark", line=1, mend="save it as UTF-8 without BOM")
     opening = _OPENING.match(data, start)
     if opening is None:
         report.add(
@@ -49,9 +47,7 @@ def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = 
             mend="begin it with a line '---', 'name:' and 'description:' lines, and a line '---'",
         )
         return None
-    first_line = _line_ends(data[start : opening.end()]) + (
-        0 if opening.group().endswith((b"\n", b"\r")) else 1
-    )
+    first_line = _line_ends(data[start : opening.end()]) + (0 if opening.group().endswith((b"\n", b"\r")) else 1)
     if first_line > 1:
         report.add("L09", "blank lines stand before the front matter", line=1, mend="remove them")
     # One byte back: the line end of the opening line may also be the one before an immediate closing line.
@@ -60,9 +56,7 @@ def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = 
         closing = None
     if closing is None or closing.start() - opening.end() > limits.front_matter:
         if complete and closing is None and len(data) - opening.end() <= limits.front_matter:
-            report.add(
-                "F02", "the front matter is never closed", line=first_line, mend="end it with a line '---'"
-            )
+            report.add("F02", "the front matter is never closed", line=first_line, mend="end it with a line '---'")
         else:
             report.add(
                 "S05",
@@ -77,9 +71,7 @@ def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = 
     except UnicodeDecodeError as error:
         text = raw.decode(errors="replace")
         line = first_line + 1 + _line_ends(raw[: error.start])
-        report.add(
-            "L03", "the front matter is not UTF-8; what is not was replaced", line=line, mend="save as UTF-8"
-        )
+        report.add("L03", "the front matter is not UTF-8; what is not was replaced", line=line, mend="save as UTF-8")
     if b"\r" in data[start : closing.end()]:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         report.add("L02", "lines end with carriage returns", line=first_line, mend="use \\n line ends")

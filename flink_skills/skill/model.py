@@ -67,9 +67,7 @@ class AgentSkill:
         if not name or name != clean_line(name) or "/" in name or "\\" in name:
             raise ConfigError(f"skill name {name!r}: use lowercase letters, digits and hyphens")
         if not description.strip():
-            raise ConfigError(
-                f"skill {name!r}: the description is empty; say what it does and when to use it"
-            )
+            raise ConfigError(f"skill {name!r}: the description is empty; say what it does and when to use it")
         self.name = name
         self.description = description
         self.license = license

@@ -22,9 +22,7 @@ _FIELD = re.compile(r"([^\s:#'\"\[\]{}&*!|>%@`,-][^:#'\"]*):(?:[ \t]+(.*))?")
 _BLOCK_MARK = re.compile(r"[|>](?:[+-]?[1-9]?|[1-9][+-])[ \t]*(?:#.*)?")
 _MARKED_TEXT = re.compile(r"([|>])[+-]?[ \t]+(\S.*)")
 # A first character of text that YAML reserves: of these, only whole quotes or brackets have text after them.
-_RESERVED_START = re.compile(
-    r"[@`%,]|\"[^\"]*\"\s*[^\s\"#]|'[^']*'\s*[^\s'#]|\[[^\[\]]*\]\s*[^\s#]|[{]{2}[^{}]*[}]{2}"
-)
+_RESERVED_START = re.compile(r"[@`%,]|\"[^\"]*\"\s*[^\s\"#]|'[^']*'\s*[^\s'#]|\[[^\[\]]*\]\s*[^\s#]|[{]{2}[^{}]*[}]{2}")
 
 
 def repair(text: str, max_depth: int, note: Note) -> dict[str, Entry] | None:

@@ -170,6 +170,4 @@ class _Reader:
 
     def _refuse_anchor(self, event: Any) -> None:
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            raise YamlProblemError(
-                "YAML anchors ('&') and aliases ('*') are refused", _line(event), refused=True
-            )
+            raise YamlProblemError("YAML anchors ('&') and aliases ('*') are refused", _line(event), refused=True)

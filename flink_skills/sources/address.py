@@ -71,9 +71,7 @@ class AddressPolicy:
         shown = redact(url)
         if scheme == "http" and not self.allow_http:
             key = SkillOptions.SOURCE_ALLOW_HTTP.key
-            raise ConfigError(
-                f"skill source {shown}: plain http is not allowed; use https, or set {key}: true"
-            )
+            raise ConfigError(f"skill source {shown}: plain http is not allowed; use https, or set {key}: true")
         try:
             host = urlsplit(url).hostname or ""
         except ValueError:

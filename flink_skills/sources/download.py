@@ -140,9 +140,7 @@ class RemoteFile:
         if os.path.isdir(target):
             raise SourceError(f"skill source {shown}: is a folder; give an archive of it", source=shown)
         if os.path.getsize(target) > limit:
-            raise SourceError(
-                f"skill source {shown}: is larger than the limit of {limit} bytes", source=shown
-            )
+            raise SourceError(f"skill source {shown}: is larger than the limit of {limit} bytes", source=shown)
         return _version_text(self._http.version or info)
 
     def _open(self) -> tuple[Any, str]:
@@ -234,9 +232,7 @@ class RemoteFile:
                 raise ConfigError(self._install_hint(protocol)) from None
             except ValueError:
                 message = f"skill source {self.shown}: nothing here knows the protocol {protocol!r}"
-                raise ConfigError(
-                    f"{message}; use https, s3, file, or install an fsspec package for it"
-                ) from None
+                raise ConfigError(f"{message}; use https, s3, file, or install an fsspec package for it") from None
 
     def _install_hint(self, protocol: str) -> str:
         package = _INSTALL.get(protocol, f"<the fsspec package for {protocol}>")

@@ -51,9 +51,7 @@ class Extraction:
             raise ArchiveRefusedError(f"has more than {self._limits.entries} entries")
         parts = _checked_parts(name)
         if size < 0 or size > self._limits.file:
-            raise ArchiveRefusedError(
-                f"{name!r} has {size} bytes; the limit for a file is {self._limits.file}"
-            )
+            raise ArchiveRefusedError(f"{name!r} has {size} bytes; the limit for a file is {self._limits.file}")
         self._check_total(self._written + size)
         if not parts or _IGNORED.intersection(parts):
             return None
@@ -65,9 +63,7 @@ class Extraction:
     def write_folder(self, parts: tuple[str, ...]) -> None:
         self._make_folder(parts)
 
-    def write_file(
-        self, parts: tuple[str, ...], read: Callable[[int], bytes], size: int, *, executable: bool
-    ) -> None:
+    def write_file(self, parts: tuple[str, ...], read: Callable[[int], bytes], size: int, *, executable: bool) -> None:
         """Write a file of exactly ``size`` bytes; more or fewer is a refusal."""
         folder = self._make_folder(parts[:-1])
         path = os.path.join(folder, parts[-1])

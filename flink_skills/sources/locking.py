@@ -29,9 +29,7 @@ def file_lock(path: str, deadline: float, source: str) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    message = (
-                        f"skill source {source}: another process has been loading it for too long; try again"
-                    )
+                    message = f"skill source {source}: another process has been loading it for too long; try again"
                     raise SourceError(message, source=source, retryable=True) from None
                 time.sleep(_POLL)
         yield

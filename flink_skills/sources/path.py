@@ -50,9 +50,7 @@ def local_tree(path: str, origin: str, context: SourceContext) -> SourceTree:
             raise SourceError(message, source=origin)
         return SourceTree(path, origin)
     if not stat.S_ISREG(mode):
-        raise SourceError(
-            f"skill source {origin}: is neither a folder nor a file; give one of them", source=origin
-        )
+        raise SourceError(f"skill source {origin}: is neither a folder nor a file; give one of them", source=origin)
     if os.path.basename(path).lower() == "skill.md":
         folder = os.path.dirname(path)
         message = f"skill source {origin}: is the file of one skill; give its folder, {folder!r}"

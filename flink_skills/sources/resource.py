@@ -21,9 +21,7 @@ class ResourceSource(SkillSource):
         super().__init__(location, context)
         parts = location.split("/")
         if not location.strip("/") or ".." in parts or "\\" in location or "\0" in location:
-            raise ConfigError(
-                f"skill resource {location!r}: give a name inside the job JAR, such as 'skills'"
-            )
+            raise ConfigError(f"skill resource {location!r}: give a name inside the job JAR, such as 'skills'")
 
     @property
     def origin(self) -> str:
@@ -39,8 +37,6 @@ class ResourceSource(SkillSource):
         if not paths:
             near = near_misses(wanted, known)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
-            message = (
-                f"skill source {self.origin}: the job JAR has no such folder or file{hint}; add it to the jar"
-            )
+            message = f"skill source {self.origin}: the job JAR has no such folder or file{hint}; add it to the jar"
             raise SourceError(message, source=self.origin)
         return [local_tree(path, self.origin, self.context) for path in paths]

@@ -55,17 +55,13 @@ class Store:
         try:
             sha256, head, size = _sha256(path, self._limits.download)
         except OSError as error:
-            raise SourceError(
-                f"skill source {origin}: cannot be read: {error.strerror}", source=origin
-            ) from None
+            raise SourceError(f"skill source {origin}: cannot be read: {error.strerror}", source=origin) from None
         if size > self._limits.download:
             message = f"skill source {origin}: has {size} bytes; the limit is {self._limits.download}"
             raise SourceError(message, source=origin)
         kind = archive_kind(name or os.path.basename(path), head)
         if kind is None:
-            raise SourceError(
-                f"skill source {origin}: is no archive; give a folder, zip, tar or tar.gz", source=origin
-            )
+            raise SourceError(f"skill source {origin}: is no archive; give a folder, zip, tar or tar.gz", source=origin)
         final = os.path.join(self.folder, sha256)
         if os.path.isdir(final):
             return final
@@ -74,9 +70,7 @@ class Store:
                 if not os.path.isdir(final):
                     self._unpack_to(final, path, kind, sha256)
         except ArchiveRefusedError as refused:
-            raise SourceError(
-                f"skill source {origin}: {refused}; the archive is refused", source=origin
-            ) from None
+            raise SourceError(f"skill source {origin}: {refused}; the archive is refused", source=origin) from None
         except OSError as error:
             raise self.disk_error(error, origin) from None
         return final

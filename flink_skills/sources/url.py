@@ -46,14 +46,10 @@ class UrlSource(SkillSource):
         if "#sha256=" in location and pin is None:
             raise ConfigError(f"skill source {self.origin}: '#sha256=' needs 64 hexadecimal digits")
         # A fragment is never sent: without it the same file has the same key.
-        self._url = (
-            location.partition("#")[0] if protocol_of(location) in ("http", "https") or pin else location
-        )
+        self._url = location.partition("#")[0] if protocol_of(location) in ("http", "https") or pin else location
         if not protocol_of(location):
             raise ConfigError(f"skill source {self.origin}: is no URL; write https://…, s3://… or file:///…")
-        self._local = (
-            _local_path(self._url, self.origin) if protocol_of(self._url) in ("file", "local") else None
-        )
+        self._local = _local_path(self._url, self.origin) if protocol_of(self._url) in ("file", "local") else None
         self._remote = None if self._local is not None else RemoteFile(self._url, context)
 
     @property
@@ -95,9 +91,7 @@ class UrlSource(SkillSource):
             return None
         folder = str(record.get("folder"))
         # A clock that was set back must not make a record look new for good.
-        if record["fetched"] > asked + 3600 or not os.path.isdir(
-            os.path.join(self.context.store.folder, folder)
-        ):
+        if record["fetched"] > asked + 3600 or not os.path.isdir(os.path.join(self.context.store.folder, folder)):
             return None
         return None if self._sha256 and folder != self._sha256 else record
 
@@ -122,9 +116,7 @@ class UrlSource(SkillSource):
         if size > limit:
             message = f"skill source {self.origin}: has {size} bytes; the limit for a SKILL.md is {limit}"
             raise SourceError(message, source=self.origin)
-        return self.context.store.add_file(
-            Path(target).read_bytes(), "SKILL.md", self.origin, deadline=deadline
-        )
+        return self.context.store.add_file(Path(target).read_bytes(), "SKILL.md", self.origin, deadline=deadline)
 
     def _check_pin(self, path: str) -> None:
         digest = hashlib.sha256()
@@ -140,9 +132,7 @@ def _local_path(url: str, shown: str) -> str:
     rest = url.partition("://")[2]
     host, slash, path = rest.partition("/")
     if host not in ("", "localhost") or not slash:
-        raise ConfigError(
-            f"skill source {shown}: a file URL has three slashes and an absolute path: file:///…"
-        )
+        raise ConfigError(f"skill source {shown}: a file URL has three slashes and an absolute path: file:///…")
     return "/" + unquote(path)
 
 

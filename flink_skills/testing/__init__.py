@@ -11,12 +11,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flink_skills.testing.chat_models import ChatModelContract
     from flink_skills.testing.model_server import ScriptedModelServer
     from flink_skills.testing.scripted_model import ScriptedModel, call, calls
     from flink_skills.testing.scripts import Call, Reply, Rule, Script, load_script
 
 __all__ = [
     "Call",
+    "ChatModelContract",
     "Reply",
     "Rule",
     "Script",
@@ -30,6 +32,7 @@ __all__ = [
 # Imported when asked for: a test of a worker should not pay for a web server.
 _HOMES = {
     "Call": "scripts",
+    "ChatModelContract": "chat_models",
     "Reply": "scripts",
     "Rule": "scripts",
     "Script": "scripts",

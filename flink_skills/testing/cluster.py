@@ -191,6 +191,10 @@ class StandaloneCluster:
         self._task_managers[number].kill()
         self._task_managers[number].wait()
 
+    def task_managers(self) -> list[int]:
+        """Numbers of the TaskManagers that run."""
+        return [number for number, process in enumerate(self._task_managers) if process.poll() is None]
+
     # -- jobs ------------------------------------------------------------------------------
 
     def submit(
@@ -243,7 +247,10 @@ class StandaloneCluster:
                 raise ClusterError(f"job {job} is {now} and not {state}: {self.failure(job) or 'no exception'}")
             return bool(
                 now == state
-                and (state != "RUNNING" or all(vertex["status"] in ("RUNNING", "FINISHED") for vertex in found["vertices"]))
+                and (
+                    state != "RUNNING"
+                    or all(vertex["status"] in ("RUNNING", "FINISHED") for vertex in found["vertices"])
+                )
             )
 
         wait_until(reached, deadline, f"job {job} to be {state}")
@@ -287,9 +294,11 @@ class StandaloneCluster:
         return sorted(found, key=lambda checkpoint: checkpoint.number)
 
     def restarts(self, job: str) -> int:
-        """How often Flink has restarted the job."""
-        answer = self.rest(f"/jobs/{job}/metrics?get=numRestarts")
-        return int(answer[0]["value"]) if answer else 0
+        """How often Flink has started tasks of the job again."""
+        # Not the metric numRestarts: the REST interface knows it up to 10 s later.
+        vertices = [item["id"] for item in self.rest(f"/jobs/{job}")["vertices"]]
+        subtasks = [task for item in vertices for task in self.rest(f"/jobs/{job}/vertices/{item}")["subtasks"]]
+        return max((int(task["attempt"]) for task in subtasks), default=0)
 
     def failures(self, job: str) -> list[str]:
         """The message of the root cause of each failure of the job, the last one first."""
@@ -343,17 +352,21 @@ class StandaloneCluster:
                 if process.status() == psutil.STATUS_ZOMBIE:
                     continue
                 # Commands of skills get a clean environment, so they are known by where they run.
-                if process.environ().get("FLINK_CONF_DIR") == mark or process.cwd().startswith(f"{self.temporary_dir}{os.sep}"):
+                if process.environ().get("FLINK_CONF_DIR") == mark or process.cwd().startswith(
+                    f"{self.temporary_dir}{os.sep}"
+                ):
                     found.append(process.pid)
         return found
 
     def temporary_folders(self) -> list[Path]:
-        """The ``flink-skills-*`` folders of jobs in the cluster's temporary folder."""
-        return sorted(self.temporary_dir.glob("**/flink-skills-*"))
+        """The ``flink-skills-*`` folders that jobs have in the cluster's temporary folders, without those of killed
+        TaskManagers: nobody was left to remove them."""
+        living = {self.temporary_dir, *(self.temporary_dir / _name(number) for number in self.task_managers())}
+        return sorted(found for folder in living for found in folder.glob("flink-skills-*"))
 
     def log(self, task_manager: int | None = None) -> str:
         """What the JobManager, or a TaskManager, has logged so far."""
-        name = "jobmanager" if task_manager is None else f"taskmanager-{task_manager}"
+        name = "jobmanager" if task_manager is None else _name(task_manager)
         return (self.folder / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")
 
     # -- processes --------------------------------------------------------------------------
@@ -400,17 +413,16 @@ class StandaloneCluster:
             )
 
     def _launch_task_manager(self) -> None:
-        name = f"taskmanager-{len(self._task_managers)}"
-        option = f"-Dtaskmanager.resource-id={name}"
-        self._task_managers.append(self._launch(name, "taskmanager.sh", option))
+        name = _name(len(self._task_managers))
+        options = {"taskmanager.resource-id": name, "io.tmp.dirs": str(self.temporary_dir / name)}
+        self._task_managers.append(
+            self._launch(name, "taskmanager.sh", *(f"-D{key}={value}" for key, value in options.items()))
+        )
 
     def _await_registration(self) -> None:
         def registered() -> bool:
-            alive = 0
             for number, process in enumerate(self._task_managers):
-                if process.poll() is None:
-                    alive += 1
-                elif process.returncode != -signal.SIGKILL:
+                if process.poll() not in (None, -signal.SIGKILL):
                     raise ClusterError(f"TaskManager {number} ended:\n{_last_lines(self.log(number))}")
             if self._job_manager is not None and self._job_manager.poll() is not None:
                 raise ClusterError(f"the JobManager ended:\n{_last_lines(self.log())}")
@@ -418,8 +430,7 @@ class StandaloneCluster:
                 names = {item["id"] for item in self.rest("/taskmanagers")["taskmanagers"]}
             except ClusterError:
                 return False
-            living = {f"taskmanager-{n}" for n, process in enumerate(self._task_managers) if process.poll() is None}
-            return living <= names
+            return {_name(number) for number in self.task_managers()} <= names
 
         wait_until(registered, 90, "the TaskManagers to register")
 
@@ -443,6 +454,10 @@ def wait_until(condition: Callable[[], T], deadline: float, what: str) -> T:
         if time.monotonic() > end:
             raise ClusterError(f"waited {deadline:g} s in vain for {what}")
         time.sleep(_POLL_SECONDS)
+
+
+def _name(task_manager: int) -> str:
+    return f"taskmanager-{task_manager}"
 
 
 def _distribution() -> Path:

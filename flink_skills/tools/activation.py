@@ -61,9 +61,7 @@ class Activations:
         """
         op, skill = effect.get("op"), effect.get("skill")
         if not isinstance(skill, str) or op not in ("load", "touch", "unload"):
-            raise ConfigError(
-                f"effect {dict(effect)!r} of a tool: only load, touch and unload of a skill are known"
-            )
+            raise ConfigError(f"effect {dict(effect)!r} of a tool: only load, touch and unload of a skill are known")
         digest = self._digests.pop(skill, None)
         if op == "load":
             self._digests[skill] = str(effect.get("digest", ""))

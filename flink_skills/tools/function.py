@@ -41,9 +41,7 @@ class FunctionTool(Tool):
     'Add two numbers.'
     """
 
-    def __init__(
-        self, func: Callable[..., Any], name: str | None = None, description: str | None = None
-    ) -> None:
+    def __init__(self, func: Callable[..., Any], name: str | None = None, description: str | None = None) -> None:
         if isinstance(func, (staticmethod, classmethod)):
             func = func.__func__
         if not callable(func):
@@ -97,9 +95,7 @@ class FunctionTool(Tool):
         for parameter in signature.parameters.values():
             hint = hints.get(parameter.name, Any)
             if parameter.kind is parameter.VAR_POSITIONAL:
-                raise ConfigError(
-                    f"tool {self._name!r}: models cannot give *{parameter.name}: name the arguments"
-                )
+                raise ConfigError(f"tool {self._name!r}: models cannot give *{parameter.name}: name the arguments")
             if parameter.kind is parameter.VAR_KEYWORD:
                 takes_any = True
             elif _is_context(hint):
@@ -191,8 +187,6 @@ def _result(value: Any) -> ToolResult:
     try:
         text = to_json(value, fallback=str, inf_nan_mode="strings")
     except PydanticSerializationError:
-        text = to_json(
-            value, fallback=str, inf_nan_mode="strings", bytes_mode="base64"
-        )  # bytes that are no text
+        text = to_json(value, fallback=str, inf_nan_mode="strings", bytes_mode="base64")  # bytes that are no text
     plain = json.loads(text)
     return ToolResult(json.dumps(plain, ensure_ascii=False), value=plain)

@@ -66,9 +66,7 @@ class ExecuteShellCommand(Tool):
         try:
             asked = self._arguments.read(arguments)
             if "\0" in asked.command:
-                raise ArgumentError(
-                    "The command holds a NUL character, which no shell takes. Write it without."
-                )
+                raise ArgumentError("The command holds a NUL character, which no shell takes. Write it without.")
             return await self._run(asked, context)
         except (ArgumentError, SkillsError) as error:
             return ToolResult(str(error), is_error=True)
@@ -118,9 +116,7 @@ def _stage_loaded(workspace: Workspace, context: ToolContext) -> dict[str, tuple
 
 def _describe(result: CommandResult, timeout: float, notes: list[str]) -> ToolResult:
     if result.error is not None:
-        return ToolResult(
-            f"The command was not run: {result.error}", is_error=True, value={"error": result.error}
-        )
+        return ToolResult(f"The command was not run: {result.error}", is_error=True, value={"error": result.error})
     stdout = result.stdout.decode("utf-8", "replace")
     stderr = result.stderr.decode("utf-8", "replace")
     code = result.exit_code if result.exit_code is not None else -(result.signal or 0)

@@ -128,9 +128,7 @@ class UnloadSkill(_SkillTool[_NameArguments]):
         loaded = context.activations or Activations()
         if name not in loaded:
             others = ", ".join(other for other in loaded if other in view)
-            return ToolResult(
-                f"Skill {name} is not loaded. Loaded skills: {others or 'none'}.", is_error=True
-            )
+            return ToolResult(f"Skill {name} is not loaded. Loaded skills: {others or 'none'}.", is_error=True)
         return ToolResult(f"Skill {name} is unloaded.", value={"name": name}, effects=(unload_effect(name),))
 
 

@@ -8,36 +8,46 @@ import logging
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
 
 __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
 _CLOSE_SECONDS = 4.0
+_STEP_THREADS = 128
 
 
-def main() -> int:
+def main() -> NoReturn:
     """Serve the JVM on stdin and stdout until it closes or is gone."""
     read_fd, write_fd = _take_stdio()
     _set_up_process()
     _set_up_logging()
-    return asyncio.run(_serve(read_fd, write_fd))
+    asyncio.run(_serve(read_fd, write_fd))
+    raise AssertionError("unreachable")
 
 
-async def _serve(read_fd: int, write_fd: int) -> int:
+async def _serve(read_fd: int, write_fd: int) -> NoReturn:
     from flink_skills.worker.server import Worker
 
+    loop = asyncio.get_running_loop()
+    # Steps and tools that are plain functions mostly wait; the default of a few threads would make turns queue.
+    loop.set_default_executor(ThreadPoolExecutor(_STEP_THREADS, thread_name_prefix="step"))
     worker = Worker(read_fd, write_fd)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.closed.cancel)
+    loop.add_signal_handler(signal.SIGTERM, worker.closed.cancel)
     try:
         await worker.closed
     except asyncio.CancelledError:
         logging.getLogger("flink_skills.worker").info("asked to end")
+    code = 0
     try:
         await asyncio.wait_for(worker.close(), _CLOSE_SECONDS)
     except asyncio.TimeoutError:
         logging.getLogger("flink_skills.worker").warning("not all of the worker closed in %g s", _CLOSE_SECONDS)
-        return 1
-    return 0
+        code = 1
+    logging.shutdown()
+    # At once: a user's function that still blocks on a thread must not keep the slot of a cancelled job.
+    os._exit(code)
 
 
 def _take_stdio() -> tuple[int, int]:
@@ -79,5 +89,5 @@ def _set_up_logging() -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(os.environ.get("FLINK_SKILLS_LOG_LEVEL", "INFO"))
-    for chatty in ("httpx", "httpcore", "openai", "anthropic", "asyncio", "fsspec", "botocore"):
+    for chatty in ("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "asyncio", "fsspec", "botocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

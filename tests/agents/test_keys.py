@@ -12,7 +12,14 @@ from flink_skills import ConfigError
 from flink_skills.agents.keys import key_failure, key_failure_text, key_from_text, key_to_text
 
 SCALARS = (
-    st.none() | st.text() | st.booleans() | st.integers() | st.dates() | st.datetimes() | st.binary() | st.uuids()
+    st.none()
+    | st.text()
+    | st.booleans()
+    | st.integers()
+    | st.dates()
+    | st.datetimes()
+    | st.binary()
+    | st.uuids()
     | st.decimals(allow_nan=False)
 )
 

@@ -37,7 +37,7 @@ def test_state_of_a_failed_turn_is_dropped() -> None:
 def test_field_name_as_key_selector() -> None:
     env = AgentsExecutionEnvironment.get_execution_environment()
     assert env.from_list([{"k": 1}], "k").apply(Counts).to_list() == [[1, 1, 1]]
-    with pytest.raises(ConfigError, match="no key field 'q'.*it has: k"):
+    with pytest.raises(ConfigError, match=r"no key field 'q'.*it has: k"):
         env.from_list([{"k": 1}], "q")
 
 

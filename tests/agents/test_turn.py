@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any, ClassVar
 
 import pytest
@@ -42,11 +41,17 @@ async def test_without_code_the_answer_is_emitted(open_agent: Any, script: Any) 
     assert model.requests[0].messages[0].content == '{"a": 1}'
 
 
-async def test_skill_is_loaded_and_its_command_runs_in_its_folder(open_agent: Any, script: Any, skill_folder: Any) -> None:
+async def test_skill_is_loaded_and_its_command_runs_in_its_folder(
+    open_agent: Any, script: Any, skill_folder: Any
+) -> None:
     model = script(
         [
             calls(call("load_skill", name="shout")),
-            calls(call("execute_shell_command", command="sh scripts/shout.sh; cat $WORK_DIR/inputs/event.json", stdin="abc")),
+            calls(
+                call(
+                    "execute_shell_command", command="sh scripts/shout.sh; cat $WORK_DIR/inputs/event.json", stdin="abc"
+                )
+            ),
             "done",
         ]
     )
@@ -85,7 +90,11 @@ async def test_filtered_skill_is_neither_shown_nor_confirmed(open_agent: Any, sc
         def only_count() -> ResourceDescriptor:
             return ResourceDescriptor(clazz="scripted:m", skill_names=["count"])
 
-    asked = (call("load_skill", name="shout"), call("load_skill_resource", name="shout", path="notes.md"), call("load_skill", name="spout"))
+    asked = (
+        call("load_skill", name="shout"),
+        call("load_skill_resource", name="shout", path="notes.md"),
+        call("load_skill", name="spout"),
+    )
     model = script([calls(*asked), "ok"])
     bench = await open_agent(Filtered, skill_folder)
     await bench.turn("x")
@@ -332,15 +341,16 @@ class CityAgent(Scripted):
 class Meeting(Scripted):
     """Its tool ends only when it runs twice at once. Importable, so the runtime's instance is made from this class."""
 
-    arrived: ClassVar[set[str]] = set()
+    arrived: ClassVar[list[str]] = []
 
     @tool
     async def meet(self, name: str) -> str:
         "Waits for the other."
-        self.arrived.add(name)
-        async with asyncio.timeout(5) if hasattr(asyncio, "timeout") else contextlib.nullcontext():
-            while len(self.arrived) < 2:
-                await asyncio.sleep(0)
+        self.arrived.append(name)
+        deadline = asyncio.get_running_loop().time() + 5
+        while len(self.arrived) < 2 and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0)  # noqa: ASYNC110 - an event would belong to the loop of the first test that made it
+        assert len(self.arrived) == 2
         return name
 
 

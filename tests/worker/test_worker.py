@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -99,8 +100,15 @@ class Bridge:
         session = given.get("session")
         flags = 2 if session is not None else 0
         head = struct.pack(
-            ">IIQBIqQQ", 7, given.get("plan", 1), turn, flags, given.get("crashes", 0), 0,
-            given.get("number", 1), given.get("version", 0),
+            ">IIQBIqQQ",
+            7,
+            given.get("plan", 1),
+            turn,
+            flags,
+            given.get("crashes", 0),
+            0,
+            given.get("number", 1),
+            given.get("version", 0),
         )
         data = event if isinstance(event, bytes) else pickle.dumps(event)
         body = head + sized(given.get("key", '"k"').encode()) + sized(data) + many(session or [])
@@ -112,7 +120,7 @@ class Bridge:
         while True:
             kind, body = self.receive()
             if kind == frames.STEP:
-                operator, turn, flags = struct.unpack_from(">IQB", body)
+                flags = body[12]
                 steps.append((flags, body[17:]))
             elif kind == frames.END:
                 return {"steps": steps, **self._end(body)}
@@ -138,8 +146,14 @@ class Bridge:
         chunks = [take() for _ in range(count())]
         outputs = [(take().decode(), pickle.loads(take())) for _ in range(count())]
         return {
-            "kind": frames.END, "operator": operator, "turn": turn, "status": status, "op": op,
-            "chunks": chunks, "outputs": outputs, "message": take().decode(),
+            "kind": frames.END,
+            "operator": operator,
+            "turn": turn,
+            "status": status,
+            "op": op,
+            "chunks": chunks,
+            "outputs": outputs,
+            "message": take().decode(),
         }
 
 
@@ -151,10 +165,8 @@ def bridge(tmp_path: Path) -> Iterator[Bridge]:
     made.process.wait()
     for stream in (made.process.stdin, made.process.stdout, made.log):
         if stream is not None:
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 stream.close()
-            except BrokenPipeError:
-                pass
 
 
 def test_turn_state_and_replay(bridge: Bridge) -> None:

@@ -59,7 +59,7 @@ def explain(error: Exception, *, model: str, place: str, timeout: float | None, 
     if kind == "garbage":
         return ModelError(
             f"{where} answered something that is no chat completion ({_clean(str(error))}): "
-            "check that base_url is that of the API",
+            "check that base_url is that of the API, and that the client libraries fit each other",
             retryable=True,
         )
     return ModelError(f"{where} could not be asked: {type(error).__name__}: {_clean(str(error))}")

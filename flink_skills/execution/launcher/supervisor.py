@@ -130,9 +130,7 @@ class _Supervisor:
         if failure:
             return Report(error=failure)
         if status is None:
-            return Report(
-                timed_out=self._timed_out, limit=self._limit, error="the command could not be ended"
-            )
+            return Report(timed_out=self._timed_out, limit=self._limit, error="the command could not be ended")
         code = os.waitstatus_to_exitcode(status)
         if code >= 0:
             return Report(exit_code=code, timed_out=self._timed_out, limit=self._limit)
@@ -140,9 +138,7 @@ class _Supervisor:
         return Report(signal=-code, timed_out=self._timed_out, limit=limit)
 
 
-def end_children(
-    children_changed: int, deadline: float, spare: frozenset[int] = frozenset()
-) -> dict[int, int]:
+def end_children(children_changed: int, deadline: float, spare: frozenset[int] = frozenset()) -> dict[int, int]:
     """Kill children until none is left, with those that their deaths hand over to this process.
 
     Returns the wait status of each that ended, by process id. ``deadline`` is a time of the monotonic clock,

@@ -1,0 +1,1 @@
+"""Measurements. ``python -m benchmarks.run`` writes JSON to ``benchmarks/results``."""

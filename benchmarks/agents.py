@@ -1,0 +1,70 @@
+"""The agents and the model that are measured: the real turn loop, and a model whose only property is its latency."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from flink_skills import Agent, ChatModel, SkillConfig, tool
+from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall, ToolMessage, Usage
+from flink_skills.agents.models.registry import ModelSetup, Provider, register_provider
+
+ANSWER = "This is the answer of a model of no particular wisdom, about as long as a short answer is."
+
+
+class LatencyModel(ChatModel):
+    """Answers after ``milliseconds``; where tools are offered, calls the first one once before."""
+
+    def __init__(self, milliseconds: float) -> None:
+        self.name = f"latency:{milliseconds:g}"
+        self._seconds = milliseconds / 1000
+
+    async def request(self, request: ModelRequest) -> ModelResponse:
+        if self._seconds:
+            await asyncio.sleep(self._seconds)
+        if request.tools and not isinstance(request.messages[-1], ToolMessage):
+            call = ToolCall("call-1", request.tools[0].name, {"article": "screw"})
+            return ModelResponse("", (call,), Usage(100, 10, 1))
+        return ModelResponse(ANSWER, (), Usage(100, 20, 1))
+
+
+def _create(setup: ModelSetup, config: SkillConfig) -> ChatModel:
+    return LatencyModel(float(setup.model))
+
+
+register_provider(Provider("latency", _create, strategies=False), replace=True)
+
+
+class Chat(Agent):
+    """One chat per turn; the output says when the turn began and ended."""
+
+    instructions = "You answer questions about an event."
+
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        began = time.time_ns()
+        await ctx.chat(event)
+        return f"@{began}:{time.time_ns()}@"
+
+
+class Instant(Chat):
+    model = "latency:0"
+
+
+class Slow(Chat):
+    model = "latency:500"
+
+
+class _Priced(Chat):
+    @tool
+    async def price(self, article: str) -> float:
+        """Price of an article."""
+        return len(article) / 2
+
+
+class InstantWithTool(_Priced):
+    model = "latency:0"
+
+
+class SlowWithTool(_Priced):
+    model = "latency:500"

@@ -1,0 +1,183 @@
+"""The jobs that are measured, each run by a process of its own: ``python -m benchmarks.jobs DESIGN JSON``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyflink
+from pyflink.common import Configuration, Time, Types, WatermarkStrategy
+from pyflink.datastream import AsyncDataStream, DataStream, StreamExecutionEnvironment
+from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
+from pyflink.datastream.functions import AsyncFunction, KeyedProcessFunction
+from pyflink.java_gateway import get_gateway
+
+from benchmarks import agents
+from flink_skills import AgentsExecutionEnvironment
+from flink_skills.flink.bridge import add_bridge
+from flink_skills.flink.stream import StreamInput
+
+HERE = Path(__file__).resolve().parent
+
+
+def main(design: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Run one job; the result has the stamps' figures and the memory of its processes."""
+    with tempfile.TemporaryDirectory(prefix="flink-skills-bench-") as folder:
+        env = _environment(request["parallelism"], Path(folder))
+        lines = _events(Path(folder), request["keys"], request["events"])
+        outputs = DESIGNS[design](env, lines, request)
+        stamp = get_gateway().jvm.StampEmission(folder)
+        stamped = outputs._j_data_stream.map(stamp).returns(outputs.get_type().get_java_type_info())
+        stamped.sinkTo(get_gateway().jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink())
+        memory = _Memory()
+        began = time.time_ns()
+        env.execute(design)
+        stamps = sorted(
+            tuple(map(int, line.split(",")))
+            for file in Path(folder).glob("stamps-*.csv")
+            for line in file.read_text().splitlines()
+        )
+        return {**_figures(stamps, began), **memory.end()}
+
+
+def _environment(parallelism: int, folder: Path) -> StreamExecutionEnvironment:
+    configuration = Configuration()
+    for key, value in {
+        "rest.port": "0",
+        "python.executable": sys.executable,
+        "python.pythonpath": str(HERE.parent),
+        "taskmanager.memory.network.max": "64m",
+    }.items():
+        configuration.set_string(key, value)
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_parallelism(parallelism)
+    classes = folder / "classes"
+    libraries = ":".join(str(jar) for jar in (Path(pyflink.__file__).parent / "lib").glob("flink-dist*.jar"))
+    subprocess.run(
+        ["javac", "-cp", libraries, "-d", str(classes), str(HERE / "java" / "StampEmission.java")], check=True
+    )
+    subprocess.run(["jar", "cf", str(folder / "stamp.jar"), "-C", str(classes), "."], check=True)
+    env.add_jars((folder / "stamp.jar").as_uri())
+    return env
+
+
+def _events(folder: Path, keys: int, count: int) -> Path:
+    lines = folder / "events.txt"
+    with lines.open("w") as file:
+        for i in range(count):
+            file.write(f'"key-{i % keys}"\t{{"id": {i}, "text": "event number {i} of some stream of events"}}\n')
+    return lines
+
+
+def _text(env: StreamExecutionEnvironment, lines: Path) -> DataStream:
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(lines)).build()
+    return env.from_source(source, WatermarkStrategy.no_watermarks(), "events").set_parallelism(1)
+
+
+def _agent(env: StreamExecutionEnvironment, lines: Path, request: dict[str, Any]) -> DataStream:
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    agents_env.get_config().set("skills.worker.max-in-flight", request["in_flight"])
+    plan = agents_env.compile(getattr(agents, request["agent"]), local=True, events="json")
+    keyed = add_bridge(env).keyLines(_text(env, lines)._j_data_stream)
+    keyed.setParallelism(1)
+    return StreamInput(agents_env, env, keyed, "json").apply_plan(plan).to_datastream()
+
+
+class _Async(AsyncFunction):
+    """A model call as PyFlink's asynchronous function makes it: no keys, no state, no order."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def async_invoke(self, value: str) -> list[str]:
+        began = time.time_ns()
+        if self._seconds:
+            await asyncio.sleep(self._seconds)
+        return [f"@{began}:{time.time_ns()}@"]
+
+
+def _async(env: StreamExecutionEnvironment, lines: Path, request: dict[str, Any]) -> DataStream:
+    return AsyncDataStream.unordered_wait(
+        _text(env, lines),
+        _Async(request["seconds"]),
+        Time.seconds(60),
+        request["in_flight"],
+        Types.PICKLED_BYTE_ARRAY(),
+    )
+
+
+class _Synchronous(KeyedProcessFunction):
+    """A model call in a keyed function: keys and state, one call at a time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def process_element(self, value: str, ctx: KeyedProcessFunction.Context) -> Any:
+        began = time.time_ns()
+        if self._seconds:
+            time.sleep(self._seconds)
+        yield f"@{began}:{time.time_ns()}@"
+
+
+def _synchronous(env: StreamExecutionEnvironment, lines: Path, request: dict[str, Any]) -> DataStream:
+    keyed = _text(env, lines).key_by(lambda line: line.partition("\t")[0], Types.STRING())
+    return keyed.process(_Synchronous(request["seconds"]), Types.PICKLED_BYTE_ARRAY())
+
+
+DESIGNS = {"agent": _agent, "async-function": _async, "keyed-process-function": _synchronous}
+
+
+def _figures(stamps: list[tuple[int, ...]], began: int) -> dict[str, Any]:
+    emitted = sorted(stamp[2] for stamp in stamps)
+    delays = sorted((stamp[2] - stamp[1]) / 1e6 for stamp in stamps)
+    seconds = (emitted[-1] - stamps[0][0]) / 1e9
+    return {
+        "turns": len(stamps),
+        "seconds": seconds,
+        "turns_per_second": len(stamps) / seconds,
+        "start_up_seconds": (stamps[0][0] - began) / 1e9,
+        "emission_delay_ms": {"p50": delays[len(delays) // 2], "p99": delays[len(delays) * 99 // 100]},
+    }
+
+
+class _Memory:
+    """Most resident memory of the JVM and of Python workers below this process, sampled."""
+
+    def __init__(self) -> None:
+        self._peaks = {"jvm_mb": 0.0, "workers_mb": 0.0, "worker_processes": 0.0}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(0.2):
+            now = dict.fromkeys(self._peaks, 0.0)
+            for process in psutil.Process().children(recursive=True):
+                try:
+                    megabytes, words = process.memory_info().rss / 2**20, process.cmdline()
+                except psutil.Error:
+                    continue
+                if "flink_skills.worker" in words or any("beam_boot" in word for word in words):
+                    now["workers_mb"] += megabytes
+                    now["worker_processes"] += 1
+                elif words and words[0].endswith("java"):
+                    now["jvm_mb"] += megabytes
+            for name, value in now.items():
+                self._peaks[name] = max(self._peaks[name], value)
+
+    def end(self) -> dict[str, float]:
+        self._ended.set()
+        self._thread.join()
+        return {name: round(value, 1) for name, value in self._peaks.items()}
+
+
+if __name__ == "__main__":
+    print("RESULT " + json.dumps(main(sys.argv[1], json.loads(sys.argv[2]))))

@@ -1,0 +1,109 @@
+# ruff: noqa: S101 - these are tests, and pytest explains a failed assert
+"""What every chat model must do, as tests to inherit."""
+
+from __future__ import annotations
+
+import asyncio
+
+from flink_skills.agents.messages import (
+    AssistantMessage,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from flink_skills.agents.models.base import ChatModel
+from flink_skills.tools.base import ToolSpec
+
+__all__ = ["ChatModelContract"]
+
+_TOOL = ToolSpec(
+    "lookup",
+    "Look something up.",
+    {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]},
+)
+_AT_ONCE = 20
+
+
+class ChatModelContract:
+    """Inherit from this in a test module and say how to make the model; pytest finds the tests.
+
+    The model must answer any request, so point it at a fake of its provider, such as
+    :class:`~flink_skills.testing.ScriptedModelServer`.
+
+        class TestMyModel(ChatModelContract):
+            def create(self) -> ChatModel:
+                return MyModel(base_url=server.url)
+    """
+
+    def create(self) -> ChatModel:
+        """Make a new model. Called inside of a running event loop."""
+        raise NotImplementedError("say how to make the model")
+
+    def test_it_has_a_name(self) -> None:
+        async def check() -> None:
+            model = self.create()
+            await model.close()
+            assert model.name.strip(), "name is empty: logs and errors need it"
+
+        asyncio.run(check())
+
+    def test_it_answers_a_question(self) -> None:
+        _check_response(self._ask(UserMessage("hello")))
+
+    def test_it_takes_a_conversation_with_tools(self) -> None:
+        calls = (ToolCall("call-1", "lookup", {"key": "a"}), ToolCall("call-2", "lookup", "no JSON"))
+        response = self._ask(
+            UserMessage("hello"),
+            AssistantMessage("", calls),
+            ToolMessage("call-1", "lookup", "found"),
+            ToolMessage("call-2", "lookup", "the arguments were no JSON", is_error=True),
+            AssistantMessage("done"),
+            UserMessage("and now?"),
+        )
+        _check_response(response)
+
+    def test_it_serves_many_turns_at_once(self) -> None:
+        async def check() -> None:
+            model = self.create()
+            try:
+                asked = [model.request(_request(UserMessage(f"hello {n}"))) for n in range(_AT_ONCE)]
+                for response in await asyncio.gather(*asked):
+                    _check_response(response)
+            finally:
+                await model.close()
+
+        asyncio.run(check())
+
+    def test_closing_twice_is_harmless(self) -> None:
+        async def check() -> None:
+            model = self.create()
+            await model.request(_request(UserMessage("hello")))
+            await model.close()
+            await model.close()
+
+        asyncio.run(check())
+
+    def _ask(self, *messages: Message) -> ModelResponse:
+        async def ask() -> ModelResponse:
+            model = self.create()
+            try:
+                return await model.request(_request(*messages))
+            finally:
+                await model.close()
+
+        return asyncio.run(ask())
+
+
+def _request(*messages: Message) -> ModelRequest:
+    return ModelRequest("Be brief.", messages, (_TOOL,), timeout=30)
+
+
+def _check_response(response: ModelResponse) -> None:
+    assert isinstance(response, ModelResponse)
+    assert response.usage.requests >= 1, "every response counts at least one request"
+    ids = [call.id for call in response.tool_calls]
+    assert all(ids), "every tool call needs an id"
+    assert len(set(ids)) == len(ids), f"ids of tool calls must differ: {ids}"

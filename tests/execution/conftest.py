@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from flink_skills.execution import CommandRequest, CommandResult
+from flink_skills.execution.hygiene import HygieneBackend
+
+
+class Shell:
+    """Runs shell texts and finds their processes by a mark in the environment that children inherit."""
+
+    def __init__(self, backend: HygieneBackend, cwd: Path) -> None:
+        self.backend = backend
+        self.cwd = cwd
+        self.mark = f"TEST_MARK={uuid.uuid4().hex}"
+
+    def request(self, text: str, **more: object) -> CommandRequest:
+        name, _, value = self.mark.partition("=")
+        env = {"PATH": os.environ["PATH"], name: value, **more.pop("env", {})}  # type: ignore[dict-item]
+        return CommandRequest(("/bin/bash", "-c", text), cwd=str(self.cwd), env=env, **more)  # type: ignore[arg-type]
+
+    async def __call__(self, text: str, **more: object) -> CommandResult:
+        return await self.backend.run(self.request(text, **more))
+
+    def processes(self) -> list[int]:
+        return processes_with(self.mark)
+
+
+def processes_with(mark: str) -> list[int]:
+    """Living processes (zombies have no environment any more) whose environment has ``mark``."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+    return found
+
+
+async def until(condition: Callable[[], object], within: float = 10.0) -> None:
+    """Wait for ``condition``; fails after ``within`` seconds."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def backend() -> AsyncIterator[HygieneBackend]:
+    backend = HygieneBackend()
+    await backend.start()
+    yield backend
+    await backend.close()
+    assert backend.launcher_pid is None
+
+
+@pytest.fixture
+def sh(backend: HygieneBackend, tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(backend, tmp_path)
+    yield shell
+    assert shell.processes() == []

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.execution import CommandRequest, CommandResult, ExecutionBackend, create_backend, registry
+
+
+class Fake(ExecutionBackend):
+    level = "NONE"
+
+    async def start(self) -> None:
+        return
+
+    async def run(self, request: CommandRequest) -> CommandResult:
+        return CommandResult(exit_code=0)
+
+    async def close(self) -> None:
+        return
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_backends", dict(registry._backends))
+
+
+def entry_points_are(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
+    def entry_points(group: str, name: str | None = None) -> list[EntryPoint]:
+        return [p for p in points if p.group == group and name in (None, p.name)]
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+
+
+def test_hygiene_reports_its_level() -> None:
+    assert create_backend("hygiene").level == "HYGIENE"
+    assert "hygiene" in registry.backend_names()
+
+
+def test_unknown_name_has_near_misses() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'hygiene'"):
+        create_backend("hygine")
+
+
+def test_registered_and_not_replaced_silently() -> None:
+    registry.register_backend("fake", Fake)
+    assert isinstance(create_backend("fake"), Fake)
+    with pytest.raises(ConfigError, match="exists already"):
+        registry.register_backend("fake", Fake)
+    with pytest.raises(ConfigError, match="exists already"):
+        registry.register_backend("hygiene", Fake)
+
+
+def test_entry_points_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = registry.ENTRY_POINT_GROUP
+    entry_points_are(
+        monkeypatch,
+        EntryPoint("theirs", f"{__name__}:Fake", group),
+        EntryPoint("broken", "no_such_package_anywhere:Backend", group),
+        EntryPoint("odd", "builtins:dict", group),
+    )
+    assert type(create_backend("theirs")).__name__ == "Fake"
+    assert registry.backend_names() == ["broken", "hygiene", "odd", "theirs"]
+    with pytest.raises(ConfigError, match=r"no_such_package_anywhere.*install"):
+        create_backend("broken")
+    with pytest.raises(ConfigError, match="gave a dict"):
+        create_backend("odd")
+
+
+def test_listing_imports_no_backend() -> None:
+    code = (
+        "import sys; from flink_skills.execution import backend_names; backend_names();"
+        "sys.exit('flink_skills.execution.hygiene' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

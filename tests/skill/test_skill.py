@@ -1,0 +1,252 @@
+"""AgentSkill, its files, its digest, and the search for skills in a tree."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from flink_skills.errors import ConfigError, ResourceError
+from flink_skills.skill import AgentSkill, Limits, Report, find_skills, load_folder
+
+
+def write_skill(folder: Path, name: str | None = None, description: str = "Does it.", body: str = "Do it.") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    text = f"---\nname: {name or folder.name}\ndescription: {description}\n---\n\n{body}\n"
+    (folder / "SKILL.md").write_text(text)
+    return folder
+
+
+def load(folder: Path, **options: object) -> AgentSkill:
+    loaded = load_folder(str(folder), **options)  # type: ignore[arg-type]
+    assert loaded.skill is not None, loaded.diagnostics
+    return loaded.skill
+
+
+def found(root: Path, limits: Limits | None = None) -> tuple[list[str], list[str]]:
+    report = Report(str(root))
+    folders = [os.path.relpath(skill.folder, root) for skill in find_skills(str(root), report, limits or Limits())]
+    return folders, [diagnostic.code for diagnostic in report.diagnostics]
+
+
+def test_a_skill_made_in_memory() -> None:
+    skill = AgentSkill("greet", "Says hello.", "Say hello.", {"references/a.md": "Hi"})
+    assert skill.instructions == "Say hello."
+    assert dict(skill.resources) == {"references/a.md": "Hi"}
+    assert skill.path is None
+    assert skill.digest == AgentSkill("greet", "Says hello.", "Say hello.", {"references/a.md": "Hi"}).digest
+    assert skill.digest != AgentSkill("greet", "Says hello.", "Say hello.", {"references/a.md": "Ho"}).digest
+    assert skill.digest != AgentSkill("greet", "Says hello!", "Say hello.", {"references/a.md": "Hi"}).digest
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a\nb", "a\u200bb"])
+def test_a_skill_in_memory_has_a_usable_name(name: str) -> None:
+    with pytest.raises(ConfigError, match="skill name"):
+        AgentSkill(name, "Says hello.")
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "SKILL.md", "a\\b", ""])
+def test_resources_in_memory_stay_inside(path: str) -> None:
+    with pytest.raises(ConfigError, match="resource"):
+        AgentSkill("greet", "Says hello.", resources={path: "x"})
+
+
+def test_memory_and_folder_forms_of_a_skill_have_the_same_digest(tmp_path: Path) -> None:
+    skill = AgentSkill("greet", "Says hello.", "Say hello.", {"references/a.md": "Hi", "b.txt": "B"})
+    folder = tmp_path / "greet"
+    (folder / "references").mkdir(parents=True)
+    (folder / "SKILL.md").write_text(skill.to_markdown())
+    for path, text in skill.resources.items():
+        (folder / path).write_text(text)
+    assert load(folder).digest == skill.digest
+
+
+def test_a_folder_is_read_when_it_is_asked_for(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "greet", body="First.")
+    (folder / "references").mkdir()
+    skill = load(folder)
+    (folder / "references" / "a.md").write_text("later")
+    assert skill.instructions == "First."
+    assert list(skill.resources) == ["references/a.md"]
+    assert skill.resources["references/a.md"] == "later"
+    with pytest.raises(KeyError):
+        skill.resources["SKILL.md"]
+
+
+def test_after_the_digest_a_change_is_an_error(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "greet")
+    (folder / "a.md").write_text("one")
+    skill = load(folder)
+    digest = skill.digest
+    assert skill.resources["a.md"] == "one"
+    (folder / "a.md").write_text("two")
+    (folder / "b.md").write_text("new")
+    with pytest.raises(ResourceError, match="has changed"):
+        skill.files.read("a.md", 0, 10)
+    with pytest.raises(ResourceError, match="was not there"):
+        skill.files.read("b.md", 0, 10)
+    (folder / "a.md").write_text("one")  # the same content under another time stamp is the same file
+    assert skill.files.read("a.md", 0, 10).data == b"one"
+    assert skill.digest == digest
+
+
+def test_the_digest_depends_on_names_sizes_and_content(tmp_path: Path) -> None:
+    digests = set()
+    for number, files in enumerate([{"a": "x"}, {"a": "y"}, {"b": "x"}, {"a": "x", "b": ""}, {"a": ""}, {}]):
+        folder = tmp_path / str(number) / "greet"
+        write_skill(folder)
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        digests.add(load(folder).digest)
+    assert len(digests) == 6
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "../other/SKILL.md",
+        "a/../../x",
+        "a\\b",
+        "a\0b",
+        "%2e%2e/x",
+        "a%2Fb",
+        "~/x",
+        "C:/x",
+        "",
+        ".",
+    ],
+)
+def test_paths_that_are_refused(tmp_path: Path, path: str) -> None:
+    write_skill(tmp_path / "other")
+    skill = load(write_skill(tmp_path / "greet"))
+    with pytest.raises(ResourceError, match="cannot read"):
+        skill.files.read(path, 0, 10)
+
+
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "greet")
+    os.mkfifo(folder / "fifo")
+    (folder / "link").symlink_to("/etc/passwd")
+    (folder / "dir").mkdir()
+    skill = load(folder)
+    for path in ("fifo", "link", "dir"):
+        with pytest.raises(ResourceError):
+            skill.files.read(path, 0, 10)
+    assert skill.files.paths() == ("SKILL.md",)
+
+
+def test_links_count_inside_their_source(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    write_skill(root / "greet")
+    (root / "shared.md").write_text("shared")
+    (tmp_path / "outside.md").write_text("outside")
+    (root / "greet" / "in.md").symlink_to("../shared.md")
+    (root / "greet" / "out.md").symlink_to("../../outside.md")
+    (root / "greet" / "loop").symlink_to("..")
+    skill = load(root / "greet", root=str(root.resolve()))
+    assert skill.files.read("in.md", 0, 10).data == b"shared"
+    assert "out.md" not in skill.files.paths()
+    with pytest.raises(ResourceError, match="leaves"):
+        skill.files.read("out.md", 0, 10)
+
+
+def test_a_skill_file_behind_a_link_that_leaves_is_refused(tmp_path: Path) -> None:
+    write_skill(tmp_path / "outside")
+    folder = tmp_path / "root" / "greet"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").symlink_to("../../outside/SKILL.md")
+    loaded = load_folder(str(folder), root=str((tmp_path / "root").resolve()))
+    assert loaded.skill is None
+    assert [diagnostic.code for diagnostic in loaded.diagnostics] == ["S04"]
+    assert load_folder(str(folder), root=str(tmp_path.resolve())).skill is not None
+
+
+def test_files_of_a_nested_skill_are_its_own(tmp_path: Path) -> None:
+    outer = write_skill(tmp_path / "outer")
+    write_skill(outer / "parts" / "inner")
+    (outer / "parts" / "inner" / "x.md").write_text("x")
+    (outer / "parts" / "y.md").write_text("y")
+    skill = load(outer)
+    assert skill.files.paths() == ("SKILL.md", "parts/y.md")
+    with pytest.raises(ResourceError, match="no file"):
+        skill.files.read("parts/inner/x.md", 0, 10)
+    assert found(tmp_path)[0] == ["outer", "outer/parts/inner"]
+
+
+def test_limits_hold_before_reading(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "greet", body="x" * 1000)
+    loaded = load_folder(str(folder), limits=Limits(skill_file=500))
+    assert [diagnostic.code for diagnostic in loaded.diagnostics] == ["S05"]
+    (folder / "SKILL.md").unlink()
+    os.mkfifo(folder / "SKILL.md")
+    loaded = load_folder(str(folder))
+    assert [diagnostic.code for diagnostic in loaded.diagnostics] == ["D05"]
+
+
+def test_a_large_body_behind_small_front_matter(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "greet", body="x\n" * 200_000)
+    skill = load(folder)
+    assert len(skill.instructions) == 399_999
+
+
+def test_a_missing_name_is_the_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "greet"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text("---\ndescription: d\n---\n")
+    assert load(folder).name == "greet"
+    assert load(folder, folder_name="other").name == "other"
+
+
+def test_the_search_finds_skills_at_every_place(tmp_path: Path) -> None:
+    for name in ("b", "a", ".curated/c", "deep/er/d"):
+        write_skill(tmp_path / name)
+    for name in (".git/x", "node_modules/y", "__MACOSX/z"):
+        write_skill(tmp_path / name)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "skill.md").write_text("---\nname: old\ndescription: d\n---\n")
+    (tmp_path / "both").mkdir()
+    for name in ("SKILL.md", "skill.md"):
+        (tmp_path / "both" / name).write_text("x")
+    assert found(tmp_path) == ([".curated/c", "a", "b", "both", "deep/er/d", "old"], [])
+    report = Report()
+    files = {Path(f.folder).name: f.skill_file for f in find_skills(str(tmp_path), report, Limits())}
+    assert (files["both"], files["old"]) == ("SKILL.md", "skill.md")
+
+
+def test_the_root_itself_can_be_a_skill(tmp_path: Path) -> None:
+    write_skill(tmp_path / "greet")
+    assert found(tmp_path / "greet") == (["."], [])
+
+
+def test_links_in_the_search(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    write_skill(root / "z" / "real")
+    write_skill(tmp_path / "outside")
+    (root / "a-link").symlink_to("z/real")
+    (root / "b-loop").symlink_to(".")
+    (root / "c-out").symlink_to("../outside")
+    assert found(root) == (["z/real"], ["S04"])
+    (root / "z" / "real").rename(root / "z" / ".git")  # no longer found by itself, only through the link
+    (root / "a-link").unlink()
+    (root / "a-link").symlink_to("z/.git")
+    assert found(root) == (["a-link"], ["S04"])
+
+
+def test_limits_of_the_search(tmp_path: Path) -> None:
+    write_skill(tmp_path / "1" / "2" / "3" / "deep")
+    write_skill(tmp_path / "a")
+    assert found(tmp_path, Limits(tree_depth=3)) == (["a"], ["D01"])
+    assert found(tmp_path, Limits(tree_depth=4)) == (["1/2/3/deep", "a"], [])
+    folders, codes = found(tmp_path, Limits(tree_directories=3))
+    assert folders == []
+    assert codes == ["D01"]
+
+
+def test_the_layer_imports_nothing_above_it() -> None:
+    import subprocess
+
+    script = "import sys, flink_skills.manager; print([m for m in sys.modules if m.split('.')[0] in {banned}])"
+    banned = {"pyflink", "pydantic_ai", "openai", "anthropic", "aiohttp", "fsspec"}
+    command = [sys.executable, "-c", script.replace("{banned}", repr(banned))]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "[]"

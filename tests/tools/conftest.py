@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from flink_skills.execution import WorkspaceManager
+from flink_skills.manager import SkillView
+from flink_skills.manager.manager import AgentSkillManager
+from flink_skills.options import SkillConfig
+from flink_skills.tools import Activations, ShellRunner, ToolContext, ToolSet, core_tools
+
+LogTriage = """---
+name: log-triage
+description: Finds the root cause in a Flink log.
+---
+Run `sh scripts/where.sh`. Levels are in references/levels.md.
+"""
+
+
+@pytest.fixture
+def skills(tmp_path: Path) -> Path:
+    folder = tmp_path / "skills"
+    for name, text in {
+        "log-triage/SKILL.md": LogTriage,
+        "log-triage/scripts/where.sh": 'pwd; echo "$SKILL_NAME"\n',
+        "log-triage/references/levels.md": "WARN, ERROR: " + "x" * 3000 + "end",
+        "billing/SKILL.md": "---\nname: billing\ndescription: Reads invoices.\n---\nUse scripts/sum.sh.\n",
+        "billing/scripts/sum.sh": "echo 42\n",
+        "secret-ops/SKILL.md": "---\nname: secret-ops\ndescription: Not for everybody.\n---\nSecret text.\n",
+    }.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.fixture
+def manager(skills: Path, tmp_path: Path) -> AgentSkillManager:
+    manager = AgentSkillManager(paths=[str(skills)], store_dir=str(tmp_path / "store"))
+    manager.load_skills()
+    manager.check_sources()
+    return manager
+
+
+@pytest.fixture
+def view(manager: AgentSkillManager) -> SkillView:
+    return manager.view(["log-triage", "billing"])
+
+
+@pytest.fixture
+async def shell_with(tmp_path: Path) -> AsyncIterator[Callable[..., object]]:
+    """Starts shells with options; closes them."""
+    started: list[ShellRunner] = []
+
+    async def start(**options: object) -> ShellRunner:
+        config = SkillConfig({key.replace("__", ".").replace("_", "-"): value for key, value in options.items()})
+        shell = await ShellRunner.start(config, WorkspaceManager(tmp_path / "workspaces"))
+        started.append(shell)
+        return shell
+
+    yield start
+    for shell in started:
+        await shell.close()
+        shell.workspaces.close()
+    assert not (tmp_path / "workspaces").exists()
+
+
+class Conversation:
+    """Calls tools as a turn does: effects of results are applied before the next call."""
+
+    def __init__(self, view: SkillView, shell: ShellRunner | None, key: str = '"k"') -> None:
+        self.tools = ToolSet(core_tools(view, shell))
+        self.activations = Activations()
+        self.workspace = shell.workspaces.for_key(key) if shell else None
+        self.context = ToolContext(
+            key="k", call_id="call-1", skills=view, activations=self.activations, workspace=self.workspace
+        )
+
+    async def call(self, tool: str, /, **arguments: object):  # type: ignore[no-untyped-def]
+        result = await self.tools.call(tool, arguments, self.context)
+        for effect in result.effects:
+            self.activations.apply(effect)
+        return result
+
+
+@pytest.fixture
+async def conversation(view: SkillView, shell_with) -> Conversation:  # type: ignore[no-untyped-def]
+    return Conversation(view, await shell_with())

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import asyncio
+import enum
+import functools
+import json
+import sys
+import threading
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+
+import pytest
+from pydantic import BaseModel, Field
+
+from flink_skills.errors import ConfigError
+from flink_skills.tools import FunctionTool, ToolContext, ToolResult
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+CONTEXT = ToolContext(key="k", call_id="c-1")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Order(BaseModel):
+    item: str
+    count: int = 1
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+def add(a: int, b: int = 1) -> int:
+    """Add two
+    numbers.
+
+    Longer text.
+
+    Args:
+        a: The first.
+        b: The second.
+    """
+    return a + b
+
+
+async def call(func: Any, /, **arguments: Any) -> ToolResult:
+    return await FunctionTool(func).call(arguments, CONTEXT)
+
+
+def test_spec_from_the_function() -> None:
+    spec = FunctionTool(add).spec
+    assert (spec.name, spec.description) == ("add", "Add two numbers.")
+    assert spec.parameters == {
+        "type": "object",
+        "properties": {
+            "a": {"type": "integer", "description": "The first."},
+            "b": {"type": "integer", "description": "The second.", "default": 1},
+        },
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    assert FunctionTool(add).spec.parameters == FunctionTool(add).spec.parameters
+    named = FunctionTool(add, name="plus", description="Sum.").spec
+    assert (named.name, named.description) == ("plus", "Sum.")
+
+
+def test_schema_of_richer_types() -> None:
+    def order(
+        what: Order,
+        colour: Colour,
+        mode: Literal["a", "b"],
+        title: Annotated[str, Field(description="Own words.", max_length=5)],
+        when: Optional[date] = None,  # noqa: UP045
+        tags: list[str] | None = None,
+    ) -> None:
+        """Order.
+
+        Args:
+            title: Not these words.
+        """
+
+    parameters = FunctionTool(order).spec.parameters
+    properties = parameters["properties"]
+    assert properties["title"] == {"type": "string", "description": "Own words.", "maxLength": 5}
+    assert properties["when"] == {"type": "string", "format": "date"}
+    assert properties["tags"] == {"type": "array", "items": {"type": "string"}}
+    assert properties["mode"] == {"type": "string", "enum": ["a", "b"]}
+    assert parameters["$defs"]["Order"]["properties"] == {
+        "item": {"type": "string"},
+        "count": {"type": "integer", "default": 1},
+    }
+    assert parameters["required"] == ["what", "colour", "mode", "title"]
+
+
+async def test_plain_functions_run_in_a_thread_and_async_ones_in_the_loop() -> None:
+    def plain() -> str:
+        return "loop" if threading.current_thread() is threading.main_thread() else "thread"
+
+    async def coroutine() -> str:
+        return "loop" if threading.current_thread() is threading.main_thread() else "thread"
+
+    assert (await call(plain)).content == "thread"
+    assert (await call(coroutine)).content == "loop"
+    assert (
+        await call(
+            lambda: coroutine()  # noqa: PLW0108 - a plain function that returns an awaitable
+        )
+    ).content == "loop"
+
+
+async def test_values_are_checked_and_converted() -> None:
+    def order(what: Order, when: date, point: Point) -> str:
+        return f"{what.item}*{what.count} {when.year} {point.x}"
+
+    result = await call(order, what={"item": "nut"}, when="2024-05-06", point={"x": "3", "y": 4})
+    assert (result.content, result.is_error) == ("nut*1 2024 3", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "a: Field required"),
+        ({"a": "many"}, "a: Input should be a valid integer"),
+        ({"a": "many"}, "(given: 'many')"),
+        ({"a": 1, "c": 2}, "c: Extra inputs are not permitted"),
+        ({"a": None}, "a: Input should be a valid integer"),
+        ({"a": 1, "b": "x" * 9999}, "b: Input should be a valid integer"),
+    ],
+)
+async def test_wrong_arguments_name_the_argument_and_the_schema(arguments: dict[str, Any], says: str) -> None:
+    result = await call(add, **arguments)
+    assert result.is_error
+    assert result.content.startswith("add: the arguments do not fit:")
+    assert says in result.content
+    assert '"a": {"type": "integer"' in result.content.replace('"description": "The first.", ', "")
+    assert len(result.content) < 1000
+
+
+async def test_nested_places_are_named() -> None:
+    def order(what: list[Order]) -> None: ...
+
+    result = await call(order, what=[{"item": "a"}, {"count": "x"}])
+    assert "what.1.item: Field required" in result.content
+    assert "what.1.count" in result.content
+
+
+async def test_context_is_given_and_hidden() -> None:
+    def first(ctx: ToolContext, n: int) -> str:
+        return f"{ctx.call_id} {n}"
+
+    def optional(n: int, ctx: ToolContext | None = None) -> str:
+        return f"{ctx.call_id if ctx else None} {n}"
+
+    for func in (first, optional):
+        assert list(FunctionTool(func).spec.parameters["properties"]) == ["n"]
+        assert (await call(func, n=1)).content == "c-1 1"
+        forged = await call(func, n=1, ctx={"call_id": "forged"})
+        assert forged.is_error
+
+
+async def test_argument_names_that_pydantic_keeps_for_itself() -> None:
+    def odd(schema: str, model_config: int, _hidden: int, json: str, self_: str = "s") -> str:
+        return f"{schema}{model_config}{_hidden}{json}{self_}"
+
+    tool = FunctionTool(odd)
+    assert list(tool.spec.parameters["properties"]) == ["schema", "model_config", "_hidden", "json", "self_"]
+    result = await tool.call({"schema": "a", "model_config": 1, "_hidden": 2, "json": "b"}, CONTEXT)
+    assert result.content == "a12bs"
+
+
+async def test_kinds_of_callables() -> None:
+    class Box:
+        factor = 3
+
+        def method(self, n: int) -> int:
+            """Times three."""
+            return n * self.factor
+
+        @staticmethod
+        def static(n: int) -> int:
+            return n
+
+        @classmethod
+        def of_class(cls, n: int) -> int:
+            return n * cls.factor
+
+        async def __call__(self, n: int) -> int:
+            """Call me."""
+            return n * 10
+
+    def positional(n: int, /, m: int, *, k: int = 1) -> int:
+        return n * 100 + m * 10 + k
+
+    box = Box()
+    assert (await call(box.method, n=2)).value == 6
+    assert FunctionTool(box.method).spec.description == "Times three."
+    assert (await call(Box.static, n=2)).value == 2
+    assert (await call(Box.__dict__["static"], n=2)).value == 2
+    assert (await call(Box.of_class, n=2)).value == 6
+    assert (await call(box, n=2)).value == 20
+    assert FunctionTool(box).spec.name == "Box"
+    assert (await call(functools.partial(add, b=5), a=1)).value == 6
+    assert (await call(positional, n=1, m=2)).value == 121
+
+
+async def test_any_keyword_arguments() -> None:
+    def free(a: int, **rest: Any) -> str:
+        return f"{a} {sorted(rest.items())}"
+
+    assert (await call(free, a=1, b=2, c="x")).content == "1 [('b', 2), ('c', 'x')]"
+
+
+@pytest.mark.parametrize(
+    ("value", "content", "plain"),
+    [
+        ("text", "text", "text"),
+        (None, "null", None),
+        ({"a": (1, 2)}, '{"a": [1, 2]}', {"a": [1, 2]}),
+        (Order(item="x"), '{"item": "x", "count": 1}', {"item": "x", "count": 1}),
+        (Point(1, 2), '{"x": 1, "y": 2}', {"x": 1, "y": 2}),
+        (date(2024, 1, 2), '"2024-01-02"', "2024-01-02"),
+        ("grün", "grün", "grün"),
+        (["grün"], '["grün"]', ["grün"]),
+        (Colour.RED, '"red"', "red"),
+    ],
+)
+async def test_results(value: Any, content: str, plain: Any) -> None:
+    result = await call(lambda: value)
+    assert (result.content, result.value, result.is_error) == (content, plain, False)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), {"v": float("inf")}, object(), b"\xff\xfe", [b"text"], {1: {2, 3}}, {"v": 10**400}],
+)
+async def test_results_are_json_whatever_they_are(value: Any) -> None:
+    result = await call(lambda: value)
+    assert not result.is_error, result.content
+    assert json.loads(result.content) == result.value
+    json.dumps(result.value, allow_nan=False)
+
+
+async def test_a_tool_result_is_kept() -> None:
+    own = ToolResult("mine", is_error=True, value=3)
+    assert await call(lambda: own) is own
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("too big"), StopIteration("over"), KeyError("k"), SystemExit(3), asyncio.TimeoutError()],
+)
+@pytest.mark.parametrize("plain", [True, False])
+async def test_exceptions_are_results(error: BaseException, plain: bool, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise error
+
+    async def fail_later() -> None:
+        raise error
+
+    if not plain and isinstance(error, StopIteration):
+        pytest.skip("Python turns it into a RuntimeError itself")
+    result = await asyncio.wait_for(call(fail if plain else fail_later), 10)
+    assert result.is_error
+    assert result.content == f"{'fail' if plain else 'fail_later'} failed: {type(error).__name__}: {error}"
+    assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("func", "says"),
+    [
+        (lambda *items: None, r"\*items"),
+        (3, "not callable"),
+    ],
+)
+def test_functions_without_a_schema_are_refused(func: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        FunctionTool(func)
+
+
+def test_types_without_a_schema_are_refused_with_the_mend() -> None:
+    def lock(a: threading.Thread) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"'lock'.*annotate"):
+        FunctionTool(lock)
+
+
+def test_annotations_for_type_checkers_only_are_named() -> None:
+    def pay(amount: Decimal) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"'pay'.*'Decimal'.*TYPE_CHECKING"):
+        FunctionTool(pay)
+
+
+async def test_builtin_without_annotations() -> None:
+    assert (await call(sys.intern, string="x")).is_error is False
