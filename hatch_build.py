@@ -44,11 +44,12 @@ class BridgeBuildHook(BuildHookInterface):
         for program, name in (("javac", "a JDK 17"), ("mvn", "Maven")):
             if shutil.which(program) is None:
                 self._stop(
-                    f"building flink_skills from source needs {name}, and there is no '{program}' on the PATH. Install it, "
-                    "or set FLINK_SKILLS_BRIDGE_JAR to a bridge jar that was built elsewhere."
+                    f"building flink_skills from source needs {name}, and there is no '{program}' on the PATH. "
+                    "Install it, or set FLINK_SKILLS_BRIDGE_JAR to a bridge jar that was built elsewhere."
                 )
         maven = ["mvn", "-q", "-B", "-f", str(project / "pom.xml"), "-DskipTests", "package"]
-        if subprocess.run(maven, check=False).returncode != 0 or not jar.is_file():
+        built = subprocess.run(maven, check=False)  # noqa: S603 - fixed words
+        if built.returncode != 0 or not jar.is_file():
             self._stop(f"Maven could not build the bridge jar; run '{' '.join(maven)}' to see why")
         return jar
 

@@ -110,6 +110,8 @@ def skill_scope(level: str, arguments: dict[str, Any], place: str) -> SkillScope
     values: dict[str, tuple[str, ...]] = {}
     for kind in kinds:
         value = arguments.get(kind) or ()
+        if not isinstance(value, (str, list, tuple)):
+            raise PlanError(f"{place}: {kind} is {value!r}; give a list of texts")
         values[kind] = (value,) if isinstance(value, str) else tuple(str(v) for v in value)
     if not any(values.values()):
         raise PlanError(f"{place}: names no source; give paths=, resources= or urls=")

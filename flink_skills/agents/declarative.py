@@ -100,7 +100,10 @@ class DeclarativeAgent(Agent):
             found.setups[name] = _descriptor(value, f"chat_model_setups.{name}")
         for name, value in _section(self.spec, "prompts"):
             found.prompts[name] = _prompt(value, f"prompts.{name}")
-        for path in self.spec.get("tools") or ():
+        tools = self.spec.get("tools") or []
+        if not isinstance(tools, list):
+            raise ConfigError(f"tools: is {tools!r}; write a list of 'module:function'")
+        for path in tools:
             function = _load(str(path), "tools")
             tool_name = str(path).rpartition(":")[2].rpartition(".")[2]
             found.tools[tool_name] = DeclaredTool(tool_name, "", function)

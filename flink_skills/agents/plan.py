@@ -224,6 +224,12 @@ def instantiate(agent: Agent | type[Agent]) -> Agent:
             raise PlanError(
                 f"agent class {agent.__qualname__} cannot be made without arguments ({error}): pass an instance"
             ) from error
+        except SkillsError:
+            raise
+        except Exception as error:  # the constructor is the user's
+            raise PlanError(
+                f"agent class {agent.__qualname__} cannot be made: {type(error).__name__}: {error}"
+            ) from error
     raise PlanError(f"apply() takes an Agent class or instance, not {agent!r}")
 
 

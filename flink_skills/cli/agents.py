@@ -53,8 +53,10 @@ def find_agent(word: str | None, instructions: str) -> Agent:
         raise ConfigError(f"AGENT {word!r}: {error}") from error
     except SkillsError:
         raise
-    except Exception as error:  # importing a user's module raises anything
+    except (Exception, SystemExit) as error:  # importing a user's module raises anything
         raise PlanError(f"AGENT {word!r}: importing it failed: {type(error).__name__}: {error}") from error
+    if not isinstance(target, Agent) and not (isinstance(target, type) and issubclass(target, Agent)):
+        raise ConfigError(f"AGENT {word!r}: is not an Agent class or instance, but {target!r:.200}")
     return instantiate(target)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +28,8 @@ app = typer.Typer(
 
 def run_app() -> int:
     """Run the command of ``sys.argv``. A user's mistake is one message and exit code 2, never a traceback."""
+    # The library that talks to the JVM logs a Ctrl-C on the root logger, with its stack.
+    logging.getLogger().addFilter(_is_no_interrupt)
     try:
         app()
     except SystemExit as exit_:
@@ -37,6 +40,10 @@ def run_app() -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
 
 
 def _version(value: bool) -> None:

@@ -50,10 +50,11 @@ class RunRequest:
 def run_job(request: RunRequest) -> int:
     """Run the job; returns the exit code."""
     options, flink_options = _split_assignments(request.assignments)
-    agent = find_agent(request.agent, request.instructions)
     setup = model_setup(request.model, request.base_url)
-    lines = list(read_events(request.input, request.key))
+    # From here on the user's modules run, and what they print is no record.
     with _private_stdout() as stdout, contextlib.ExitStack() as stack:
+        agent = find_agent(request.agent, request.instructions)
+        lines = list(read_events(request.input, request.key))
         sink = _Sink(request, stdout, stack)
         run = _Run(request, setup=setup, agent=agent, options=options, lines=lines, sink=sink)
         try:

@@ -26,6 +26,11 @@ class AgentsConfiguration:
         self._base = read_flink_options(from_flink or {})
         self._set = SkillConfig()
 
+    def read_flink(self, values: Mapping[str, str]) -> None:
+        """Take Flink's configuration from ``values``, once it is known. Raises :class:`ConfigError` that lists all
+        that is wrong with it."""
+        self._base = read_flink_options(values)
+
     def set(self, option: Option[Any] | str, value: object) -> AgentsConfiguration:
         """Set an option (a constant of :class:`SkillOptions` or a key); chainable.
 

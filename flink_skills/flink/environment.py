@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,8 @@ class AgentsExecutionEnvironment:
     def __init__(
         self, env: StreamExecutionEnvironment | None = None, t_env: StreamTableEnvironment | None = None
     ) -> None:
+        if env is None and t_env is not None:
+            env = _env_below(t_env)
         self._env = env
         self._t_env = t_env
         self._config = AgentsConfiguration(_flink_values(env, t_env))
@@ -221,6 +224,7 @@ class AgentsExecutionEnvironment:
             from pyflink.datastream import StreamExecutionEnvironment
 
             self._env = StreamExecutionEnvironment(stream._j_data_stream.getExecutionEnvironment())
+            self._config.read_flink(_flink_values(self._env, None))
             _use_this_python(self._env)
         return self._env
 
@@ -230,6 +234,18 @@ class AgentsExecutionEnvironment:
         from flink_skills.flink.bridge import job_jars
 
         return job_jars(self._env)
+
+
+def _env_below(t_env: StreamTableEnvironment) -> StreamExecutionEnvironment:
+    from pyflink.datastream import StreamExecutionEnvironment
+    from pyflink.table import StreamTableEnvironment
+
+    if not isinstance(t_env, StreamTableEnvironment):
+        raise ConfigError(
+            f"t_env is a {type(t_env).__name__}, and agents need the streams below its tables: make it with "
+            "StreamTableEnvironment.create(env)"
+        )
+    return StreamExecutionEnvironment(t_env._j_tenv.execEnv())
 
 
 def _use_this_python(env: StreamExecutionEnvironment) -> None:
@@ -246,9 +262,20 @@ def _use_this_python(env: StreamExecutionEnvironment) -> None:
     if not configuration.contains_key("python.executable"):
         configuration.set_string("python.executable", sys.executable)
     if not configuration.contains_key("python.pythonpath"):
-        own = [str(Path(entry or ".").absolute()) for entry in sys.path]
-        installed = (sys.prefix, sys.base_prefix)
-        configuration.set_string("python.pythonpath", os.pathsep.join(p for p in own if not p.startswith(installed)))
+        configuration.set_string("python.pythonpath", os.pathsep.join(_own_modules()))
+
+
+def _own_modules() -> list[str]:
+    """Folders of ``sys.path`` that the interpreter does not have by itself: those of the job, by absolute path."""
+    standard = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+    own = [Path(entry or ".").absolute() for entry in sys.path]
+    return [
+        str(path)
+        for path in own
+        if path.exists()
+        and path.name not in ("site-packages", "dist-packages")
+        and not any(path.is_relative_to(folder) for folder in standard)
+    ]
 
 
 def _texts(values: Sequence[str] | str) -> tuple[str, ...]:

@@ -21,10 +21,15 @@ def job_failure(error: BaseException) -> str | None:
         if throwable is None:
             break
         message = str(throwable.getMessage() or throwable.getClass().getSimpleName())
-        if "org.flinkskills" in throwable.toString().partition(":")[0]:
+        if "org.flinkskills" in throwable.toString().partition(":")[0] or _names_an_option(message):
             break
         throwable = throwable.getCause()
     return _without_class(message)
+
+
+def _names_an_option(message: str) -> bool:
+    """Whether Flink says which option has a bad value; the causes below say only what is bad about the value."""
+    return message.startswith("Could not parse value '") and "' for key '" in message
 
 
 def _without_class(message: str) -> str:

@@ -11,7 +11,7 @@ from pyflink.common import Configuration
 from pyflink.datastream import StreamExecutionEnvironment
 
 from flink_skills.agents.plan import AgentPlan
-from flink_skills.errors import TurnError
+from flink_skills.errors import ConfigError, TurnError
 from flink_skills.flink.environment import AgentsExecutionEnvironment
 from flink_skills.flink.failures import job_failure
 
@@ -29,6 +29,7 @@ def run_in_minicluster(
     ``take`` gets each record as it comes.
 
     Raises:
+        ConfigError: Flink cannot use an option.
         TurnError: the job failed; the message is that of the root cause.
     """
     configuration = Configuration()
@@ -38,7 +39,7 @@ def run_in_minicluster(
         lines = Path(folder) / "events.txt"
         with lines.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{key}\t{event}\n" for key, event in events)
-        env = StreamExecutionEnvironment.get_execution_environment(configuration)
+        env = _environment(configuration)
         env.set_parallelism(parallelism)
         agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
         plan = prepare(agents_env)
@@ -53,3 +54,13 @@ def run_in_minicluster(
             if message is None:
                 raise
             raise TurnError(message) from error
+
+
+def _environment(configuration: Configuration) -> StreamExecutionEnvironment:
+    try:
+        return StreamExecutionEnvironment.get_execution_environment(configuration)
+    except Exception as error:
+        message = job_failure(error)
+        if message is None:
+            raise
+        raise ConfigError(f"Flink cannot use its options: {message}") from error

@@ -12,6 +12,7 @@ from pyflink.common.typeinfo import RowTypeInfo
 from pyflink.datastream import DataStream
 from pyflink.table import Schema, StreamTableEnvironment
 from pyflink.table import types as table_types
+from pyflink.util.exceptions import JavaException
 from pyflink.util.java_utils import is_instance_of
 
 from flink_skills.errors import ConfigError
@@ -84,9 +85,11 @@ def _column_types(schema: Schema, t_env: StreamTableEnvironment) -> dict[str, An
             continue
         try:
             j_type = factory.createDataType(column.getDataType())
-        except Py4JJavaError as error:
-            problem = str(error.java_exception.getMessage()).splitlines()[0]
-            raise ConfigError(f"to_table: column {column.getName()!r} has no type that Flink knows: {problem}") from None
+        except (Py4JJavaError, JavaException) as error:
+            raise ConfigError(
+                f"to_table: column {column.getName()!r} has no type that Flink knows ({column.getDataType()}); write "
+                "one such as 'BIGINT' or DataTypes.BIGINT()"
+            ) from error
         types[str(column.getName())] = table_types._from_java_data_type(j_type)
     return types
 

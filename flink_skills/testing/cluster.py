@@ -25,25 +25,18 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
-from flink_skills.errors import ConfigError, SkillsError
+from flink_skills.errors import ConfigError
+from flink_skills.testing.flink_rest import Checkpoint, ClusterError, FlinkRest, wait_until
 
 __all__ = ["Checkpoint", "ClusterError", "StandaloneCluster", "wait_until"]
 
-T = TypeVar("T")
-
-_TERMINAL = ("FINISHED", "FAILED", "CANCELED")
 _SUBMITTED = re.compile(r"JobID ([0-9a-f]{32})")
 _WORKER = "flink_skills.worker"
-_POLL_SECONDS = 0.1
 
 # Short-lived JVMs on a busy machine: the quick compiler only, and no threads for a parallel collector.
 _LEAN_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -82,21 +75,7 @@ _CONFIG = {
 }
 
 
-class ClusterError(SkillsError):
-    """The cluster, or a job on it, did not do what was asked for in time."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A completed checkpoint. ``triggered`` and ``completed`` are seconds since 1970, as ``time.time()`` counts."""
-
-    number: int
-    triggered: float
-    completed: float
-    restored: bool = False
-
-
-class StandaloneCluster:
+class StandaloneCluster(FlinkRest):
     """One JobManager and ``task_managers`` TaskManagers of ``slots`` slots each, while the ``with`` block lasts.
 
     Args:
@@ -125,10 +104,12 @@ class StandaloneCluster:
         self._home = _distribution()
         self._python = python
         self._wanted = task_managers
+        rest_port = (config or {}).get("rest.port") or str(_free_port())
+        super().__init__(f"http://localhost:{rest_port}")
         self._config = {
             **_CONFIG,
             "jobmanager.rpc.port": str(_free_port()),
-            "rest.port": str(_free_port()),
+            "rest.port": rest_port,
             "io.tmp.dirs": str(self.temporary_dir),
             "taskmanager.numberOfTaskSlots": str(slots),
             "execution.checkpointing.dir": self.checkpoint_dir.as_uri(),
@@ -165,7 +146,7 @@ class StandaloneCluster:
             left = self.worker_pids()
             raise ClusterError(f"agent workers outlived their TaskManagers: processes {left}") from None
         finally:
-            # PyFlink's own function workers are known to survive a killed TaskManager.
+            # What is left now is none of ours, such as function workers of PyFlink that were just starting.
             for pid in self.processes():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -187,27 +168,39 @@ class StandaloneCluster:
         return len(self._task_managers) - 1
 
     def kill_task_manager(self, number: int) -> None:
-        """End a TaskManager as a crash would: SIGKILL, to the JVM alone. Returns when it is gone."""
-        self._task_managers[number].kill()
-        self._task_managers[number].wait()
+        """End a TaskManager as a crash would: SIGKILL to the JVM. Returns when it is gone.
+
+        PyFlink's own function workers die with it: left alone, some of them would stay for good. Agent workers are
+        not touched, they have to notice by themselves.
+        """
+        process = self._task_managers[number]
+        with contextlib.suppress(ProcessLookupError):
+            # PyFlink's workers are in the group of the JVM, agent workers have sessions of their own.
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
     def task_managers(self) -> list[int]:
         """Numbers of the TaskManagers that run."""
         return [number for number, process in enumerate(self._task_managers) if process.poll() is None]
 
-    # -- jobs ------------------------------------------------------------------------------
-
     def submit(
-        self, script: str | Path, *arguments: str, python_files: Sequence[str | Path] = (), deadline: float = 120
+        self,
+        script: str | Path,
+        *arguments: str,
+        python_files: Sequence[str | Path] = (),
+        savepoint: str | None = None,
+        deadline: float = 120,
     ) -> str:
         """Submit a PyFlink job with ``flink run -d -py`` and return its id.
 
-        ``python_files`` go with it by ``-pyfs``. Raises :class:`ClusterError` with the client's last lines.
+        ``python_files`` go with it by ``-pyfs``; with ``savepoint`` it goes on from there. Raises
+        :class:`ClusterError` with the client's last lines.
         """
         files = ["-pyfs", ",".join(str(file) for file in python_files)] if python_files else []
         command = [
             *("bash", str(self._home / "bin" / "flink"), "run", "-d"),
             *("-pyexec", self._python, "-pyclientexec", self._python, *files),
+            *(("-s", savepoint) if savepoint is not None else ()),
             *("-py", str(script), *arguments),
         ]
         try:
@@ -229,139 +222,47 @@ class StandaloneCluster:
             raise ClusterError(f"flink run of {script} ended with {done.returncode}:\n{_last_lines(text)}")
         return found.group(1)
 
-    def state(self, job: str) -> str:
-        """The job's state, such as ``RUNNING``."""
-        return str(self.rest(f"/jobs/{job}")["state"])
-
-    def wait(self, job: str, state: str, deadline: float = 60) -> None:
-        """Wait until the job is in ``state``.
-
-        ``RUNNING`` asks for all its tasks. Raises :class:`ClusterError`, at once when the job has ended otherwise,
-        with the root cause of its failure.
-        """
-
-        def reached() -> bool:
-            found = self.rest(f"/jobs/{job}")
-            now = found["state"]
-            if now in _TERMINAL and now != state:
-                raise ClusterError(f"job {job} is {now} and not {state}: {self.failure(job) or 'no exception'}")
-            return bool(
-                now == state
-                and (
-                    state != "RUNNING"
-                    or all(vertex["status"] in ("RUNNING", "FINISHED") for vertex in found["vertices"])
-                )
-            )
-
-        wait_until(reached, deadline, f"job {job} to be {state}")
-
-    def cancel(self, job: str, deadline: float = 30) -> None:
-        """Cancel the job and wait until it is canceled."""
-        self.rest(f"/jobs/{job}?mode=cancel", method="PATCH")
-        self.wait(job, "CANCELED", deadline)
-
-    def stop_with_savepoint(self, job: str, *, drain: bool = False, deadline: float = 60) -> str:
-        """Stop the job with a savepoint; returns where the savepoint is."""
-        trigger = self.rest(f"/jobs/{job}/stop", {"drain": drain}, method="POST")["request-id"]
-
-        def completed() -> dict[str, Any] | None:
-            answer = self.rest(f"/jobs/{job}/savepoints/{trigger}")
-            done = answer["status"]["id"] == "COMPLETED"
-            return dict(answer["operation"]) if done else None
-
-        operation = wait_until(completed, deadline, f"the savepoint of job {job}")
-        if "location" not in operation:
-            cause = operation.get("failure-cause", {}).get("stack-trace", "")
-            raise ClusterError(f"job {job} could not be stopped with a savepoint: {_root_cause(cause)}")
-        self.wait(job, "FINISHED", deadline)
-        return str(operation["location"])
-
-    def checkpoints(self, job: str) -> list[Checkpoint]:
-        """The completed checkpoints (and savepoints) of the job, oldest first; the one that the job was last
-        restored from has ``restored`` set."""
-        answer = self.rest(f"/jobs/{job}/checkpoints")
-        restored = ((answer.get("latest") or {}).get("restored") or {}).get("id")
-        found = [
-            Checkpoint(
-                item["id"],
-                item["trigger_timestamp"] / 1000,
-                (item["trigger_timestamp"] + item["end_to_end_duration"]) / 1000,
-                item["id"] == restored,
-            )
-            for item in answer["history"]
-            if item["status"] == "COMPLETED"
-        ]
-        return sorted(found, key=lambda checkpoint: checkpoint.number)
-
-    def restarts(self, job: str) -> int:
-        """How often Flink has started tasks of the job again."""
-        # Not the metric numRestarts: the REST interface knows it up to 10 s later.
-        vertices = [item["id"] for item in self.rest(f"/jobs/{job}")["vertices"]]
-        subtasks = [task for item in vertices for task in self.rest(f"/jobs/{job}/vertices/{item}")["subtasks"]]
-        return max((int(task["attempt"]) for task in subtasks), default=0)
-
-    def failures(self, job: str) -> list[str]:
-        """The message of the root cause of each failure of the job, the last one first."""
-        entries = self.rest(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]
-        return [_root_cause(entry["stacktrace"]) for entry in entries]
-
-    def failure(self, job: str) -> str | None:
-        """The message of the root cause of the job's last failure; None when it has not failed."""
-        return next(iter(self.failures(job)), None)
-
-    def rest(self, path: str, body: Any = None, *, method: str = "GET") -> Any:
-        """One request to Flink's REST interface; returns its JSON. Raises :class:`ClusterError`."""
-        data = None if body is None else json.dumps(body).encode()
-        url = f"http://localhost:{self._config['rest.port']}{path}"
-        request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)  # noqa: S310
-        try:
-            with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310 - http on loopback
-                text = answer.read()
-        except urllib.error.HTTPError as error:
-            raise ClusterError(f"{method} {path}: {error.code} {error.read().decode('utf-8', 'replace')}") from error
-        except OSError as error:
-            raise ClusterError(f"{method} {path}: the JobManager does not answer: {error}") from error
-        return json.loads(text) if text else {}
-
     # -- what runs and what is left ----------------------------------------------------------
 
     def worker_pids(self, task_manager: int | None = None) -> list[int]:
         """Processes of agent workers: of one TaskManager, or all, also those whose TaskManager is gone."""
-        psutil = _psutil()
-        if task_manager is None:
-            candidates = [psutil.Process(pid) for pid in self.processes()]
-        else:
+        below: set[int] | None = None
+        if task_manager is not None:
+            psutil = _psutil()
             try:
-                candidates = psutil.Process(self._task_managers[task_manager].pid).children(recursive=True)
+                children = psutil.Process(self._task_managers[task_manager].pid).children(recursive=True)
             except psutil.NoSuchProcess:
                 return []
-        found = []
-        for process in candidates:
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                if _WORKER in process.cmdline():
-                    found.append(process.pid)
-        return sorted(found)
+            below = {child.pid for child in children}
+        return [
+            pid
+            for pid, command in self.processes().items()
+            if _WORKER in command.split() and (below is None or pid in below)
+        ]
 
-    def processes(self) -> list[int]:
-        """Everything alive that belongs to the cluster: its processes, their children, what these have left."""
+    def processes(self) -> dict[int, str]:
+        """Command lines by process id of everything alive that belongs to the cluster: its own processes, their
+        children, and what these have left."""
         psutil = _psutil()
         mark = str(self.folder / "conf")
-        found = []
+        below = f"{self.temporary_dir}{os.sep}"
+        found = {}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 if process.status() == psutil.STATUS_ZOMBIE:
                     continue
                 # Commands of skills get a clean environment, so they are known by where they run.
-                if process.environ().get("FLINK_CONF_DIR") == mark or process.cwd().startswith(
-                    f"{self.temporary_dir}{os.sep}"
-                ):
-                    found.append(process.pid)
+                if process.environ().get("FLINK_CONF_DIR") == mark or process.cwd().startswith(below):
+                    found[process.pid] = " ".join(process.cmdline())
         return found
 
     def temporary_folders(self) -> list[Path]:
         """The ``flink-skills-*`` folders that jobs have in the cluster's temporary folders, without those of killed
         TaskManagers: nobody was left to remove them."""
-        living = {self.temporary_dir, *(self.temporary_dir / _name(number) for number in self.task_managers())}
+        living = {
+            self.temporary_dir,
+            *(self.temporary_dir / _name(number) for number in self.task_managers()),
+        }
         return sorted(found for folder in living for found in folder.glob("flink-skills-*"))
 
     def log(self, task_manager: int | None = None) -> str:
@@ -441,21 +342,6 @@ class StandaloneCluster:
             process.wait()
 
 
-def wait_until(condition: Callable[[], T], deadline: float, what: str) -> T:
-    """Wait until ``condition()`` is true, for ``deadline`` seconds, and return its value.
-
-    Raises :class:`ClusterError` that says ``what`` was waited for.
-    """
-    end = time.monotonic() + deadline
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise ClusterError(f"waited {deadline:g} s in vain for {what}")
-        time.sleep(_POLL_SECONDS)
-
-
 def _name(task_manager: int) -> str:
     return f"taskmanager-{task_manager}"
 
@@ -467,7 +353,8 @@ def _distribution() -> Path:
         if (Path(folder) / "bin" / "jobmanager.sh").is_file():
             return Path(folder)
     raise ConfigError(
-        "there is no Flink distribution in this Python: pip install 'flink-skills[flink]' (its apache-flink-libraries carry it)"
+        "there is no Flink distribution in this Python (the packages apache-flink and apache-flink-libraries carry "
+        "it): pip install 'flink-skills[flink]'"
     )
 
 
@@ -489,9 +376,3 @@ def _last_lines(text: str, count: int = 40) -> str:
     """The last lines without the frames of Java stacks, which would hide what was said before them."""
     lines = [line for line in text.splitlines() if not re.match(r"\s+(?:at |\.\.\. \d+ more)", line)]
     return "\n".join(lines[-count:])
-
-
-def _root_cause(stack: str) -> str:
-    """The last ``Caused by`` of a Java stack, without the frames: class and message."""
-    cause = re.split(r"^Caused by: ", stack, flags=re.MULTILINE)[-1]
-    return re.split(r"^\s+(?:at |\.\.\. \d+ more|Suppressed: )", cause, maxsplit=1, flags=re.MULTILINE)[0].strip()

@@ -1,0 +1,131 @@
+"""Write ``docs/reference/options.md`` from :class:`flink_skills.SkillOptions`.
+
+python docs/gen_options.py            write the page
+python docs/gen_options.py --check    exit with 1 when the page is not what the options say
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from flink_skills import SkillOptions
+from flink_skills import options as parsers
+from flink_skills.options import Option
+
+PAGE = Path(__file__).resolve().parent / "reference" / "options.md"
+
+_HEAD = """\
+# Options
+
+<!-- Written by docs/gen_options.py from flink_skills.options. Change it there, then run the script. -->
+
+Every option can be set in Flink's `config.yaml`, with `-D KEY=VALUE` on Flink's command line, with
+`agents_env.get_config().set(...)` in code and with `--set KEY=VALUE` of `flink-skills run`. Code wins over Flink's
+configuration. The constant is an attribute of `flink_skills.SkillOptions`. An unknown key or a value that cannot be
+used is an error in the client, before anything is submitted.
+
+How values are written:
+
+| kind | example |
+|---|---|
+| duration | `30 s`, `500 ms`, `5 min`, `2 h`, `1 d`; a plain number is seconds |
+| size | `64 kb`, `1 gb` (powers of 1024); a plain number is bytes |
+| list | `a;b`, or `[a, b]`; a list in code |
+| boolean | `true`, `false` |
+"""
+
+_KINDS: dict[Callable[[Any], Any], str] = {
+    parsers.parse_duration: "duration",
+    parsers.parse_size: "size",
+    parsers.parse_bool: "boolean",
+    parsers.parse_count: "number, 0 or more",
+    parsers.parse_positive: "number, 1 or more",
+    parsers.parse_text: "text",
+    parsers.parse_list: "list",
+}
+
+_GROUPS = {
+    "from": "Where skills come from",
+    "source": "Reading sources",
+    "store": "Store",
+    "strict": "Checks",
+    "validate-on-submit": "Checks",
+    "prompt": "Prompt",
+    "model": "Models",
+    "turn": "Turns",
+    "session": "Sessions",
+    "worker": "Workers",
+    "shell": "Commands",
+    "workspace": "Commands",
+}
+_ORDER = list(dict.fromkeys(_GROUPS.values()))
+
+
+def render() -> str:
+    """The page as text."""
+    constants = {value.key: name for name, value in vars(SkillOptions).items() if isinstance(value, Option)}
+    options = sorted(SkillOptions.all(), key=lambda option: _ORDER.index(_group(option)))
+    parts = [_HEAD]
+    for group, members in groupby(options, key=_group):
+        parts.append(f"\n## {group}\n\n| key | constant | kind | default | meaning |\n|---|---|---|---|---|\n")
+        parts += [_row(option, constants[option.key]) for option in members]
+    return "".join(parts)
+
+
+def _group(option: Option[Any]) -> str:
+    return _GROUPS[option.key.split(".")[1]]
+
+
+def _row(option: Option[Any], constant: str) -> str:
+    cells = (f"`{option.key}`", f"`{constant}`", _kind(option), _default(option), option.doc)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _kind(option: Option[Any]) -> str:
+    known = _KINDS.get(option.parse)
+    if known is not None:
+        return known
+    try:
+        option.parse("\0")
+    except ValueError as error:
+        # A choice says its words when it is given another.
+        return str(error).removeprefix("write ")
+    raise TypeError(f"option {option.key}: {option.parse!r} has no name in docs/gen_options.py")
+
+
+def _default(option: Option[Any]) -> str:
+    value = option.default
+    if option.parse is parsers.parse_duration:
+        return f"`{value:g} s`"
+    if option.parse is parsers.parse_size:
+        return f"`{_size(value)}`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value}`" if value not in ("", ()) else "empty"
+
+
+def _size(value: int) -> str:
+    for unit, factor in (("gb", 2**30), ("mb", 2**20), ("kb", 2**10)):
+        if value and value % factor == 0:
+            return f"{value // factor} {unit}"
+    return f"{value} b"
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the page; returns the exit code."""
+    text = render()
+    if arguments == ["--check"]:
+        if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
+            return 0
+        sys.stderr.write(f"{PAGE.name} is not current: run python docs/gen_options.py\n")
+        return 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

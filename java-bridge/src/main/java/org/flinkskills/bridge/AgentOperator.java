@@ -1,0 +1,461 @@
+package org.flinkskills.bridge;
+
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.stream.Stream;
+import org.apache.flink.api.common.operators.MailboxExecutor;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.runtime.execution.Environment;
+import org.apache.flink.runtime.state.VoidNamespace;
+import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
+import org.apache.flink.streaming.api.operators.BoundedOneInput;
+import org.apache.flink.streaming.api.operators.OneInputStreamOperator;
+import org.apache.flink.streaming.api.operators.StreamOperatorParameters;
+import org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo;
+import org.apache.flink.streaming.api.watermark.Watermark;
+import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
+import org.apache.flink.streaming.runtime.watermarkstatus.WatermarkStatus;
+import org.apache.flink.types.Row;
+import org.apache.flink.util.OutputTag;
+import org.flinkskills.bridge.WorkerSlot.Turn;
+
+/**
+ * Runs the turns of an agent in the worker processes of a {@link WorkerPool}.
+ *
+ * <p>Input is {@code Row(String key, byte[] event)}, keyed by the first field; output is {@code
+ * byte[]}. An event is first appended to {@code pending} of its key. Turns of one key run one after
+ * another in arrival order, keys run side by side, at most {@code maxInFlight} turns in all. Keyed
+ * state always says what is unfinished, so a checkpoint waits for nothing and a restore starts the
+ * unfinished turns again, with the journal of the steps they had finished.
+ *
+ * <p>Everything here runs on the task's mailbox thread. What the pool's threads report enters as a
+ * mail, and each mail sets the key whose state it touches; after a yield the current key is
+ * whatever the last mail left.
+ */
+final class AgentOperator extends AbstractStreamOperator<byte[]>
+    implements OneInputStreamOperator<Row, byte[]>, BoundedOneInput, MailboxListener.Handler {
+  private static final long serialVersionUID = 1L;
+  private static final String MAIN_OUTPUT = "";
+
+  private final transient byte[] planJson;
+  private final transient AgentSettings settings;
+  private final transient Configuration pythonConfig;
+  private final transient AgentOperatorFactory.LauncherProvider launchers;
+
+  private transient MailboxExecutor mailbox;
+  private transient KeyedTurns state;
+  private transient WorkerPools.Lease lease;
+  private transient WorkerPool pool;
+  private transient MailboxListener listener;
+  private transient Integer operatorId;
+  private transient int planId;
+
+  private transient EventTimeGate gate;
+  private transient Map<String, OutputTag<byte[]>> tags;
+
+  /** Keys with unfinished events. */
+  private transient Map<String, KeyedTurns.Key> active;
+
+  /** Turns that were started and have not ended, by their number in the frames. */
+  private transient Map<Long, Turn> running;
+
+  private transient WorkerSlot[] slots;
+  private transient long nextTurn;
+  private transient int nextSlot;
+  private transient int unfinished;
+  private transient int ready;
+
+  private transient AgentMetrics agentMetrics;
+
+  AgentOperator(
+      StreamOperatorParameters<byte[]> parameters,
+      byte[] planJson,
+      AgentSettings settings,
+      Configuration pythonConfig,
+      AgentOperatorFactory.LauncherProvider launchers) {
+    super(parameters);
+    this.planJson = planJson;
+    this.settings = settings;
+    this.pythonConfig = pythonConfig;
+    this.launchers = launchers;
+  }
+
+  @Override
+  public void setMailboxExecutor(MailboxExecutor mailboxExecutor) {
+    super.setMailboxExecutor(mailboxExecutor);
+    mailbox = mailboxExecutor;
+  }
+
+  @Override
+  public void open() throws Exception {
+    super.open();
+    gate = new EventTimeGate();
+    tags = new HashMap<>();
+    active = new HashMap<>();
+    running = new HashMap<>();
+    nextTurn = 1;
+    state = new KeyedTurns(getRuntimeContext(), this::now, settings.sessionTtlMs());
+    agentMetrics =
+        new AgentMetrics(getMetricGroup(), running::size, () -> unfinished - running.size());
+    Environment environment = getContainingTask().getEnvironment();
+    lease =
+        WorkerPools.acquire(
+            environment.getJobID(),
+            new WorkerPool.Blueprint(
+                settings.workerCount(),
+                settings.openTimeoutMs(),
+                environment.getTaskManagerInfo().getTmpDirectories(),
+                environment.getTaskManagerInfo().getTaskManagerExternalAddress(),
+                scratch ->
+                    launchers.open(
+                        scratch, pythonConfig, settings, getRuntimeContext(), environment)));
+    pool = lease.pool();
+    planId =
+        pool.registerPlan(
+            planJson, settings.resources(), getUserCodeClassloader(), settings.openTimeoutMs());
+    slots = new WorkerSlot[pool.workers()];
+    for (int i = 0; i < slots.length; i++) {
+      slots[i] = new WorkerSlot(i);
+    }
+    listener = new MailboxListener(mailbox, this);
+    WorkerPool.Attachment attachment = pool.attach(planId, listener);
+    operatorId = attachment.operator();
+    for (WorkerSlot slot : slots) {
+      slot.epoch = attachment.readyEpochs()[slot.worker];
+      slot.wasLost = slot.epoch == 0;
+    }
+    restore();
+    startTurns();
+  }
+
+  @Override
+  public void processElement(StreamRecord<Row> element) throws Exception {
+    Row row = element.getValue();
+    String name = (String) row.getField(0);
+    byte[] event = (byte[]) row.getField(1);
+    KeyedTurns.Key key = active.get(name);
+    if (key == null) {
+      key = state.load(name);
+      active.put(name, key);
+    }
+    long timestamp = element.hasTimestamp() ? element.getTimestamp() : 0;
+    state.append(key, TurnState.Event.encode(element.hasTimestamp(), timestamp, event));
+    key.epochs.addLast(gate.accept());
+    unfinished++;
+    if (key.epochs.size() == 1) {
+      makeReady(key);
+      startTurns();
+    }
+    while (!acceptsMore()) {
+      mailbox.yield();
+    }
+  }
+
+  /**
+   * The event that was accepted last may wait for a place, no other one: so a checkpoint barrier
+   * behind it need not wait for a turn to end.
+   */
+  private boolean acceptsMore() {
+    return ready == 0 && waitingBehindTheirKey() <= settings.maxPending();
+  }
+
+  private int waitingBehindTheirKey() {
+    return unfinished - running.size() - ready;
+  }
+
+  @Override
+  public void processWatermark(Watermark mark) throws Exception {
+    gate.watermark(() -> super.processWatermark(mark));
+  }
+
+  @Override
+  public void processWatermarkStatus(WatermarkStatus status) throws Exception {
+    gate.status(() -> super.processWatermarkStatus(status));
+  }
+
+  @Override
+  public void endInput() throws Exception {
+    while (unfinished > 0) {
+      mailbox.yield();
+    }
+  }
+
+  /** Also called when {@link #open} failed half-way, and more than once. */
+  @Override
+  public void close() throws Exception {
+    try {
+      if (listener != null) {
+        listener.close();
+      }
+      if (operatorId != null) {
+        pool.detach(operatorId);
+      }
+    } finally {
+      if (lease != null) {
+        lease.release();
+      }
+      super.close();
+    }
+  }
+
+  /** Finds the keys with unfinished events in the restored state and makes them ready. */
+  private void restore() throws Exception {
+    Set<String> names = new LinkedHashSet<>();
+    try (Stream<String> keys =
+        this.<String>getKeyedStateBackend().getKeys(KeyedTurns.PENDING, VoidNamespace.INSTANCE)) {
+      keys.forEach(names::add);
+    }
+    for (String name : names) {
+      setCurrentKey(name);
+      KeyedTurns.Key key = state.load(name);
+      for (long i = key.head; i < key.tail; i++) {
+        key.epochs.addLast(gate.accept());
+        unfinished++;
+      }
+      if (!key.epochs.isEmpty()) {
+        active.put(name, key);
+        makeReady(key);
+      }
+    }
+    if (unfinished > 0) {
+      LOG.info("{} restored {} unfinished events.", getOperatorName(), unfinished);
+    }
+  }
+
+  private void makeReady(KeyedTurns.Key key) {
+    slotOf(key.name).ready.addLast(key);
+    ready++;
+  }
+
+  /** Spreads the bits first: Flink has chosen this subtask by a hash of the same string. */
+  private WorkerSlot slotOf(String key) {
+    int mixed = key.hashCode() * 0x9E3779B9;
+    return slots[Math.floorMod(mixed ^ mixed >>> 15, slots.length)];
+  }
+
+  /** Starts, or sends again, every turn that may run now. */
+  private void startTurns() throws Exception {
+    nextSlot = (nextSlot + 1) % slots.length;
+    for (int i = 0; i < slots.length; i++) {
+      WorkerSlot slot = slots[(nextSlot + i) % slots.length];
+      if (slot.epoch != 0 && !startTurns(slot)) {
+        continue;
+      }
+      if (slot.epoch != 0 && !slot.suspects.isEmpty() && !slot.exclusiveRequested) {
+        slot.exclusiveRequested = true;
+        pool.lane(slot.worker).requestExclusive(operatorId, slot.epoch);
+      }
+    }
+  }
+
+  /** Starts turns on one worker; false when the worker takes none for now. */
+  private boolean startTurns(WorkerSlot slot) throws Exception {
+    WorkerLane lane = pool.lane(slot.worker);
+    while (!slot.again.isEmpty()) {
+      if (!lane.tryStart(operatorId, slot.epoch)) {
+        return false;
+      }
+      send(slot.again.removeFirst());
+    }
+    while (!slot.ready.isEmpty() && running.size() < settings.maxInFlight()) {
+      if (!lane.tryStart(operatorId, slot.epoch)) {
+        return false;
+      }
+      KeyedTurns.Key key = slot.ready.removeFirst();
+      ready--;
+      Turn turn = new Turn(nextTurn++, key, slot);
+      running.put(turn.id, turn);
+      send(turn);
+    }
+    return true;
+  }
+
+  private void send(Turn turn) throws Exception {
+    turn.epoch = turn.slot.epoch;
+    KeyedTurns.Key key = turn.key;
+    setCurrentKey(key.name);
+    TurnState.Event event = state.head(key);
+    turn.timestamp = event.hasTimestamp() ? event.timestamp() : null;
+    List<byte[]> session = state.sessionToSend(key, turn.epoch);
+    int flags =
+        (event.hasTimestamp() ? Frames.TURN_HAS_TIMESTAMP : 0)
+            | (session == null ? 0 : Frames.TURN_HAS_SESSION);
+    Frames.Writer frame =
+        new Frames.Writer(Frames.TURN)
+            .u32(operatorId)
+            .u32(planId)
+            .u64(turn.id)
+            .u8(flags)
+            .u32(turn.crashes)
+            .u64(event.timestamp())
+            .u64(key.turnsDone + 1)
+            .u64(key.sessionVersion)
+            .str(key.name);
+    event.writeTo(frame);
+    frame.list(session == null ? List.of() : session).list(state.journal());
+    pool.send(turn.slot.worker, turn.epoch, frame.frame());
+  }
+
+  @Override
+  public void handleFrames(int worker, int epoch, List<Frames.Frame> frames) throws Exception {
+    for (Frames.Frame frame : frames) {
+      Turn turn = running.get(frame.u64());
+      if (turn == null || turn.epoch != epoch || turn.slot.worker != worker) {
+        continue;
+      }
+      setCurrentKey(turn.key.name);
+      switch (frame.type()) {
+        case Frames.STEP -> handleStep(turn, frame);
+        case Frames.END -> handleEnd(turn, frame);
+        default ->
+            pool.send(
+                worker,
+                epoch,
+                Frames.session(
+                    operatorId, turn.id, turn.key.sessionVersion, state.session(turn.key)));
+      }
+    }
+    startTurns();
+  }
+
+  private void handleStep(Turn turn, Frames.Frame frame) throws Exception {
+    boolean clear = (frame.u8() & Frames.STEP_CLEARS_JOURNAL) != 0;
+    state.step(turn.key, clear, frame.bytes());
+  }
+
+  private void handleEnd(Turn turn, Frames.Frame frame) throws Exception {
+    int status = frame.u8();
+    int sessionOp = frame.u8();
+    List<byte[]> chunks = frame.list();
+    int outputs = frame.u32();
+    List<Map.Entry<String, byte[]>> emitted = new ArrayList<>(Math.min(outputs, 16));
+    for (int i = 0; i < outputs; i++) {
+      emitted.add(Map.entry(frame.str(), frame.bytes()));
+    }
+    String message = frame.str();
+    if (status == Frames.END_FAIL_JOB) {
+      throw new AgentTurnException(message);
+    }
+    KeyedTurns.Key key = turn.key;
+    state.end(key, turn.epoch, sessionOp, chunks);
+    for (Map.Entry<String, byte[]> item : emitted) {
+      emit(turn.timestamp, item.getKey(), item.getValue());
+    }
+    agentMetrics.turns.inc();
+    if (status == Frames.END_ERROR_RECORD) {
+      agentMetrics.failures.inc();
+    }
+    leaveLane(turn);
+    running.remove(turn.id);
+    unfinished--;
+    EventTimeGate.Epoch accepted = key.epochs.removeFirst();
+    if (key.epochs.isEmpty()) {
+      active.remove(key.name);
+    } else {
+      makeReady(key);
+    }
+    gate.ended(accepted);
+  }
+
+  private void emit(Long timestamp, String tag, byte[] value) {
+    StreamRecord<byte[]> record = new StreamRecord<>(value);
+    if (timestamp != null) {
+      record.setTimestamp(timestamp);
+    }
+    if (tag.equals(MAIN_OUTPUT)) {
+      output.collect(record);
+    } else {
+      output.collect(tags.computeIfAbsent(tag, AgentOperator::outputTag), record);
+    }
+  }
+
+  private void leaveLane(Turn turn) {
+    WorkerLane lane = pool.lane(turn.slot.worker);
+    if (turn.alone) {
+      turn.slot.exclusiveRequested = false;
+      lane.releaseExclusive(operatorId, turn.epoch);
+    } else {
+      lane.finished(operatorId, turn.epoch);
+    }
+  }
+
+  @Override
+  public void handleLost(int worker, int epoch) {
+    WorkerSlot slot = slots[worker];
+    slot.epoch = 0;
+    slot.wasLost = true;
+    slot.exclusiveRequested = false;
+    List<Turn> lost = new ArrayList<>();
+    for (Turn turn : running.values()) {
+      if (turn.slot == slot && turn.epoch == epoch) {
+        lost.add(turn);
+      }
+    }
+    lost.sort(Comparator.comparingLong(turn -> turn.id));
+    for (Turn turn : lost) {
+      turn.epoch = 0;
+      turn.alone = false;
+      turn.crashes++;
+      (isSuspect(turn) ? slot.suspects : slot.again).addLast(turn);
+    }
+  }
+
+  /** Before a turn is given up it has crashed its worker once when it ran alone. */
+  private boolean isSuspect(Turn turn) {
+    int last = Math.max(1, settings.maxCrashes() - 1);
+    return turn.crashes >= last && turn.crashes < settings.maxCrashes();
+  }
+
+  @Override
+  public void handleReady(int worker, int epoch) throws Exception {
+    WorkerSlot slot = slots[worker];
+    if (slot.wasLost) {
+      slot.wasLost = false;
+      agentMetrics.workerRestarts.inc();
+    }
+    slot.epoch = epoch;
+    startTurns();
+  }
+
+  @Override
+  public void handleExclusive(int worker, int epoch) throws Exception {
+    WorkerSlot slot = slots[worker];
+    if (slot.epoch != epoch) {
+      return;
+    }
+    Turn turn = slot.suspects.pollFirst();
+    if (turn == null) {
+      slot.exclusiveRequested = false;
+      pool.lane(worker).releaseExclusive(operatorId, epoch);
+    } else {
+      turn.alone = true;
+      send(turn);
+    }
+  }
+
+  @Override
+  public void handleMetrics(int worker, Map<String, Number> figures) {
+    agentMetrics.workerFigures(worker, figures);
+  }
+
+  @Override
+  public void handleLaneFree() throws Exception {
+    startTurns();
+  }
+
+  private long now() {
+    return getProcessingTimeService().getCurrentProcessingTime();
+  }
+
+  /** The tag of a side output, as a Python job declares it. */
+  static OutputTag<byte[]> outputTag(String name) {
+    TypeInformation<byte[]> type = PickledByteArrayTypeInfo.PICKLED_BYTE_ARRAY_TYPE_INFO;
+    return new OutputTag<>(name, type);
+  }
+}

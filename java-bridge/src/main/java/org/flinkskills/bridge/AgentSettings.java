@@ -1,0 +1,123 @@
+package org.flinkskills.bridge;
+
+import java.io.Serializable;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.core.JsonProcessingException;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
+
+/**
+ * What the operator itself needs to know of an agent's options; the plan stays opaque to it.
+ *
+ * @param maxInFlight turns that run at the same time in one subtask
+ * @param maxPending events of a subtask that may wait behind an earlier event of their own key
+ * @param workers worker processes per job and TaskManager; 0: one per processor, four at the most
+ * @param openTimeoutMs how long a worker may take to open a plan, in milliseconds
+ * @param maxCrashes worker crashes after which a turn is given up
+ * @param sessionTtlMs how long the session of an idle key is kept, in milliseconds; 0: for ever
+ * @param resources names of resources inside the job's jars
+ * @param pythonExecutable the interpreter when the job's configuration names none; may be null
+ * @param env additional environment variables of the worker processes
+ */
+record AgentSettings(
+    int maxInFlight,
+    int maxPending,
+    int workers,
+    long openTimeoutMs,
+    int maxCrashes,
+    long sessionTtlMs,
+    ArrayList<String> resources,
+    String pythonExecutable,
+    LinkedHashMap<String, String> env)
+    implements Serializable {
+
+  private static final List<String> FIELDS =
+      List.of(
+          "maxInFlight",
+          "maxPending",
+          "workers",
+          "openTimeoutMs",
+          "maxCrashes",
+          "sessionTtlMs",
+          "resources",
+          "pythonExecutable",
+          "env");
+
+  AgentSettings {
+    atLeast("maxInFlight", maxInFlight, 1);
+    atLeast("maxPending", maxPending, 0);
+    atLeast("workers", workers, 0);
+    atLeast("openTimeoutMs", openTimeoutMs, 1);
+    atLeast("maxCrashes", maxCrashes, 1);
+    atLeast("sessionTtlMs", sessionTtlMs, 0);
+  }
+
+  static AgentSettings defaults() {
+    return new AgentSettings(
+        1000, 10_000, 0, 300_000, 3, 0, new ArrayList<>(), null, new LinkedHashMap<>());
+  }
+
+  /** How many worker processes to start on this machine. */
+  int workerCount() {
+    return workers > 0 ? workers : Math.min(4, Runtime.getRuntime().availableProcessors());
+  }
+
+  /** Reads a JSON object; a field that is absent has its default, an unknown one is an error. */
+  static AgentSettings fromJson(String json) {
+    JsonNode node;
+    try {
+      node = new ObjectMapper().readTree(json);
+    } catch (JsonProcessingException e) {
+      throw new IllegalArgumentException("The settings of an agent operator are not JSON.", e);
+    }
+    if (node == null || !node.isObject()) {
+      throw new IllegalArgumentException("The settings of an agent operator are a JSON object.");
+    }
+    for (Iterator<String> names = node.fieldNames(); names.hasNext(); ) {
+      String name = names.next();
+      if (!FIELDS.contains(name)) {
+        throw new IllegalArgumentException(
+            "Unknown setting '" + name + "' of an agent operator; known are " + FIELDS + ".");
+      }
+    }
+    AgentSettings defaults = defaults();
+    ArrayList<String> resources = new ArrayList<>();
+    node.path("resources").forEach(item -> resources.add(item.asText()));
+    LinkedHashMap<String, String> env = new LinkedHashMap<>();
+    node.path("env")
+        .fieldNames()
+        .forEachRemaining(name -> env.put(name, node.path("env").path(name).asText()));
+    return new AgentSettings(
+        (int) number(node, "maxInFlight", defaults.maxInFlight),
+        (int) number(node, "maxPending", defaults.maxPending),
+        (int) number(node, "workers", defaults.workers),
+        number(node, "openTimeoutMs", defaults.openTimeoutMs),
+        (int) number(node, "maxCrashes", defaults.maxCrashes),
+        number(node, "sessionTtlMs", defaults.sessionTtlMs),
+        resources,
+        node.path("pythonExecutable").asText(null),
+        env);
+  }
+
+  private static long number(JsonNode node, String name, long defaultValue) {
+    JsonNode value = node.path(name);
+    if (value.isMissingNode() || value.isNull()) {
+      return defaultValue;
+    }
+    if (!value.isIntegralNumber()) {
+      throw new IllegalArgumentException(
+          "Setting '" + name + "' of an agent operator must be a whole number, not " + value + ".");
+    }
+    return value.longValue();
+  }
+
+  private static void atLeast(String name, long value, long least) {
+    if (value < least) {
+      throw new IllegalArgumentException(
+          "Setting '" + name + "' of an agent operator is " + value + "; at least " + least + ".");
+    }
+  }
+}

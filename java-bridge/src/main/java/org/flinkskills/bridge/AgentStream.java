@@ -1,0 +1,93 @@
+package org.flinkskills.bridge;
+
+import java.nio.charset.StandardCharsets;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo;
+import org.apache.flink.types.Row;
+
+/**
+ * Puts agents into a job graph. The Python package calls these methods; all streams between them
+ * are of {@code Row(String key, byte[] event)}, the key being canonical JSON.
+ */
+public final class AgentStream {
+  private static final TypeInformation<Row> KEYED_EVENT =
+      Types.ROW_NAMED(
+          new String[] {"key", "event"}, Types.STRING, Types.PRIMITIVE_ARRAY(Types.BYTE));
+
+  private AgentStream() {}
+
+  /** Whether {@link #keyRows} can use that field as the key; an error for an unknown field. */
+  public static boolean canKeyInJava(DataStream<?> in, String field) {
+    return canKeyInJava(in.getType(), field);
+  }
+
+  /** Whether {@link #keyRows} can use that field as the key; an error for an unknown field. */
+  public static boolean canKeyInJava(TypeInformation<?> type, String field) {
+    RowShape shape = RowShape.ofRow(type);
+    return shape.keyable()[shape.indexOf(field)];
+  }
+
+  /**
+   * Rows with named fields as keyed events: the key is that field's value, the event a pickled
+   * dict.
+   */
+  public static DataStream<Row> keyRows(DataStream<Row> in, String field) {
+    RowShape shape = RowShape.ofRow(in.getType());
+    return inOrder(in, in.flatMap(new KeyedEvents.FromRows(shape, field), KEYED_EVENT))
+        .name("key by " + field);
+  }
+
+  /** Lines of a JSON key, a tabulator and a JSON event as keyed events. */
+  public static DataStream<Row> keyLines(DataStream<String> in) {
+    return inOrder(in, in.map(new KeyedEvents.FromLines(), KEYED_EVENT)).name("key by line");
+  }
+
+  /**
+   * Events of a key keep their order only when nothing is redistributed before the key is known.
+   */
+  private static SingleOutputStreamOperator<Row> inOrder(
+      DataStream<?> in, SingleOutputStreamOperator<Row> keyed) {
+    if (in.getParallelism() > 0) {
+      keyed.setParallelism(in.getParallelism());
+    }
+    return keyed;
+  }
+
+  /**
+   * Runs an agent on keyed events.
+   *
+   * @param uid stable id of the operator, which its state belongs to; null or empty: Flink's own
+   * @param name shown in Flink's web UI
+   * @param description shown in Flink's web UI; may be null
+   * @param planJson the agent's plan, a JSON object that only the worker understands
+   * @param settingsJson the operator's own settings, see {@link AgentSettings}
+   * @return pickled outputs; side outputs under the tags that the plan names
+   */
+  public static SingleOutputStreamOperator<byte[]> apply(
+      StreamExecutionEnvironment env,
+      DataStream<Row> keyed,
+      String uid,
+      String name,
+      String description,
+      String planJson,
+      String settingsJson) {
+    AgentOperatorFactory factory =
+        new AgentOperatorFactory(
+            planJson.getBytes(StandardCharsets.UTF_8), AgentSettings.fromJson(settingsJson), env);
+    SingleOutputStreamOperator<byte[]> result =
+        keyed
+            .keyBy(new KeyedEvents.KeyOf(), Types.STRING)
+            .transform(name, PickledByteArrayTypeInfo.PICKLED_BYTE_ARRAY_TYPE_INFO, factory);
+    if (uid != null && !uid.isEmpty()) {
+      result.uid(uid);
+    }
+    if (description != null && !description.isEmpty()) {
+      result.setDescription(description);
+    }
+    return result;
+  }
+}

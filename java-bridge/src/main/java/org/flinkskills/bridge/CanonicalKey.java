@@ -1,0 +1,54 @@
+package org.flinkskills.bridge;
+
+/**
+ * The text of a key: its JSON, as Python's {@code json.dumps(key, ensure_ascii=False,
+ * separators=(",", ":"))} writes it, so that a key evaluated here and one evaluated in Python are
+ * the same key.
+ */
+final class CanonicalKey {
+  private static final int FIRST_PRINTABLE = 0x20;
+
+  private CanonicalKey() {}
+
+  static String of(Object value) {
+    if (value == null
+        || value instanceof Boolean
+        || value instanceof Byte
+        || value instanceof Short
+        || value instanceof Integer
+        || value instanceof Long) {
+      return String.valueOf(value);
+    }
+    if (value instanceof String text) {
+      return quote(text);
+    }
+    throw new IllegalArgumentException(
+        "A key of type "
+            + value.getClass().getName()
+            + " cannot be evaluated without Python; give the key as a function.");
+  }
+
+  private static String quote(String text) {
+    StringBuilder json = new StringBuilder(text.length() + 2).append('"');
+    for (int i = 0; i < text.length(); i++) {
+      char c = text.charAt(i);
+      switch (c) {
+        case '"' -> json.append("\\\"");
+        case '\\' -> json.append("\\\\");
+        case '\n' -> json.append("\\n");
+        case '\r' -> json.append("\\r");
+        case '\t' -> json.append("\\t");
+        case '\b' -> json.append("\\b");
+        case '\f' -> json.append("\\f");
+        default -> {
+          if (c < FIRST_PRINTABLE) {
+            json.append(String.format("\\u%04x", (int) c));
+          } else {
+            json.append(c);
+          }
+        }
+      }
+    }
+    return json.append('"').toString();
+  }
+}

@@ -1,0 +1,299 @@
+package org.flinkskills.bridge;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * The frames that the JVM and a worker process exchange over the worker's standard input and
+ * output.
+ *
+ * <p>A frame is {@code u32 length | u8 type | body}; the length counts the type and the body. Whole
+ * numbers are big-endian. {@code bytes} is {@code u32 length + bytes}, {@code str} the same in
+ * UTF-8, a list is {@code u32 count} and then its items. The JVM never looks into events, sessions,
+ * journal entries or outputs: to it they are {@code bytes}.
+ */
+final class Frames {
+
+  /** The longest frame either side may send, in bytes. */
+  static final int MAX_FRAME_BYTES = 256 * 1024 * 1024;
+
+  static final int OPEN = 0x01;
+  static final int TURN = 0x02;
+  static final int SESSION = 0x03;
+  static final int CANCEL = 0x04;
+  static final int CLOSE = 0x05;
+
+  static final int OPENED = 0x81;
+  static final int OPEN_FAILED = 0x82;
+  static final int STEP = 0x83;
+  static final int END = 0x84;
+  static final int NEED_SESSION = 0x85;
+  static final int METRICS = 0x86;
+
+  static final int TURN_HAS_TIMESTAMP = 1;
+  static final int TURN_HAS_SESSION = 2;
+  static final int STEP_CLEARS_JOURNAL = 1;
+
+  static final int END_OK = 0;
+  static final int END_ERROR_RECORD = 1;
+  static final int END_FAIL_JOB = 2;
+
+  static final int SESSION_KEEP = 0;
+  static final int SESSION_APPEND = 1;
+  static final int SESSION_REPLACE = 2;
+  static final int SESSION_CLEAR = 3;
+
+  private static final int LENGTH_BYTES = 4;
+
+  private Frames() {}
+
+  static byte[] open(int plan, byte[] config) {
+    return new Writer(OPEN).u32(plan).bytes(config).frame();
+  }
+
+  static byte[] session(int operator, long turn, long sessionVersion, List<byte[]> chunks) {
+    return new Writer(SESSION).u32(operator).u64(turn).u64(sessionVersion).list(chunks).frame();
+  }
+
+  static byte[] cancel(int operator) {
+    return new Writer(CANCEL).u32(operator).frame();
+  }
+
+  static byte[] close() {
+    return new Writer(CLOSE).frame();
+  }
+
+  /** A frame that cannot be read, or must not be sent. */
+  static final class FrameException extends IOException {
+    private static final long serialVersionUID = 1L;
+
+    FrameException(String message) {
+      super(message);
+    }
+  }
+
+  /** One frame under construction. */
+  static final class Writer {
+    private byte[] buffer = new byte[128];
+    private int size = LENGTH_BYTES;
+
+    Writer(int type) {
+      u8(type);
+    }
+
+    Writer u8(int value) {
+      reserve(1);
+      buffer[size++] = (byte) value;
+      return this;
+    }
+
+    Writer u32(int value) {
+      reserve(4);
+      putInt(buffer, size, value);
+      size += 4;
+      return this;
+    }
+
+    Writer u64(long value) {
+      return u32((int) (value >>> 32)).u32((int) value);
+    }
+
+    Writer bytes(byte[] value) {
+      return bytes(value, 0);
+    }
+
+    /** The bytes of {@code value} from an offset on. */
+    Writer bytes(byte[] value, int offset) {
+      int length = value.length - offset;
+      reserve(4L + length);
+      putInt(buffer, size, length);
+      System.arraycopy(value, offset, buffer, size + 4, length);
+      size += 4 + length;
+      return this;
+    }
+
+    Writer str(String value) {
+      return bytes(value.getBytes(StandardCharsets.UTF_8));
+    }
+
+    Writer list(List<byte[]> values) {
+      u32(values.size());
+      for (byte[] value : values) {
+        bytes(value);
+      }
+      return this;
+    }
+
+    byte[] frame() {
+      putInt(buffer, 0, size - LENGTH_BYTES);
+      return size == buffer.length ? buffer : Arrays.copyOf(buffer, size);
+    }
+
+    private void reserve(long more) {
+      long needed = size + more;
+      if (needed > MAX_FRAME_BYTES + (long) LENGTH_BYTES) {
+        throw new IllegalStateException(
+            String.format(
+                "A frame for the agent worker needs %d bytes, more than the limit of %d: keep events"
+                    + " and sessions smaller, for example by passing a path or an object key.",
+                needed, MAX_FRAME_BYTES));
+      }
+      if (needed > buffer.length) {
+        long doubled = Math.min(buffer.length * 2L, MAX_FRAME_BYTES + (long) LENGTH_BYTES);
+        buffer = Arrays.copyOf(buffer, (int) Math.max(doubled, needed));
+      }
+    }
+  }
+
+  /** One received frame: its type, and a cursor over its body. */
+  static final class Frame {
+    private final byte[] content;
+    private int position = 1;
+
+    /** {@code content} is the type byte and the body. */
+    Frame(byte[] content) {
+      this.content = content;
+    }
+
+    int type() {
+      return content[0] & 0xFF;
+    }
+
+    int u8() throws FrameException {
+      require(1);
+      return content[position++] & 0xFF;
+    }
+
+    int u32() throws FrameException {
+      require(4);
+      int value = getInt(content, position);
+      position += 4;
+      return value;
+    }
+
+    long u64() throws FrameException {
+      long high = u32() & 0xFFFFFFFFL;
+      return high << 32 | u32() & 0xFFFFFFFFL;
+    }
+
+    byte[] bytes() throws FrameException {
+      int length = u32();
+      require(length);
+      byte[] value = Arrays.copyOfRange(content, position, position + length);
+      position += length;
+      return value;
+    }
+
+    String str() throws FrameException {
+      int length = u32();
+      require(length);
+      String value = new String(content, position, length, StandardCharsets.UTF_8);
+      position += length;
+      return value;
+    }
+
+    List<byte[]> list() throws FrameException {
+      int count = u32();
+      // Each item takes four bytes at least; a wrong count must not reserve gigabytes.
+      require(count < 0 ? -1 : Math.min(Integer.MAX_VALUE, count * 4L));
+      List<byte[]> values = new ArrayList<>(count);
+      for (int i = 0; i < count; i++) {
+        values.add(bytes());
+      }
+      return values;
+    }
+
+    private void require(long bytes) throws FrameException {
+      if (bytes < 0 || bytes > content.length - position) {
+        throw new FrameException(
+            String.format(
+                "A frame of type 0x%02x from the agent worker is cut off: %d bytes wanted at offset"
+                    + " %d of %d. Worker and bridge jar must be of the same release.",
+                type(), bytes, position, content.length));
+      }
+    }
+  }
+
+  /** Cuts a byte stream into frames; each read takes all that is there. */
+  static final class Parser {
+    private static final int INITIAL_BUFFER = 64 * 1024;
+
+    private byte[] buffer = new byte[INITIAL_BUFFER];
+    private int start;
+    private int end;
+
+    /**
+     * Reads once from {@code in} (blocking until there is something) and adds every complete frame
+     * to {@code frames}. Returns false at the end of the stream.
+     */
+    boolean read(InputStream in, List<Frame> frames) throws IOException {
+      int count = in.read(buffer, end, buffer.length - end);
+      if (count < 0) {
+        return false;
+      }
+      end += count;
+      int missing;
+      while ((missing = takeFrame(frames)) == 0) {
+        // takes the next one
+      }
+      makeRoom(missing);
+      return true;
+    }
+
+    /** Takes one frame, or returns how many bytes must be in the buffer for the next step. */
+    private int takeFrame(List<Frame> frames) throws FrameException {
+      int available = end - start;
+      if (available < LENGTH_BYTES) {
+        return LENGTH_BYTES;
+      }
+      int length = getInt(buffer, start);
+      if (length < 1 || length > MAX_FRAME_BYTES) {
+        throw new FrameException(
+            String.format(
+                "The agent worker sent a frame of %d bytes; 1 to %d are allowed. Something else may"
+                    + " have written to the worker's standard output.",
+                length & 0xFFFFFFFFL, MAX_FRAME_BYTES));
+      }
+      if (available < LENGTH_BYTES + length) {
+        return LENGTH_BYTES + length;
+      }
+      int from = start + LENGTH_BYTES;
+      frames.add(new Frame(Arrays.copyOfRange(buffer, from, from + length)));
+      start = from + length;
+      return 0;
+    }
+
+    private void makeRoom(int needed) {
+      int available = end - start;
+      if (available == 0 && buffer.length > INITIAL_BUFFER && needed <= INITIAL_BUFFER) {
+        buffer = new byte[INITIAL_BUFFER];
+      } else if (needed > buffer.length) {
+        byte[] larger = new byte[needed];
+        System.arraycopy(buffer, start, larger, 0, available);
+        buffer = larger;
+      } else if (start > 0) {
+        System.arraycopy(buffer, start, buffer, 0, available);
+      }
+      start = 0;
+      end = available;
+    }
+  }
+
+  private static void putInt(byte[] target, int offset, int value) {
+    target[offset] = (byte) (value >>> 24);
+    target[offset + 1] = (byte) (value >>> 16);
+    target[offset + 2] = (byte) (value >>> 8);
+    target[offset + 3] = (byte) value;
+  }
+
+  private static int getInt(byte[] source, int offset) {
+    return (source[offset] & 0xFF) << 24
+        | (source[offset + 1] & 0xFF) << 16
+        | (source[offset + 2] & 0xFF) << 8
+        | (source[offset + 3] & 0xFF);
+  }
+}

@@ -1,0 +1,76 @@
+package org.flinkskills.bridge;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import org.apache.flink.api.common.functions.FlatMapFunction;
+import org.apache.flink.api.common.functions.MapFunction;
+import org.apache.flink.api.java.functions.KeySelector;
+import org.apache.flink.types.Row;
+import org.apache.flink.types.RowKind;
+import org.apache.flink.util.Collector;
+
+/** The functions that make {@code Row(String key, byte[] event)} of other streams. */
+final class KeyedEvents {
+  private KeyedEvents() {}
+
+  /** The key of such a row. */
+  static final class KeyOf implements KeySelector<Row, String> {
+    private static final long serialVersionUID = 1L;
+
+    @Override
+    public String getKey(Row row) {
+      return (String) row.getField(0);
+    }
+  }
+
+  /** Rows with named fields; the event is the pickle of a dict. */
+  static final class FromRows implements FlatMapFunction<Row, Row> {
+    private static final long serialVersionUID = 1L;
+
+    private final RowShape shape;
+    private final String field;
+    private final int index;
+
+    FromRows(RowShape shape, String field) {
+      this.shape = shape;
+      this.field = field;
+      this.index = shape.indexOf(field);
+    }
+
+    @Override
+    public void flatMap(Row row, Collector<Row> out) throws IOException {
+      if (row.getKind() == RowKind.UPDATE_BEFORE) {
+        // The row after the update follows and says what holds now.
+        return;
+      }
+      if (row.getKind() == RowKind.DELETE) {
+        throw new IllegalArgumentException(
+            "The input of the agent (key field '"
+                + field
+                + "') has a DELETE row, and a turn that has run cannot be taken back. Filter deletes"
+                + " out, or use a query that only inserts or updates.");
+      }
+      boolean named = row.getFieldNames(false) != null;
+      Object key = named ? row.getField(field) : row.getField(index);
+      out.collect(Row.of(CanonicalKey.of(key), PythonPickle.dumps(row, shape)));
+    }
+  }
+
+  /** Lines of a JSON key, a tabulator and a JSON event; the event is its UTF-8 text. */
+  static final class FromLines implements MapFunction<String, Row> {
+    private static final long serialVersionUID = 1L;
+    private static final int SHOWN = 80;
+
+    @Override
+    public Row map(String line) {
+      int tab = line.indexOf('\t');
+      if (tab < 0) {
+        throw new IllegalArgumentException(
+            "A line of the agent's input has no tabulator between key and event: "
+                + line.substring(0, Math.min(SHOWN, line.length())));
+      }
+      return Row.of(
+          line.substring(0, tab), line.substring(tab + 1).getBytes(StandardCharsets.UTF_8));
+    }
+  }
+}

@@ -1,0 +1,255 @@
+package org.flinkskills.bridge;
+
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.List;
+import java.util.function.LongSupplier;
+import org.apache.flink.api.common.functions.RuntimeContext;
+import org.apache.flink.api.common.state.ListState;
+import org.apache.flink.api.common.state.ListStateDescriptor;
+import org.apache.flink.api.common.state.MapState;
+import org.apache.flink.api.common.state.MapStateDescriptor;
+import org.apache.flink.api.common.state.StateDescriptor;
+import org.apache.flink.api.common.state.StateTtlConfig;
+import org.apache.flink.api.common.state.ValueState;
+import org.apache.flink.api.common.state.ValueStateDescriptor;
+import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
+import org.apache.flink.api.common.typeinfo.Types;
+
+/**
+ * The keyed state of an agent. Every method works on the operator's current key.
+ *
+ * <ul>
+ *   <li>{@code turns}: the key's counters, see {@link TurnState.Counters}
+ *   <li>{@code pending}: events that have not ended, by number, see {@link TurnState.Event}
+ *   <li>{@code journal}: the finished steps of the unfinished turn
+ *   <li>{@code session}: the conversation, in chunks
+ * </ul>
+ *
+ * <p>With a time to live, the age of {@code turns} decides: when it has expired and nothing is
+ * pending, the key begins anew. Chunks of one session are written at different times and must not
+ * expire one by one, so {@code session} lives twice as long and is written again as a whole at
+ * least every half time to live that the key is in use. When {@code turns} expired although events
+ * are pending (the job was down that long), events and turn numbers are found again from {@code
+ * pending}, because an event's number is one less than its turn's; only the session is forgotten.
+ */
+final class KeyedTurns {
+  static final String PENDING = "pending";
+
+  private static final int KNOWN_SESSIONS = 10_000;
+  private static final TypeInformation<byte[]> BYTES =
+      PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO;
+
+  /** A key with unfinished events, or about to have one. */
+  static final class Key {
+    final String name;
+    long turnsDone;
+    long head;
+    long tail;
+    long sessionVersion;
+    private long countersWrittenAt;
+    private long sessionRefreshedAt;
+
+    /** For each unfinished event, where it stands among the watermarks. */
+    final Deque<EventTimeGate.Epoch> epochs = new ArrayDeque<>(2);
+
+    private Key(String name, TurnState.Counters counters, long now) {
+      this.name = name;
+      this.turnsDone = counters.turnsDone();
+      this.head = counters.head();
+      this.tail = counters.tail();
+      this.sessionVersion = counters.sessionVersion();
+      this.countersWrittenAt = now;
+      this.sessionRefreshedAt = Long.MIN_VALUE;
+    }
+  }
+
+  private final ValueState<byte[]> turns;
+  private final MapState<Long, byte[]> pending;
+  private final ListState<byte[]> journal;
+  private final ListState<byte[]> session;
+  private final KnownSessions known = new KnownSessions(KNOWN_SESSIONS);
+  private final LongSupplier clock;
+  private final long ttlMs;
+
+  /**
+   * @param clock processing time in milliseconds
+   * @param ttlMs how long an idle key's session is kept, in milliseconds; 0: for ever
+   */
+  KeyedTurns(RuntimeContext context, LongSupplier clock, long ttlMs) {
+    this.clock = clock;
+    this.ttlMs = ttlMs;
+    turns = context.getState(expiring(new ValueStateDescriptor<>("turns", BYTES), ttlMs));
+    session =
+        context.getListState(expiring(new ListStateDescriptor<>("session", BYTES), 2 * ttlMs));
+    pending = context.getMapState(new MapStateDescriptor<>(PENDING, Types.LONG, BYTES));
+    journal = context.getListState(new ListStateDescriptor<>("journal", BYTES));
+  }
+
+  private static <D extends StateDescriptor<?, ?>> D expiring(D descriptor, long ttlMs) {
+    if (ttlMs > 0) {
+      descriptor.enableTimeToLive(
+          StateTtlConfig.newBuilder(Duration.ofMillis(ttlMs))
+              .setUpdateType(StateTtlConfig.UpdateType.OnCreateAndWrite)
+              .setStateVisibility(StateTtlConfig.StateVisibility.NeverReturnExpired)
+              .build());
+    }
+    return descriptor;
+  }
+
+  Key load(String name) throws Exception {
+    byte[] bytes = turns.value();
+    if (bytes != null) {
+      return new Key(name, TurnState.Counters.decode(bytes), clock.getAsLong());
+    }
+    known.forget(name);
+    TurnState.Counters counters = TurnState.Counters.NONE;
+    if (ttlMs > 0) {
+      counters = countersFromPending();
+      session.clear();
+      if (counters.head() == counters.tail()) {
+        journal.clear();
+      }
+    }
+    return new Key(name, counters, clock.getAsLong());
+  }
+
+  private TurnState.Counters countersFromPending() throws Exception {
+    long first = Long.MAX_VALUE;
+    long last = Long.MIN_VALUE;
+    for (long number : pending.keys()) {
+      first = Math.min(first, number);
+      last = Math.max(last, number);
+    }
+    return first > last
+        ? TurnState.Counters.NONE
+        : new TurnState.Counters(first, first, last + 1, 0);
+  }
+
+  void append(Key key, byte[] event) throws Exception {
+    pending.put(key.tail, event);
+    key.tail++;
+    writeCounters(key);
+  }
+
+  /** The key's first unfinished event. */
+  TurnState.Event head(Key key) throws Exception {
+    byte[] event = pending.get(key.head);
+    if (event == null) {
+      throw new IllegalStateException(
+          String.format(
+              "Event %d of key %s is missing from the keyed state 'pending', although turns only up to"
+                  + " %d have ended. The savepoint is damaged; restore from another one.",
+              key.head, key.name, key.turnsDone));
+    }
+    return TurnState.Event.decode(event);
+  }
+
+  List<byte[]> journal() throws Exception {
+    return listOf(journal);
+  }
+
+  /** The session's chunks, or null when the worker has this version, or there is none yet. */
+  List<byte[]> sessionToSend(Key key, int epoch) throws Exception {
+    if (key.sessionVersion == 0) {
+      return null;
+    }
+    KnownSessions.Known there = known.find(key.name, epoch, key.sessionVersion);
+    if (there == null) {
+      return session(key);
+    }
+    key.sessionRefreshedAt = there.refreshedAt();
+    refreshSession(key);
+    return null;
+  }
+
+  List<byte[]> session(Key key) throws Exception {
+    List<byte[]> chunks = listOf(session);
+    if (ttlMs > 0) {
+      session.update(chunks);
+      key.sessionRefreshedAt = clock.getAsLong();
+    }
+    return chunks;
+  }
+
+  void step(Key key, boolean clearJournal, byte[] entry) throws Exception {
+    if (clearJournal) {
+      journal.clear();
+    }
+    if (entry.length > 0) {
+      journal.add(entry);
+    }
+    if (isStale(key.countersWrittenAt)) {
+      writeCounters(key);
+    }
+  }
+
+  /** Ends the turn of the key's first event. */
+  void end(Key key, int epoch, int sessionOp, List<byte[]> chunks) throws Exception {
+    applyToSession(key, sessionOp, chunks);
+    journal.clear();
+    pending.remove(key.head);
+    key.head++;
+    key.turnsDone++;
+    writeCounters(key);
+    if (key.sessionVersion > 0) {
+      known.put(
+          key.name, new KnownSessions.Known(epoch, key.sessionVersion, key.sessionRefreshedAt));
+    }
+  }
+
+  private void applyToSession(Key key, int op, List<byte[]> chunks) throws Exception {
+    switch (op) {
+      case Frames.SESSION_KEEP -> refreshSession(key);
+      case Frames.SESSION_APPEND -> {
+        session.addAll(chunks);
+        if (key.sessionVersion == 0) {
+          key.sessionRefreshedAt = clock.getAsLong();
+        }
+        refreshSession(key);
+      }
+      case Frames.SESSION_REPLACE -> {
+        session.update(chunks);
+        key.sessionRefreshedAt = clock.getAsLong();
+      }
+      case Frames.SESSION_CLEAR -> {
+        session.clear();
+        key.sessionRefreshedAt = clock.getAsLong();
+      }
+      default ->
+          throw new Frames.FrameException(
+              "The agent worker asks for the unknown session operation " + op + ".");
+    }
+    if (op != Frames.SESSION_KEEP) {
+      key.sessionVersion++;
+    }
+  }
+
+  private void refreshSession(Key key) throws Exception {
+    if (key.sessionVersion > 0 && isStale(key.sessionRefreshedAt)) {
+      session(key);
+    }
+  }
+
+  private boolean isStale(long writtenAt) {
+    return ttlMs > 0 && clock.getAsLong() - ttlMs / 2 > writtenAt;
+  }
+
+  private void writeCounters(Key key) throws Exception {
+    turns.update(
+        new TurnState.Counters(key.turnsDone, key.head, key.tail, key.sessionVersion).encode());
+    key.countersWrittenAt = clock.getAsLong();
+  }
+
+  private static List<byte[]> listOf(ListState<byte[]> state) throws Exception {
+    List<byte[]> values = new ArrayList<>();
+    Iterable<byte[]> found = state.get();
+    if (found != null) {
+      found.forEach(values::add);
+    }
+    return values;
+  }
+}

@@ -1,0 +1,184 @@
+package org.flinkskills.bridge;
+
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import org.apache.flink.api.common.JobID;
+import org.apache.flink.api.common.cache.DistributedCache;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.python.PythonOptions;
+import org.apache.flink.python.env.AbstractPythonEnvironmentManager;
+import org.apache.flink.python.env.PythonDependencyInfo;
+import org.apache.flink.python.env.process.ProcessPythonEnvironmentManager;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Starts {@code python -m flink_skills.worker} in the job's own Python environment, that is with
+ * the interpreter, files, archives and requirements that {@code -pyexec}, {@code -pyfs}, {@code
+ * -pyarch} and {@code -pyreq} ask for, prepared by PyFlink as for its own workers.
+ */
+final class PythonLauncher implements WorkerLauncher {
+  private static final Logger LOG = LoggerFactory.getLogger(PythonLauncher.class);
+  private static final String MODULE = "flink_skills.worker";
+  private static final String INTERPRETER_VARIABLE = "python";
+
+  private final ProcessPythonEnvironmentManager environment;
+  private final Map<String, String> variables;
+  private final File workingDirectory;
+  private final String interpreter;
+
+  private PythonLauncher(
+      ProcessPythonEnvironmentManager environment, Map<String, String> additionalVariables) {
+    this.environment = environment;
+    this.variables = new HashMap<>(environment.getPythonEnv());
+    this.variables.putAll(additionalVariables);
+    String directory = variables.get(AbstractPythonEnvironmentManager.PYTHON_WORKING_DIR);
+    this.workingDirectory = directory == null || directory.isEmpty() ? null : new File(directory);
+    this.interpreter = resolve(variables.get(INTERPRETER_VARIABLE), workingDirectory);
+  }
+
+  /**
+   * Prepares the environment: extracts archives, links files, installs requirements.
+   *
+   * @param fallbackInterpreter used when the configuration names none; may be null
+   */
+  static PythonLauncher open(
+      Configuration pythonConfig,
+      String fallbackInterpreter,
+      Map<String, String> additionalVariables,
+      DistributedCache cache,
+      String[] tmpDirectories,
+      JobID jobId)
+      throws Exception {
+    Configuration config = new Configuration(pythonConfig);
+    if (fallbackInterpreter != null
+        && config.getOptional(PythonOptions.PYTHON_EXECUTABLE).isEmpty()) {
+      config.set(PythonOptions.PYTHON_EXECUTABLE, fallbackInterpreter);
+    }
+    PythonDependencyInfo dependencies = PythonDependencyInfo.create(config, cache);
+    ProcessPythonEnvironmentManager environment =
+        new ProcessPythonEnvironmentManager(dependencies, tmpDirectories, System.getenv(), jobId);
+    environment.open();
+    try {
+      return new PythonLauncher(environment, additionalVariables);
+    } catch (RuntimeException e) {
+      environment.close();
+      throw e;
+    }
+  }
+
+  @Override
+  public Worker launch(int index) throws IOException {
+    ProcessBuilder builder = new ProcessBuilder(interpreter, "-m", MODULE);
+    builder.environment().clear();
+    builder.environment().putAll(variables);
+    builder.directory(workingDirectory);
+    try {
+      return new ProcessWorker(builder.start());
+    } catch (IOException e) {
+      throw new IOException(
+          String.format(
+              "The Python interpreter '%s' for the agent workers cannot be started (%s). Set one that"
+                  + " exists on every TaskManager: flink run -pyexec, python.executable or"
+                  + " env.set_python_executable(...).",
+              interpreter, e.getMessage()),
+          e);
+    }
+  }
+
+  @Override
+  public void close() throws IOException {
+    try {
+      environment.close();
+    } catch (Exception e) {
+      throw new IOException("PyFlink could not remove its Python environment.", e);
+    }
+  }
+
+  /**
+   * An interpreter inside an archive is given relative to the folder of the archives, and archives
+   * lose the execute permission.
+   */
+  private static String resolve(String interpreter, File workingDirectory) {
+    if (workingDirectory == null || !interpreter.contains(File.separator)) {
+      return interpreter;
+    }
+    Path path = workingDirectory.toPath().resolve(interpreter);
+    if (!Files.isRegularFile(path)) {
+      return interpreter;
+    }
+    if (path.startsWith(workingDirectory.toPath())
+        && !Files.isExecutable(path)
+        && !path.toFile().setExecutable(true)) {
+      LOG.warn("The Python interpreter {} of the agent workers is not executable.", path);
+    }
+    return path.toString();
+  }
+
+  /** A worker that is an operating-system process. */
+  static final class ProcessWorker implements Worker {
+    private static final int KILL_PASSES = 3;
+
+    private final Process process;
+
+    ProcessWorker(Process process) {
+      this.process = process;
+    }
+
+    @Override
+    public OutputStream input() {
+      return process.getOutputStream();
+    }
+
+    @Override
+    public InputStream output() {
+      return process.getInputStream();
+    }
+
+    @Override
+    public InputStream log() {
+      return process.getErrorStream();
+    }
+
+    @Override
+    public boolean awaitExit(long millis) throws InterruptedException {
+      return process.waitFor(millis, TimeUnit.MILLISECONDS);
+    }
+
+    @Override
+    public void kill() {
+      // The descendants must be listed while their parents live: orphans are no longer found.
+      for (int pass = 0; pass < KILL_PASSES; pass++) {
+        List<ProcessHandle> descendants;
+        try (Stream<ProcessHandle> handles = process.descendants()) {
+          descendants = handles.toList();
+        }
+        descendants.forEach(ProcessHandle::destroyForcibly);
+        if (descendants.isEmpty()) {
+          break;
+        }
+      }
+      process.destroyForcibly();
+    }
+
+    @Override
+    public String exitDescription() {
+      if (process.isAlive()) {
+        return "still running";
+      }
+      int code = process.exitValue();
+      return code > 128
+          ? "exit code " + code + ", that is signal " + (code - 128)
+          : "exit code " + code;
+    }
+  }
+}

@@ -1,0 +1,168 @@
+package org.flinkskills.bridge;
+
+import java.io.IOException;
+import java.nio.channels.FileChannel;
+import java.nio.channels.OverlappingFileLockException;
+import java.nio.file.FileVisitResult;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.SimpleFileVisitor;
+import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.BasicFileAttributes;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.time.Instant;
+import java.util.List;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+import org.apache.flink.api.common.JobID;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The folder for everything that a pool and its workers write: workspaces, materialised resources.
+ *
+ * <p>A TaskManager that is killed cannot remove it. So each folder has a lock file beside it, which
+ * the operating system unlocks when the process is gone, and whoever makes a new folder removes
+ * those that nobody locks any more. Lock files of this very process are left alone by their names,
+ * because to open and close a file is to unlock it.
+ */
+final class ScratchDirectory {
+  private static final Logger LOG = LoggerFactory.getLogger(ScratchDirectory.class);
+  private static final String PREFIX = "flink-skills-";
+  private static final String LOCK_SUFFIX = ".lock";
+  private static final Pattern LOCK_FILE =
+      Pattern.compile("flink-skills-[0-9a-f]{32}-\\d+\\.\\d+-\\d+\\.lock");
+
+  private final Path path;
+  private final Path lockFile;
+  private final FileChannel lock;
+
+  private ScratchDirectory(Path path, Path lockFile, FileChannel lock) {
+    this.path = path;
+    this.lockFile = lockFile;
+    this.lock = lock;
+  }
+
+  /** Creates {@code <tmp>/flink-skills-<job>-<random>}, readable by its owner only. */
+  static ScratchDirectory create(String[] tmpDirectories, JobID jobId) throws IOException {
+    Path parent =
+        Path.of(
+                tmpDirectories.length > 0
+                    ? tmpDirectories[0]
+                    : System.getProperty("java.io.tmpdir"))
+            .toAbsolutePath();
+    Files.createDirectories(parent);
+    removeAbandoned(parent);
+    Path path = Files.createTempDirectory(parent, PREFIX + jobId + "-");
+    Path lockFile = parent.resolve(path.getFileName() + "." + thisProcess() + LOCK_SUFFIX);
+    FileChannel lock =
+        FileChannel.open(lockFile, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
+    if (lock.tryLock() == null) {
+      LOG.debug("{} was taken for abandoned when it was a moment old.", lockFile);
+    }
+    return new ScratchDirectory(path, lockFile, lock);
+  }
+
+  Path path() {
+    return path;
+  }
+
+  /** Deletes the folder, see {@link #delete(Path)}, and gives its lock back. */
+  void delete() {
+    delete(path);
+    try {
+      Files.deleteIfExists(lockFile);
+      lock.close();
+    } catch (IOException e) {
+      LOG.warn("The lock file {} could not be deleted.", lockFile, e);
+    }
+  }
+
+  /** Tells this process from others, also from one in another container with the same number. */
+  private static String thisProcess() {
+    ProcessHandle process = ProcessHandle.current();
+    long started = process.info().startInstant().map(Instant::toEpochMilli).orElse(0L);
+    return process.pid() + "-" + started;
+  }
+
+  private static void removeAbandoned(Path parent) throws IOException {
+    String own = "." + thisProcess() + LOCK_SUFFIX;
+    List<Path> lockFiles;
+    try (Stream<Path> files = Files.list(parent)) {
+      lockFiles =
+          files
+              .filter(file -> LOCK_FILE.matcher(file.getFileName().toString()).matches())
+              .filter(file -> !file.getFileName().toString().endsWith(own))
+              .toList();
+    }
+    lockFiles.forEach(ScratchDirectory::removeIfAbandoned);
+  }
+
+  private static void removeIfAbandoned(Path lockFile) {
+    String name = lockFile.getFileName().toString();
+    Path folder = lockFile.resolveSibling(name.substring(0, name.indexOf('.')));
+    try (FileChannel channel = FileChannel.open(lockFile, StandardOpenOption.WRITE)) {
+      if (channel.tryLock() != null) {
+        LOG.info("Removing {}, left behind by a process that was killed.", folder);
+        if (Files.exists(folder)) {
+          delete(folder);
+        }
+        Files.deleteIfExists(lockFile);
+      }
+    } catch (IOException | OverlappingFileLockException e) {
+      // Another user's, or somebody else is removing it.
+      LOG.debug("{} is left alone.", folder, e);
+    }
+  }
+
+  /**
+   * Deletes a folder and all in it, read-only files and folders too. Symbolic links are deleted,
+   * never followed. What cannot be deleted is logged, not thrown: the job has ended by then.
+   */
+  static void delete(Path directory) {
+    try {
+      Files.walkFileTree(directory, new Deleter());
+    } catch (IOException e) {
+      LOG.warn("The folder {} could not be deleted completely.", directory, e);
+    }
+  }
+
+  private static final class Deleter extends SimpleFileVisitor<Path> {
+    @Override
+    public FileVisitResult preVisitDirectory(Path directory, BasicFileAttributes attributes) {
+      makeWritable(directory);
+      return FileVisitResult.CONTINUE;
+    }
+
+    @Override
+    public FileVisitResult visitFile(Path file, BasicFileAttributes attributes) throws IOException {
+      Files.deleteIfExists(file);
+      return FileVisitResult.CONTINUE;
+    }
+
+    @Override
+    public FileVisitResult visitFileFailed(Path file, IOException failure) throws IOException {
+      // A file that went away meanwhile is as good as deleted.
+      Files.deleteIfExists(file);
+      return FileVisitResult.CONTINUE;
+    }
+
+    @Override
+    public FileVisitResult postVisitDirectory(Path directory, IOException failure)
+        throws IOException {
+      if (failure != null) {
+        throw failure;
+      }
+      Files.deleteIfExists(directory);
+      return FileVisitResult.CONTINUE;
+    }
+
+    private static void makeWritable(Path directory) {
+      try {
+        Files.setPosixFilePermissions(directory, PosixFilePermissions.fromString("rwx------"));
+      } catch (IOException | UnsupportedOperationException e) {
+        LOG.debug("The permissions of {} could not be changed.", directory, e);
+      }
+    }
+  }
+}

@@ -1,0 +1,42 @@
+package org.flinkskills.bridge;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+
+/** Starts worker processes. It is prepared once per pool and closed with it. */
+interface WorkerLauncher extends AutoCloseable {
+
+  /**
+   * Starts a worker. The calling thread lives as long as the worker does, which the worker's
+   * parent-death signal needs: to Linux the parent is a thread.
+   *
+   * @throws IOException when the process cannot be started at all; trying again would not help
+   */
+  Worker launch(int index) throws IOException;
+
+  @Override
+  void close() throws IOException;
+
+  /** A running worker. */
+  interface Worker {
+
+    /** Takes frames to the worker. */
+    OutputStream input();
+
+    /** Brings frames from the worker; its end means that the worker is gone. */
+    InputStream output();
+
+    /** Brings the worker's log lines. */
+    InputStream log();
+
+    /** Waits for the end of the process; false when it still runs after that time. */
+    boolean awaitExit(long millis) throws InterruptedException;
+
+    /** Kills the process and all its descendants. */
+    void kill();
+
+    /** How the process ended, such as "exit code 1", for error messages. */
+    String exitDescription();
+  }
+}

@@ -1,0 +1,444 @@
+package org.flinkskills.bridge;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentSkipListMap;
+import java.util.concurrent.TimeUnit;
+import org.apache.flink.api.common.JobID;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.flink.util.ShutdownHookUtil;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The worker processes of one job on one TaskManager, shared by all its slots and all its agents.
+ * How long it lives is the matter of {@link WorkerPools}.
+ */
+final class WorkerPool {
+  private static final Logger LOG = LoggerFactory.getLogger(WorkerPool.class);
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final long CLOSE_GRACE_MS = 5000;
+
+  /** What a pool is made from; the first operator that acquires it provides this. */
+  record Blueprint(
+      int workers,
+      long openTimeoutMs,
+      String[] tmpDirectories,
+      String taskManager,
+      LauncherFactory launchers) {}
+
+  /** Prepares the environment of the workers, given the pool's scratch folder. */
+  interface LauncherFactory {
+    WorkerLauncher open(Path scratch) throws Exception;
+  }
+
+  /** An operator's place in the pool. */
+  record Attachment(int operator, int[] readyEpochs) {}
+
+  private record Attached(int plan, WorkerListener listener) {}
+
+  /** A plan that was sent to the workers. */
+  private static final class Plan {
+    final int id;
+    final JsonNode json;
+    final Map<String, List<String>> resources;
+    final Set<Integer> openedBy = new HashSet<>();
+    String failure;
+
+    Plan(int id, JsonNode json, Map<String, List<String>> resources) {
+      this.id = id;
+      this.json = json;
+      this.resources = resources;
+    }
+  }
+
+  private final JobID jobId;
+  private final ScratchDirectory scratch;
+  private final WorkerLauncher launcher;
+  private final String taskManager;
+  private final WorkerProcess[] workers;
+  private final WorkerLane[] lanes;
+  private final Map<String, List<String>> resources = new HashMap<>();
+  private final ConcurrentSkipListMap<Integer, Attached> operators = new ConcurrentSkipListMap<>();
+
+  /** Guards everything below. Order of locks: this one, then a worker's or a lane's. */
+  private final Object lock = new Object();
+
+  private final Map<ByteBuffer, Plan> plansByJson = new HashMap<>();
+  private final Map<Integer, Plan> plans = new LinkedHashMap<>();
+  private final int[] epochs;
+  private int nextPlan = 1;
+  private int nextOperator = 1;
+  private Exception failure;
+  private boolean closed;
+  private Thread shutdownHook;
+
+  /** Prepares the launcher and starts the workers. */
+  static WorkerPool create(JobID jobId, Blueprint blueprint) throws Exception {
+    ScratchDirectory scratch = ScratchDirectory.create(blueprint.tmpDirectories(), jobId);
+    WorkerLauncher launcher;
+    try {
+      launcher = blueprint.launchers().open(scratch.path());
+    } catch (Throwable t) {
+      scratch.delete();
+      throw t;
+    }
+    WorkerPool pool = new WorkerPool(jobId, blueprint, scratch, launcher);
+    pool.start();
+    return pool;
+  }
+
+  private WorkerPool(
+      JobID jobId, Blueprint blueprint, ScratchDirectory scratch, WorkerLauncher launcher) {
+    this.jobId = jobId;
+    this.scratch = scratch;
+    this.launcher = launcher;
+    this.taskManager = blueprint.taskManager();
+    this.workers = new WorkerProcess[blueprint.workers()];
+    this.lanes = new WorkerLane[blueprint.workers()];
+    this.epochs = new int[blueprint.workers()];
+    String shortId = jobId.toString().substring(0, 8);
+    for (int i = 0; i < workers.length; i++) {
+      lanes[i] = new WorkerLane(i, new LaneNotifier());
+      workers[i] =
+          new WorkerProcess(
+              "agent-worker-" + shortId + "-" + i,
+              i,
+              launcher,
+              blueprint.openTimeoutMs(),
+              new ProcessEvents());
+    }
+  }
+
+  private void start() {
+    // A TaskManager that is told to stop does not close its tasks' operators.
+    shutdownHook = ShutdownHookUtil.addShutdownHook(this::closeNow, "agent worker pool", LOG);
+    for (WorkerProcess worker : workers) {
+      worker.start();
+    }
+  }
+
+  int workers() {
+    return workers.length;
+  }
+
+  WorkerLane lane(int worker) {
+    return lanes[worker];
+  }
+
+  void send(int worker, int epoch, byte[] frame) {
+    workers[worker].send(epoch, frame);
+  }
+
+  /**
+   * Has every worker open the plan and waits until all have. The same plan is opened once, whatever
+   * the number of operators.
+   *
+   * @return the plan's number in the frames
+   * @throws AgentOpenException with the message of the worker that could not open it, or when not
+   *     all have answered in time
+   */
+  int registerPlan(
+      byte[] planJson, List<String> resourceNames, ClassLoader classLoader, long timeoutMs)
+      throws Exception {
+    Map<String, List<String>> found = materialise(resourceNames, classLoader);
+    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
+    synchronized (lock) {
+      checkUsable();
+      ByteBuffer key = ByteBuffer.wrap(planJson);
+      Plan plan = plansByJson.get(key);
+      if (plan == null) {
+        plan = new Plan(nextPlan++, JSON.readTree(planJson), found);
+        plansByJson.put(key, plan);
+        plans.put(plan.id, plan);
+        for (int i = 0; i < workers.length; i++) {
+          if (epochs[i] > 0) {
+            sendOpen(plan, i);
+          }
+        }
+      }
+      while (plan.openedBy.size() < workers.length) {
+        checkUsable();
+        if (plan.failure != null) {
+          throw new AgentOpenException(plan.failure);
+        }
+        long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
+        if (left <= 0) {
+          throw new AgentOpenException(
+              String.format(
+                  "%d of %d agent workers have not opened the agent within %d ms; its skills may be"
+                      + " slow to fetch. See the TaskManager's log, or set skills.worker.open-timeout.",
+                  workers.length - plan.openedBy.size(), workers.length, timeoutMs));
+        }
+        lock.wait(left);
+      }
+      return plan.id;
+    }
+  }
+
+  Attachment attach(int plan, WorkerListener listener) throws Exception {
+    synchronized (lock) {
+      checkUsable();
+      if (!plans.containsKey(plan)) {
+        throw new AgentOpenException("A restarted agent worker could not open the agent again.");
+      }
+      int operator = nextOperator++;
+      operators.put(operator, new Attached(plan, listener));
+      int[] ready = epochs.clone();
+      for (int i = 0; i < ready.length; i++) {
+        if (!plans.get(plan).openedBy.contains(i)) {
+          ready[i] = 0;
+        }
+      }
+      return new Attachment(operator, ready);
+    }
+  }
+
+  void detach(int operator) {
+    synchronized (lock) {
+      if (operators.remove(operator) == null) {
+        return;
+      }
+      for (int i = 0; i < workers.length; i++) {
+        workers[i].send(epochs[i], Frames.cancel(operator));
+        lanes[i].detach(operator);
+      }
+    }
+  }
+
+  private Map<String, List<String>> materialise(List<String> names, ClassLoader classLoader)
+      throws IOException, AgentOpenException {
+    synchronized (resources) {
+      Map<String, List<String>> found = new LinkedHashMap<>();
+      for (String name : names) {
+        List<String> paths = resources.get(name);
+        if (paths == null) {
+          Path target = scratch.path().resolve("resources");
+          paths = JobResources.materialise(name, resources.size(), classLoader, target);
+          resources.put(name, paths);
+        }
+        found.put(name, paths);
+      }
+      return found;
+    }
+  }
+
+  /** Throws when the pool has failed or is closed; the caller holds the lock. */
+  private void checkUsable() throws Exception {
+    if (failure instanceof AgentOpenException) {
+      throw new AgentOpenException(failure.getMessage());
+    }
+    if (failure != null) {
+      throw new AgentWorkerException(failure.getMessage());
+    }
+    if (closed) {
+      throw new AgentWorkerException("The pool of agent workers of job " + jobId + " is closed.");
+    }
+  }
+
+  /** Sends OPEN to one worker; the caller holds the lock. */
+  private void sendOpen(Plan plan, int worker) {
+    ObjectNode config = JSON.createObjectNode();
+    config.set("plan", plan.json);
+    config.set("resources", JSON.valueToTree(plan.resources));
+    config.put("scratch_dir", scratch.path().toString());
+    config.put("job_id", jobId.toString());
+    config.put("worker_index", worker);
+    config.put("workers", workers.length);
+    config.put("task_manager", taskManager);
+    byte[] json;
+    try {
+      json = JSON.writeValueAsBytes(config);
+    } catch (IOException e) {
+      throw new IllegalStateException("The plan of an agent cannot be written as JSON.", e);
+    }
+    workers[worker].send(epochs[worker], Frames.open(plan.id, json));
+    workers[worker].opening(epochs[worker]);
+  }
+
+  private void fail(Exception reason) {
+    List<Attached> all;
+    synchronized (lock) {
+      if (failure != null || closed) {
+        return;
+      }
+      failure = reason;
+      lock.notifyAll();
+      all = new ArrayList<>(operators.values());
+    }
+    LOG.error("The agent workers of job {} cannot go on.", jobId, reason);
+    all.forEach(attached -> attached.listener.onFailure(reason));
+  }
+
+  /** Ends the workers and removes what they wrote; takes up to seven seconds. */
+  void close() {
+    ShutdownHookUtil.removeShutdownHook(shutdownHook, "agent worker pool", LOG);
+    closeNow();
+  }
+
+  private void closeNow() {
+    synchronized (lock) {
+      if (closed) {
+        return;
+      }
+      closed = true;
+      lock.notifyAll();
+    }
+    for (WorkerProcess worker : workers) {
+      worker.beginClose(CLOSE_GRACE_MS);
+    }
+    for (WorkerProcess worker : workers) {
+      worker.awaitClosed();
+    }
+    try {
+      launcher.close();
+    } catch (IOException e) {
+      LOG.warn("The Python environment of job {} could not be removed completely.", jobId, e);
+    }
+    scratch.delete();
+  }
+
+  private final class LaneNotifier implements WorkerLane.Notifier {
+    @Override
+    public void laneFree(int operator, int worker) {
+      Attached attached = operators.get(operator);
+      if (attached != null) {
+        attached.listener.onLaneFree(worker);
+      }
+    }
+
+    @Override
+    public void exclusive(int operator, int worker, int epoch) {
+      Attached attached = operators.get(operator);
+      if (attached != null) {
+        attached.listener.onExclusive(worker, epoch);
+      }
+    }
+  }
+
+  private final class ProcessEvents implements WorkerProcess.Events {
+    @Override
+    public void started(WorkerProcess worker, int epoch) {
+      synchronized (lock) {
+        epochs[worker.index()] = epoch;
+        lanes[worker.index()].up(epoch);
+        for (Plan plan : plans.values()) {
+          sendOpen(plan, worker.index());
+        }
+      }
+    }
+
+    @Override
+    public void frames(WorkerProcess worker, int epoch, List<Frames.Frame> frames)
+        throws IOException {
+      Map<Integer, List<Frames.Frame>> byOperator = new LinkedHashMap<>();
+      for (Frames.Frame frame : frames) {
+        switch (frame.type()) {
+          case Frames.STEP, Frames.END, Frames.NEED_SESSION ->
+              byOperator.computeIfAbsent(frame.u32(), key -> new ArrayList<>()).add(frame);
+          case Frames.OPENED -> opened(worker, epoch, frame.u32(), frame.str());
+          case Frames.OPEN_FAILED -> openFailed(worker, epoch, frame.u32(), frame.str());
+          case Frames.METRICS -> metrics(worker, frame.bytes());
+          default ->
+              throw new Frames.FrameException(
+                  String.format(
+                      "The agent worker sent a frame of the unknown type 0x%02x. Worker and bridge"
+                          + " jar must be of the same release.",
+                      frame.type()));
+        }
+      }
+      byOperator.forEach(
+          (operator, answers) -> {
+            Attached attached = operators.get(operator);
+            if (attached != null) {
+              attached.listener.onFrames(worker.index(), epoch, answers);
+            }
+          });
+    }
+
+    private void opened(WorkerProcess worker, int epoch, int planId, String report) {
+      LOG.info(
+          "Agent worker {} of job {} opened plan {}: {}", worker.index(), jobId, planId, report);
+      synchronized (lock) {
+        Plan plan = plans.get(planId);
+        if (plan != null) {
+          plan.openedBy.add(worker.index());
+        }
+        noteOpened(worker, epoch);
+        lock.notifyAll();
+        for (Attached attached : operators.values()) {
+          if (attached.plan == planId) {
+            attached.listener.onReady(worker.index(), epoch);
+          }
+        }
+      }
+    }
+
+    /** Fails who waits for the plan; a plan that turns run on already cannot go on without it. */
+    private void openFailed(WorkerProcess worker, int epoch, int planId, String message) {
+      boolean inUse;
+      synchronized (lock) {
+        Plan plan = plans.remove(planId);
+        noteOpened(worker, epoch);
+        if (plan == null) {
+          return;
+        }
+        plansByJson.values().remove(plan);
+        plan.failure = message;
+        lock.notifyAll();
+        inUse = operators.values().stream().anyMatch(attached -> attached.plan == planId);
+      }
+      if (inUse) {
+        fail(new AgentOpenException(message));
+      }
+    }
+
+    /** Stops the clock of a worker that has answered to every plan; the caller holds the lock. */
+    private void noteOpened(WorkerProcess worker, int epoch) {
+      if (plans.values().stream().allMatch(plan -> plan.openedBy.contains(worker.index()))) {
+        worker.opened(epoch);
+      }
+    }
+
+    private void metrics(WorkerProcess worker, byte[] json) throws IOException {
+      Map.Entry<Integer, Attached> first = operators.firstEntry();
+      if (first == null) {
+        return;
+      }
+      Map<String, Number> figures = new LinkedHashMap<>();
+      JsonNode node = JSON.readTree(json);
+      for (Map.Entry<String, JsonNode> figure : node.properties()) {
+        if (figure.getValue().isNumber()) {
+          figures.put(figure.getKey(), figure.getValue().numberValue());
+        }
+      }
+      first.getValue().listener.onMetrics(worker.index(), figures);
+    }
+
+    @Override
+    public void lost(WorkerProcess worker, int epoch, String reason) {
+      synchronized (lock) {
+        LOG.warn("Agent worker {} of job {} is gone: {}", worker.index(), jobId, reason);
+        epochs[worker.index()] = 0;
+        plans.values().forEach(plan -> plan.openedBy.remove(worker.index()));
+        lanes[worker.index()].down();
+        operators.values().forEach(attached -> attached.listener.onLost(worker.index(), epoch));
+      }
+    }
+
+    @Override
+    public void gaveUp(WorkerProcess worker, Exception reason) {
+      fail(reason);
+    }
+  }
+}

@@ -1,0 +1,84 @@
+package org.flinkskills.bridge;
+
+import java.util.HashMap;
+import java.util.Map;
+import org.apache.flink.api.common.JobID;
+
+/**
+ * The pools of this TaskManager. A pool lives from the first operator that acquires it to the last
+ * that releases it.
+ *
+ * <p>They are kept by job id: this class may be loaded from the job's jar (then there is one entry)
+ * or from Flink's {@code lib/} (then it serves all jobs).
+ */
+final class WorkerPools {
+  private static final Map<JobID, Entry> POOLS = new HashMap<>();
+
+  private WorkerPools() {}
+
+  /**
+   * A pool and how many hold it. Its lock serialises creation, so that other jobs go on meanwhile.
+   */
+  private static final class Entry {
+    int holders;
+    WorkerPool pool;
+  }
+
+  /** An operator's hold of a pool. */
+  static final class Lease {
+    private final JobID jobId;
+    private final Entry entry;
+    private boolean released;
+
+    private Lease(JobID jobId, Entry entry) {
+      this.jobId = jobId;
+      this.entry = entry;
+    }
+
+    WorkerPool pool() {
+      return entry.pool;
+    }
+
+    /** Gives the pool back, once; the last one closes it, which takes up to seven seconds. */
+    void release() {
+      if (!released) {
+        released = true;
+        WorkerPools.release(jobId, entry);
+      }
+    }
+  }
+
+  /** The job's pool; made from the blueprint when there is none. */
+  static Lease acquire(JobID jobId, WorkerPool.Blueprint blueprint) throws Exception {
+    Entry entry;
+    synchronized (POOLS) {
+      entry = POOLS.computeIfAbsent(jobId, id -> new Entry());
+      entry.holders++;
+    }
+    try {
+      synchronized (entry) {
+        if (entry.pool == null) {
+          entry.pool = WorkerPool.create(jobId, blueprint);
+        }
+      }
+      return new Lease(jobId, entry);
+    } catch (Throwable t) {
+      release(jobId, entry);
+      throw t;
+    }
+  }
+
+  private static void release(JobID jobId, Entry entry) {
+    synchronized (POOLS) {
+      if (--entry.holders > 0) {
+        return;
+      }
+      POOLS.remove(jobId, entry);
+    }
+    synchronized (entry) {
+      if (entry.pool != null) {
+        entry.pool.close();
+      }
+    }
+  }
+}

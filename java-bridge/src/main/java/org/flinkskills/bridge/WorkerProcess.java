@@ -1,0 +1,366 @@
+package org.flinkskills.bridge;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Keeps one worker process running: starts it, moves frames to and from it, and starts it again
+ * when it dies. Each start is an <em>epoch</em>; frames for an older epoch are dropped.
+ *
+ * <p>Three threads: the supervisor starts the process and reads its frames (it must be the one that
+ * starts it, see {@link WorkerLauncher#launch}); a writer, so that no task thread ever blocks on a
+ * full pipe; and one that drains the log.
+ */
+final class WorkerProcess {
+  private static final Logger LOG = LoggerFactory.getLogger(WorkerProcess.class);
+
+  private static final int STARTS_BEFORE_GIVING_UP = 3;
+  private static final long FIRST_BACKOFF_MS = 100;
+  private static final long EXIT_GRACE_MS = 500;
+  private static final long JOIN_MS = 1000;
+  private static final int WRITE_BATCH_BYTES = 1024 * 1024;
+
+  /** What the supervisor reports, always on its own thread. */
+  interface Events {
+    /** A process runs; answers the frames to send first. */
+    void started(WorkerProcess worker, int epoch);
+
+    void frames(WorkerProcess worker, int epoch, List<Frames.Frame> frames) throws IOException;
+
+    void lost(WorkerProcess worker, int epoch, String reason);
+
+    /** The worker cannot be kept running; nothing follows. */
+    void gaveUp(WorkerProcess worker, Exception failure);
+  }
+
+  private final String name;
+  private final int index;
+  private final WorkerLauncher launcher;
+  private final long openTimeoutMs;
+  private final Events events;
+  private final Thread supervisor;
+
+  private final Object lock = new Object();
+  private Incarnation current;
+  private boolean closing;
+  private long closeDeadlineNanos;
+  private int epochs;
+
+  WorkerProcess(
+      String name, int index, WorkerLauncher launcher, long openTimeoutMs, Events events) {
+    this.name = name;
+    this.index = index;
+    this.launcher = launcher;
+    this.openTimeoutMs = openTimeoutMs;
+    this.events = events;
+    this.supervisor = daemon(this::supervise, name);
+  }
+
+  int index() {
+    return index;
+  }
+
+  void start() {
+    supervisor.start();
+  }
+
+  /** Queues a frame; it is dropped when the worker of that epoch is gone. */
+  void send(int epoch, byte[] frame) {
+    Incarnation target;
+    synchronized (lock) {
+      target = current;
+    }
+    if (target != null && target.epoch == epoch) {
+      target.outgoing.add(frame);
+    }
+  }
+
+  /** The worker of that epoch has opened everything it was asked to. */
+  void opened(int epoch) {
+    synchronized (lock) {
+      if (current != null && current.epoch == epoch) {
+        current.openDeadlineNanos = 0;
+        current.everOpened = true;
+      }
+    }
+  }
+
+  /** The worker of that epoch was asked to open something: from now on its time runs. */
+  void opening(int epoch) {
+    synchronized (lock) {
+      if (current != null && current.epoch == epoch && current.openDeadlineNanos == 0) {
+        current.openDeadlineNanos = deadline(openTimeoutMs);
+        current.outgoing.add(Incarnation.WAKE);
+      }
+    }
+  }
+
+  /** Asks the worker to end, without waiting. */
+  void beginClose(long graceMs) {
+    synchronized (lock) {
+      closing = true;
+      closeDeadlineNanos = deadline(graceMs);
+      if (current != null) {
+        current.outgoing.add(Frames.close());
+        current.outgoing.add(Incarnation.END);
+      }
+      lock.notifyAll();
+    }
+  }
+
+  /** Waits for the end that {@link #beginClose} asked for, and kills what still runs after it. */
+  void awaitClosed() {
+    boolean interrupted = join(supervisor, millisUntil(closeDeadlineNanos));
+    if (supervisor.isAlive()) {
+      synchronized (lock) {
+        if (current != null) {
+          LOG.warn("{} did not end when asked to; it is killed.", name);
+          current.worker.kill();
+        }
+      }
+      interrupted |= join(supervisor, EXIT_GRACE_MS + 2 * JOIN_MS);
+      if (supervisor.isAlive()) {
+        LOG.error("{}: a process that holds its output pipe is still running.", name);
+      }
+    }
+    if (interrupted) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  private void supervise() {
+    int failedStarts = 0;
+    while (true) {
+      Incarnation incarnation;
+      try {
+        incarnation = begin();
+      } catch (IOException | RuntimeException e) {
+        LOG.error("{} cannot be started.", name, e);
+        events.gaveUp(this, new AgentOpenException(messageOf(e)));
+        return;
+      }
+      if (incarnation == null) {
+        return;
+      }
+      String reason = incarnation.run();
+      synchronized (lock) {
+        current = null;
+        if (closing) {
+          return;
+        }
+      }
+      failedStarts = incarnation.everOpened ? 0 : failedStarts + 1;
+      events.lost(this, incarnation.epoch, reason);
+      if (failedStarts >= STARTS_BEFORE_GIVING_UP) {
+        events.gaveUp(this, new AgentWorkerException(givingUp(failedStarts, reason, incarnation)));
+        return;
+      }
+      LOG.warn("{} is started again: {}", name, reason);
+      if (!pause(failedStarts == 0 ? 0 : FIRST_BACKOFF_MS << (2 * failedStarts - 2))) {
+        return;
+      }
+    }
+  }
+
+  private String givingUp(int starts, String reason, Incarnation incarnation) {
+    List<String> tail = incarnation.log.tail();
+    return String.format(
+        "The agent worker process died %d times in a row before it was ready: %s. %s",
+        starts,
+        reason,
+        tail.isEmpty()
+            ? "It logged nothing; is flink_skills installed for this interpreter?"
+            : "The last lines of its log:\n  " + String.join("\n  ", tail));
+  }
+
+  /** Starts the process; null when the pool is closing. */
+  private Incarnation begin() throws IOException {
+    synchronized (lock) {
+      if (closing) {
+        return null;
+      }
+      current = new Incarnation(++epochs, launcher.launch(index));
+      return current;
+    }
+  }
+
+  /** Waits; false when the pool is closing. */
+  private boolean pause(long millis) {
+    long until = deadline(millis);
+    synchronized (lock) {
+      try {
+        long left;
+        while (!closing && (left = millisUntil(until)) > 0) {
+          lock.wait(left);
+        }
+      } catch (InterruptedException e) {
+        return false;
+      }
+      return !closing;
+    }
+  }
+
+  /** One run of the process. */
+  private final class Incarnation {
+    /** Ends the writer after everything before it is written. */
+    private static final byte[] END = new byte[0];
+
+    /** Makes the writer look at its deadline. */
+    private static final byte[] WAKE = new byte[0];
+
+    private final int epoch;
+    private final WorkerLauncher.Worker worker;
+    private final LinkedBlockingQueue<byte[]> outgoing = new LinkedBlockingQueue<>();
+    private final WorkerLog log;
+    private volatile boolean everOpened;
+    private volatile long openDeadlineNanos;
+    private volatile String complaint;
+
+    Incarnation(int epoch, WorkerLauncher.Worker worker) {
+      this.epoch = epoch;
+      this.worker = worker;
+      this.log = new WorkerLog(name, worker.log());
+    }
+
+    /** Runs until the worker is gone and answers why it is. */
+    String run() {
+      Thread writer = daemon(this::write, name + "-writer");
+      Thread drain = daemon(log, name + "-log");
+      writer.start();
+      drain.start();
+      events.started(WorkerProcess.this, epoch);
+      try {
+        read();
+      } catch (IOException | RuntimeException e) {
+        complaint = messageOf(e);
+        LOG.warn("{}: reading from the worker failed.", name, e);
+      }
+      end();
+      outgoing.add(END);
+      join(writer, JOIN_MS);
+      join(drain, JOIN_MS);
+      String exit = worker.exitDescription();
+      return complaint == null ? exit : exit + ", " + complaint;
+    }
+
+    private void read() throws IOException {
+      Frames.Parser parser = new Frames.Parser();
+      List<Frames.Frame> frames = new ArrayList<>();
+      while (parser.read(worker.output(), frames)) {
+        if (!frames.isEmpty()) {
+          events.frames(WorkerProcess.this, epoch, frames);
+          frames = new ArrayList<>();
+        }
+      }
+    }
+
+    /** Lets a worker that closed its output end by itself, so that its exit code is known. */
+    private void end() {
+      long grace;
+      synchronized (lock) {
+        grace = closing ? millisUntil(closeDeadlineNanos) : EXIT_GRACE_MS;
+      }
+      try {
+        if (complaint != null || !worker.awaitExit(grace)) {
+          worker.kill();
+          worker.awaitExit(JOIN_MS);
+        }
+      } catch (InterruptedException e) {
+        worker.kill();
+      }
+    }
+
+    private void write() {
+      ByteArrayOutputStream batch = new ByteArrayOutputStream();
+      try (OutputStream input = worker.input()) {
+        while (true) {
+          byte[] frame = next();
+          if (frame == null) {
+            return;
+          }
+          batch.reset();
+          boolean last = false;
+          while (frame != null && !last) {
+            batch.write(frame, 0, frame.length);
+            frame = batch.size() < WRITE_BATCH_BYTES ? outgoing.poll() : null;
+            last = frame == END;
+          }
+          batch.writeTo(input);
+          input.flush();
+          if (last) {
+            return;
+          }
+        }
+      } catch (IOException e) {
+        // The reader sees the end of the process and reports it.
+        LOG.debug("{}: writing to the worker failed.", name, e);
+      } catch (InterruptedException e) {
+        LOG.debug("{}: the writer was interrupted.", name);
+      }
+    }
+
+    /** The next frame to write; null to end. Kills a worker that does not open in time. */
+    private byte[] next() throws InterruptedException {
+      while (true) {
+        long openBy = openDeadlineNanos;
+        byte[] frame =
+            openBy == 0
+                ? outgoing.take()
+                : outgoing.poll(Math.max(1, millisUntil(openBy)), TimeUnit.MILLISECONDS);
+        if (frame == END) {
+          return null;
+        }
+        if (frame == null && openDeadlineNanos != 0 && millisUntil(openDeadlineNanos) <= 0) {
+          complaint =
+              String.format(
+                  "it did not answer to OPEN within %d ms (skills.worker.open-timeout)",
+                  openTimeoutMs);
+          worker.kill();
+          return null;
+        }
+        if (frame != null && frame != WAKE) {
+          return frame;
+        }
+      }
+    }
+  }
+
+  private static String messageOf(Exception e) {
+    return e.getMessage() == null ? e.toString() : e.getMessage();
+  }
+
+  private static Thread daemon(Runnable body, String name) {
+    Thread thread = new Thread(body, name);
+    thread.setDaemon(true);
+    return thread;
+  }
+
+  /** Joins without giving in to an interrupt; true when there was one. */
+  private static boolean join(Thread thread, long millis) {
+    long until = deadline(millis);
+    boolean interrupted = false;
+    while (thread.isAlive() && millisUntil(until) > 0) {
+      try {
+        thread.join(Math.max(1, millisUntil(until)));
+      } catch (InterruptedException e) {
+        interrupted = true;
+      }
+    }
+    return interrupted;
+  }
+
+  private static long deadline(long millis) {
+    return System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
+  }
+
+  private static long millisUntil(long deadlineNanos) {
+    return TimeUnit.NANOSECONDS.toMillis(deadlineNanos - System.nanoTime());
+  }
+}

@@ -1,0 +1,56 @@
+package org.flinkskills.bridge;
+
+import java.util.ArrayDeque;
+import java.util.Deque;
+
+/** What one operator has to do with one worker; used on the task's mailbox thread only. */
+final class WorkerSlot {
+  final int worker;
+
+  /** The epoch in which the worker takes our turns; 0 while it does not. */
+  int epoch;
+
+  /** The worker was lost and has not come back yet. */
+  boolean wasLost;
+
+  /** Keys whose next turn can start. */
+  final Deque<KeyedTurns.Key> ready = new ArrayDeque<>();
+
+  /** Turns that must be sent again after a crash. */
+  final Deque<Turn> again = new ArrayDeque<>();
+
+  /** Turns that must run alone after a crash, see {@link WorkerLane}. */
+  final Deque<Turn> suspects = new ArrayDeque<>();
+
+  /** The worker was asked for alone, or is ours alone. */
+  boolean exclusiveRequested;
+
+  WorkerSlot(int worker) {
+    this.worker = worker;
+  }
+
+  /** A started turn. */
+  static final class Turn {
+    final long id;
+    final KeyedTurns.Key key;
+    final WorkerSlot slot;
+
+    /** The worker's epoch it was sent to; 0 when it must be sent again. */
+    int epoch;
+
+    /** The timestamp of its event, or null. */
+    Long timestamp;
+
+    /** How often the worker died while the turn was there. */
+    int crashes;
+
+    /** It has the worker for itself. */
+    boolean alone;
+
+    Turn(long id, KeyedTurns.Key key, WorkerSlot slot) {
+      this.id = id;
+      this.key = key;
+      this.slot = slot;
+    }
+  }
+}

@@ -1,0 +1,282 @@
+package org.flinkskills.bridge;
+
+import java.io.File;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import org.apache.flink.api.common.JobID;
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.metrics.Metric;
+import org.apache.flink.runtime.checkpoint.OperatorSubtaskState;
+import org.apache.flink.runtime.clusterframework.types.ResourceID;
+import org.apache.flink.runtime.executiongraph.ExecutionGraphTestUtils;
+import org.apache.flink.runtime.metrics.groups.TaskManagerMetricGroup;
+import org.apache.flink.runtime.metrics.groups.TaskMetricGroup;
+import org.apache.flink.runtime.metrics.util.TestingMetricRegistry;
+import org.apache.flink.runtime.operators.testutils.MockEnvironment;
+import org.apache.flink.runtime.operators.testutils.MockEnvironmentBuilder;
+import org.apache.flink.runtime.state.KeyGroupRangeAssignment;
+import org.apache.flink.runtime.state.StateBackend;
+import org.apache.flink.runtime.util.TestingTaskManagerRuntimeInfo;
+import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
+import org.apache.flink.streaming.runtime.tasks.mailbox.Mail;
+import org.apache.flink.streaming.util.OneInputStreamOperatorTestHarness;
+import org.apache.flink.types.Row;
+import org.apache.flink.util.OutputTag;
+
+/** One agent operator on a test's own mailbox. Mails run when the test waits. */
+final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> {
+  static final String PLAN = "{\"agent\":\"test\"}";
+  static final int MAX_PARALLELISM = 16;
+
+  private final MockEnvironment mockEnvironment;
+
+  /** What differs from one test to the next. */
+  static final class Builder {
+    private final AgentOperatorFactory.LauncherProvider launchers;
+    private final File tmp;
+    private JobID jobId = new JobID();
+    private String plan = PLAN;
+    private int maxInFlight = 100;
+    private int maxPending = 1000;
+    private int workers = 1;
+    private long openTimeoutMs = 20_000;
+    private int maxCrashes = 3;
+    private long sessionTtlMs;
+    private int parallelism = 1;
+    private int subtask;
+    private List<String> resources = List.of();
+    private String python;
+    private LinkedHashMap<String, String> env = new LinkedHashMap<>();
+    private ClassLoader classLoader;
+    private StateBackend stateBackend;
+    private TaskMetricGroup metrics;
+
+    Builder(AgentOperatorFactory.LauncherProvider launchers, File tmp) {
+      this.launchers = launchers;
+      this.tmp = tmp;
+    }
+
+    Builder jobId(JobID value) {
+      jobId = value;
+      return this;
+    }
+
+    Builder plan(String value) {
+      plan = value;
+      return this;
+    }
+
+    Builder maxInFlight(int value) {
+      maxInFlight = value;
+      return this;
+    }
+
+    Builder maxPending(int value) {
+      maxPending = value;
+      return this;
+    }
+
+    Builder workers(int value) {
+      workers = value;
+      return this;
+    }
+
+    Builder openTimeoutMs(long value) {
+      openTimeoutMs = value;
+      return this;
+    }
+
+    Builder maxCrashes(int value) {
+      maxCrashes = value;
+      return this;
+    }
+
+    Builder sessionTtlMs(long value) {
+      sessionTtlMs = value;
+      return this;
+    }
+
+    Builder subtask(int index, int of) {
+      subtask = index;
+      parallelism = of;
+      return this;
+    }
+
+    Builder resources(List<String> value, ClassLoader loader) {
+      resources = value;
+      classLoader = loader;
+      return this;
+    }
+
+    Builder python(String executable, LinkedHashMap<String, String> variables) {
+      python = executable;
+      env = variables;
+      return this;
+    }
+
+    Builder stateBackend(StateBackend value) {
+      stateBackend = value;
+      return this;
+    }
+
+    /** Collects the operator's metrics by the last part of their names. */
+    Builder metrics(Map<String, Metric> registered) {
+      metrics =
+          TaskManagerMetricGroup.createTaskManagerMetricGroup(
+                  TestingMetricRegistry.builder()
+                      .setRegisterConsumer((metric, name, group) -> registered.put(name, metric))
+                      .build(),
+                  "localhost",
+                  ResourceID.generate())
+              .addJob(jobId, "job")
+              .addTask(ExecutionGraphTestUtils.createExecutionAttemptId(), "task");
+      return this;
+    }
+
+    /** An operator that is set up, and neither restored nor open. */
+    AgentHarness build() throws Exception {
+      AgentSettings settings =
+          new AgentSettings(
+              maxInFlight,
+              maxPending,
+              workers,
+              openTimeoutMs,
+              maxCrashes,
+              sessionTtlMs,
+              new ArrayList<>(resources),
+              python,
+              env);
+      byte[] planJson = plan.getBytes(StandardCharsets.UTF_8);
+      AgentOperatorFactory factory =
+          launchers == null
+              ? new AgentOperatorFactory(planJson, settings, null)
+              : new AgentOperatorFactory(planJson, settings, null, launchers);
+      MockEnvironmentBuilder environment =
+          new MockEnvironmentBuilder()
+              .setJobID(jobId)
+              .setMaxParallelism(MAX_PARALLELISM)
+              .setParallelism(parallelism)
+              .setSubtaskIndex(subtask)
+              .setManagedMemorySize(64 * 1024 * 1024)
+              .setTaskManagerRuntimeInfo(
+                  new TestingTaskManagerRuntimeInfo(new Configuration(), tmp));
+      if (metrics != null) {
+        environment.setMetricGroup(metrics);
+      }
+      if (classLoader != null) {
+        environment.setUserCodeClassLoader(classLoader);
+      }
+      AgentHarness harness = new AgentHarness(factory, environment.build());
+      if (stateBackend != null) {
+        harness.setStateBackend(stateBackend);
+      }
+      harness.setup();
+      return harness;
+    }
+
+    AgentHarness open() throws Exception {
+      return open(null);
+    }
+
+    AgentHarness open(OperatorSubtaskState restored) throws Exception {
+      AgentHarness harness = build();
+      if (restored == null) {
+        harness.initializeEmptyState();
+      } else {
+        harness.initializeState(restored);
+      }
+      harness.open();
+      return harness;
+    }
+  }
+
+  private AgentHarness(AgentOperatorFactory factory, MockEnvironment environment) throws Exception {
+    super(factory, environment);
+    this.mockEnvironment = environment;
+    config.setStatePartitioner(0, new KeyedEvents.KeyOf());
+    config.setStateKeySerializer(
+        Types.STRING.createSerializer(executionConfig.getSerializerConfig()));
+    config.serializeAllConfigs();
+  }
+
+  /** A key that begins with the text and belongs to that subtask. */
+  static String keyOf(int subtask, int parallelism, String text) {
+    String key = text;
+    while (KeyGroupRangeAssignment.assignKeyToParallelOperator(key, MAX_PARALLELISM, parallelism)
+        != subtask) {
+      key += "+";
+    }
+    return key;
+  }
+
+  void send(String key, String event) throws Exception {
+    processElement(new StreamRecord<>(row(key, event)));
+  }
+
+  void send(String key, String event, long timestamp) throws Exception {
+    processElement(new StreamRecord<>(row(key, event), timestamp));
+  }
+
+  private static Row row(String key, String event) {
+    return Row.of(key, event.getBytes(StandardCharsets.UTF_8));
+  }
+
+  /** Runs mails until the condition holds. */
+  void await(String what, Callable<Boolean> condition) throws Exception {
+    Waiting.until(
+        what,
+        () -> {
+          runMails();
+          return condition.call();
+        });
+  }
+
+  void runMails() throws Exception {
+    Optional<Mail> mail;
+    while ((mail = getTaskMailbox().tryTake(0)).isPresent()) {
+      mail.get().run();
+    }
+  }
+
+  /** All that was emitted: texts of records, watermarks, status. */
+  List<String> emitted() {
+    return getOutput().stream()
+        .map(
+            element ->
+                element instanceof StreamRecord<?> record
+                    ? new String((byte[]) record.getValue(), StandardCharsets.UTF_8)
+                        + (record.hasTimestamp() ? "@" + record.getTimestamp() : "")
+                    : element.toString())
+        .toList();
+  }
+
+  List<String> emitted(String tag) {
+    OutputTag<byte[]> outputTag = AgentOperator.outputTag(tag);
+    ConcurrentLinkedQueue<StreamRecord<byte[]>> records = getSideOutput(outputTag);
+    return records == null
+        ? List.of()
+        : records.stream()
+            .map(
+                record ->
+                    new String(record.getValue(), StandardCharsets.UTF_8)
+                        + (record.hasTimestamp() ? "@" + record.getTimestamp() : ""))
+            .toList();
+  }
+
+  void awaitEmitted(int count) throws Exception {
+    await(count + " outputs", () -> getOutput().size() >= count);
+  }
+
+  @Override
+  public void close() throws Exception {
+    super.close();
+    mockEnvironment.close();
+  }
+}

@@ -1,0 +1,222 @@
+package org.flinkskills.bridge;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.File;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.flink.api.common.JobID;
+import org.flinkskills.bridge.FakeWorkers.FakeWorker;
+import org.flinkskills.bridge.FakeWorkers.Turn;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+@Timeout(60)
+class AgentOperatorCrashTest {
+  @TempDir File tmp;
+
+  private final FakeWorkers workers = new FakeWorkers();
+
+  private AgentHarness.Builder builder() {
+    return new AgentHarness.Builder(workers.provider(), tmp);
+  }
+
+  private static List<Turn> take(FakeWorker worker, AgentHarness agent, int count)
+      throws Exception {
+    agent.await(count + " turns", () -> worker.turns.size() >= count);
+    List<Turn> turns = new ArrayList<>();
+    worker.turns.drainTo(turns);
+    assertEquals(count, turns.size(), turns.toString());
+    turns.sort(Comparator.comparing(Turn::key));
+    return turns;
+  }
+
+  @Test
+  void turnsGoOnInANewWorkerWithTheirJournal() throws Exception {
+    try (AgentHarness agent = builder().open()) {
+      FakeWorker first = workers.only();
+      agent.send("a", "a1");
+      agent.send("a", "a2");
+      agent.send("b", "b1");
+      List<Turn> turns = take(first, agent, 2);
+      first.step(turns.get(0), false, "j1");
+      first.end(turns.get(1), "b1");
+      first.die(9);
+      FakeWorker second = workers.started(1);
+      Turn again = take(second, agent, 1).get(0);
+      assertEquals("a1", again.event());
+      assertEquals(1, again.crashes());
+      assertEquals(List.of("j1"), again.journal());
+      second.end(again, "a1");
+      second.end(take(second, agent, 1).get(0), "a2");
+      agent.awaitEmitted(3);
+      assertEquals(List.of("b1", "a1", "a2"), agent.emitted());
+      assertEquals(2, workers.launched.size());
+      assertEquals(1, second.opens.size());
+    }
+  }
+
+  @Test
+  void eventsThatArriveWhileTheWorkerIsAwayWaitForIt() throws Exception {
+    try (AgentHarness agent = builder().open()) {
+      List<Runnable> late = new ArrayList<>();
+      workers.onOpen =
+          (worker, open) -> {
+            synchronized (late) {
+              late.add(() -> worker.opened(open));
+            }
+          };
+      workers.only().die(1);
+      FakeWorker second = workers.started(1);
+      agent.await("OPEN at the new worker", () -> late.size() == 1);
+      // The input blocks until the worker is back, so it comes back from another thread.
+      Thread opener = new Thread(late.get(0));
+      opener.start();
+      agent.send("a", "a1");
+      assertEquals("a1", take(second, agent, 1).get(0).event());
+      opener.join();
+    }
+  }
+
+  @Test
+  void aTurnIsOnlyBlamedForACrashWhenItRanAlone() throws Exception {
+    workers.onTurn =
+        (worker, turn) -> {
+          if (turn.crashes() >= 3) {
+            worker.end(turn, Frames.END_ERROR_RECORD, 0, List.of(), "", "errors>" + turn.key());
+          } else if (turn.event().equals("poison")) {
+            worker.die(139);
+          } else {
+            worker.turns.add(turn);
+          }
+        };
+    try (AgentHarness agent = builder().maxCrashes(3).open()) {
+      agent.send("good1", "g1");
+      agent.send("good2", "g2");
+      agent.send("bad", "poison");
+      Set<String> done = new HashSet<>();
+      agent.await(
+          "all turns",
+          () -> {
+            for (FakeWorker worker : workers.launched) {
+              for (Turn turn = worker.turns.poll(); turn != null; turn = worker.turns.poll()) {
+                // Good turns only end once the bad one has had two chances to take them down.
+                if (turn.crashes() >= 2) {
+                  worker.end(turn, turn.event());
+                  done.add(turn.key());
+                }
+              }
+            }
+            return agent.getOutput().size() == 2 && agent.emitted("errors").size() == 1;
+          });
+      assertEquals(Set.of("good1", "good2"), done);
+      assertEquals(List.of("bad"), agent.emitted("errors"));
+      // Two shared crashes and one alone.
+      assertEquals(4, workers.launched.size());
+    }
+  }
+
+  @Test
+  void aSuspectRunsAloneAlsoAmongOperatorsThatShareTheWorker() throws Exception {
+    JobID job = new JobID();
+    AtomicInteger atOnce = new AtomicInteger();
+    Set<String> company = ConcurrentHashMap.newKeySet();
+    workers.onTurn =
+        (worker, turn) -> {
+          int others = atOnce.getAndIncrement();
+          if (turn.crashes() > 0 && others > 0) {
+            company.add(turn.toString());
+          }
+          worker.turns.add(turn);
+        };
+    try (AgentHarness one = builder().jobId(job).maxCrashes(2).subtask(0, 2).open();
+        AgentHarness two = builder().jobId(job).maxCrashes(2).subtask(1, 2).open()) {
+      FakeWorker first = workers.only();
+      one.send(AgentHarness.keyOf(0, 2, "a"), "a");
+      one.send(AgentHarness.keyOf(0, 2, "b"), "b");
+      two.send(AgentHarness.keyOf(1, 2, "c"), "c");
+      take(first, one, 3);
+      atOnce.set(0);
+      first.die(1);
+      FakeWorker second = workers.started(1);
+      for (int i = 0; i < 3; i++) {
+        one.await(
+            "a suspect",
+            () -> {
+              two.runMails();
+              return !second.turns.isEmpty();
+            });
+        if (i == 0) {
+          // Its key is taken, so the input does not block.
+          two.send(AgentHarness.keyOf(1, 2, "c"), "d");
+        }
+        Turn turn = second.takeTurn();
+        assertEquals(1, turn.crashes(), turn.toString());
+        assertTrue(second.turns.isEmpty());
+        atOnce.decrementAndGet();
+        second.end(turn, turn.event());
+      }
+      one.await(
+          "the new turn",
+          () -> {
+            two.runMails();
+            return !second.turns.isEmpty();
+          });
+      Turn fresh = second.takeTurn("d");
+      assertEquals(0, fresh.crashes());
+      second.end(fresh, "d");
+      one.awaitEmitted(2);
+      two.awaitEmitted(2);
+      assertEquals(Set.of(), company);
+    }
+  }
+
+  @Test
+  void aWorkerThatDoesNotComeBackFailsTheTaskWithItsLog() throws Exception {
+    try (AgentHarness agent = builder().open()) {
+      workers.onOpen =
+          (worker, open) -> {
+            try {
+              worker.log("ERROR no module named flink_skills");
+            } catch (java.io.IOException e) {
+              throw new java.io.UncheckedIOException(e);
+            }
+            worker.die(3);
+          };
+      agent.send("a", "a");
+      workers.only().die(3);
+      AgentWorkerException failure =
+          assertThrows(AgentWorkerException.class, () -> agent.await("a failure", () -> false));
+      assertTrue(failure.getMessage().contains("died 3 times in a row"), failure.getMessage());
+      assertTrue(failure.getMessage().contains("exit code 3"), failure.getMessage());
+      assertTrue(
+          failure.getMessage().contains("no module named flink_skills"), failure.getMessage());
+      assertEquals(4, workers.launched.size());
+    }
+  }
+
+  @Test
+  void anUnreadableAnswerCountsAsACrash() throws Exception {
+    try (AgentHarness agent = builder().open()) {
+      agent.send("a", "a");
+      FakeWorker first = workers.only();
+      first.takeTurn("a");
+      first.raw("print() went to stdout".getBytes(java.nio.charset.StandardCharsets.UTF_8));
+      FakeWorker second = workers.started(1);
+      Turn again = take(second, agent, 1).get(0);
+      assertEquals(1, again.crashes());
+      second.end(again, "a");
+      agent.awaitEmitted(1);
+      assertNull(agent.getSideOutput(AgentOperator.outputTag("errors")));
+    }
+  }
+}

@@ -1,0 +1,326 @@
+package org.flinkskills.bridge;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.io.UncheckedIOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.Channels;
+import java.nio.channels.Pipe;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.BiConsumer;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.runtime.execution.Environment;
+import org.apache.flink.streaming.api.operators.StreamingRuntimeContext;
+
+/** Workers inside the test's JVM that speak frames over pipes and do what the test says. */
+final class FakeWorkers implements WorkerLauncher {
+  private static final Map<Integer, FakeWorkers> BY_ID = new ConcurrentHashMap<>();
+  private static final AtomicInteger IDS = new AtomicInteger();
+
+  final List<FakeWorker> launched = new CopyOnWriteArrayList<>();
+  final AtomicInteger opened = new AtomicInteger();
+  final AtomicInteger closed = new AtomicInteger();
+  volatile Path scratch;
+  volatile IOException launchFailure;
+
+  /** What a worker does with OPEN; the default answers OPENED. */
+  volatile BiConsumer<FakeWorker, Open> onOpen = FakeWorker::opened;
+
+  /** What a worker does with a turn; the default leaves it to the test, see {@link #takeTurn}. */
+  volatile BiConsumer<FakeWorker, Turn> onTurn = (worker, turn) -> worker.turns.add(turn);
+
+  private final int id = IDS.incrementAndGet();
+
+  FakeWorkers() {
+    BY_ID.put(id, this);
+  }
+
+  record Open(int plan, String config) {}
+
+  record Turn(
+      int operator,
+      int plan,
+      long id,
+      int flags,
+      int crashes,
+      long timestamp,
+      long number,
+      long sessionVersion,
+      String key,
+      String event,
+      List<String> session,
+      List<String> journal) {
+    boolean hasSession() {
+      return (flags & Frames.TURN_HAS_SESSION) != 0;
+    }
+  }
+
+  record Session(int operator, long turn, long version, List<String> chunks) {}
+
+  private record Provider(int id) implements AgentOperatorFactory.LauncherProvider {
+    private static final long serialVersionUID = 1L;
+
+    @Override
+    public WorkerLauncher open(
+        Path scratch,
+        Configuration pythonConfig,
+        AgentSettings settings,
+        StreamingRuntimeContext context,
+        Environment environment) {
+      FakeWorkers workers = BY_ID.get(id);
+      workers.opened.incrementAndGet();
+      workers.scratch = scratch;
+      return workers;
+    }
+  }
+
+  AgentOperatorFactory.LauncherProvider provider() {
+    return new Provider(id);
+  }
+
+  @Override
+  public Worker launch(int index) throws IOException {
+    if (launchFailure != null) {
+      throw launchFailure;
+    }
+    FakeWorker worker = new FakeWorker(index);
+    launched.add(worker);
+    return worker;
+  }
+
+  @Override
+  public void close() {
+    closed.incrementAndGet();
+  }
+
+  /** The n-th start of a worker, from 0; waits for it. */
+  FakeWorker started(int n) throws Exception {
+    Waiting.until("start " + n + " of a worker", () -> launched.size() > n);
+    return launched.get(n);
+  }
+
+  /** The only worker that is running. */
+  FakeWorker only() throws Exception {
+    return started(0);
+  }
+
+  final class FakeWorker implements Worker {
+    final int index;
+    final BlockingQueue<Turn> turns = new LinkedBlockingQueue<>();
+    final BlockingQueue<Session> sessions = new LinkedBlockingQueue<>();
+    final List<Integer> cancelled = new CopyOnWriteArrayList<>();
+    final List<Open> opens = new CopyOnWriteArrayList<>();
+
+    private final Pipe toWorker = Pipe.open();
+    private final Pipe fromWorker = Pipe.open();
+    private final Pipe log = Pipe.open();
+    private final OutputStream answers = Channels.newOutputStream(fromWorker.sink());
+    private final CountDownLatch exited = new CountDownLatch(1);
+    private final Thread thread;
+    private volatile int exitCode;
+
+    FakeWorker(int index) throws IOException {
+      this.index = index;
+      this.thread = new Thread(this::serve, "fake-worker-" + index);
+      thread.setDaemon(true);
+      thread.start();
+    }
+
+    Turn takeTurn() throws InterruptedException {
+      Turn turn = turns.poll(Waiting.LIMIT.toSeconds(), TimeUnit.SECONDS);
+      if (turn == null) {
+        throw new AssertionError("No turn arrived at the worker.");
+      }
+      return turn;
+    }
+
+    Turn takeTurn(String event) throws InterruptedException {
+      Turn turn = takeTurn();
+      if (!turn.event.equals(event)) {
+        throw new AssertionError("Expected the turn of " + event + ", got " + turn);
+      }
+      return turn;
+    }
+
+    void opened(Open open) {
+      answer(
+          new Frames.Writer(Frames.OPENED)
+              .u32(open.plan)
+              .bytes("{}".getBytes(StandardCharsets.UTF_8)));
+    }
+
+    void openFailed(Open open, String message) {
+      answer(new Frames.Writer(Frames.OPEN_FAILED).u32(open.plan).str(message));
+    }
+
+    void step(Turn turn, boolean clear, String entry) {
+      answer(
+          new Frames.Writer(Frames.STEP)
+              .u32(turn.operator)
+              .u64(turn.id)
+              .u8(clear ? Frames.STEP_CLEARS_JOURNAL : 0)
+              .bytes(entry.getBytes(StandardCharsets.UTF_8)));
+    }
+
+    void end(Turn turn, String... outputs) {
+      end(turn, Frames.END_OK, Frames.SESSION_KEEP, List.of(), "", outputs);
+    }
+
+    void endWithSession(Turn turn, int op, String... chunks) {
+      end(turn, Frames.END_OK, op, List.of(chunks), "", "out:" + turn.event);
+    }
+
+    /** An output "tag>text" goes to a side output. */
+    void end(
+        Turn turn, int status, int op, List<String> chunks, String message, String... outputs) {
+      Frames.Writer frame =
+          new Frames.Writer(Frames.END)
+              .u32(turn.operator)
+              .u64(turn.id)
+              .u8(status)
+              .u8(op)
+              .list(chunks.stream().map(c -> c.getBytes(StandardCharsets.UTF_8)).toList())
+              .u32(outputs.length);
+      for (String output : outputs) {
+        int split = output.indexOf('>');
+        frame
+            .str(split < 0 ? "" : output.substring(0, split))
+            .bytes(output.substring(split + 1).getBytes(StandardCharsets.UTF_8));
+      }
+      answer(frame.str(message));
+    }
+
+    void needSession(Turn turn) {
+      answer(new Frames.Writer(Frames.NEED_SESSION).u32(turn.operator).u64(turn.id));
+    }
+
+    void metrics(String json) {
+      answer(new Frames.Writer(Frames.METRICS).bytes(json.getBytes(StandardCharsets.UTF_8)));
+    }
+
+    void answer(Frames.Writer frame) {
+      raw(frame.frame());
+    }
+
+    synchronized void raw(byte[] bytes) {
+      try {
+        answers.write(bytes);
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
+    }
+
+    void log(String line) throws IOException {
+      log.sink().write(ByteBuffer.wrap((line + "\n").getBytes(StandardCharsets.UTF_8)));
+    }
+
+    void die(int code) {
+      exitCode = code;
+      try {
+        fromWorker.sink().close();
+        log.sink().close();
+        toWorker.source().close();
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
+      exited.countDown();
+    }
+
+    @Override
+    public OutputStream input() {
+      return Channels.newOutputStream(toWorker.sink());
+    }
+
+    @Override
+    public InputStream output() {
+      return Channels.newInputStream(fromWorker.source());
+    }
+
+    @Override
+    public InputStream log() {
+      return Channels.newInputStream(log.source());
+    }
+
+    @Override
+    public boolean awaitExit(long millis) throws InterruptedException {
+      return exited.await(millis, TimeUnit.MILLISECONDS);
+    }
+
+    @Override
+    public void kill() {
+      die(137);
+    }
+
+    @Override
+    public String exitDescription() {
+      return "exit code " + exitCode;
+    }
+
+    private void serve() {
+      try {
+        InputStream input = Channels.newInputStream(toWorker.source());
+        Frames.Parser parser = new Frames.Parser();
+        List<Frames.Frame> frames = new ArrayList<>();
+        while (parser.read(input, frames)) {
+          for (Frames.Frame frame : frames) {
+            if (frame.type() == Frames.CLOSE) {
+              die(0);
+              return;
+            }
+            take(frame);
+          }
+          frames.clear();
+        }
+        die(0);
+      } catch (IOException | UncheckedIOException e) {
+        exited.countDown();
+      }
+    }
+
+    private void take(Frames.Frame frame) throws IOException {
+      switch (frame.type()) {
+        case Frames.OPEN -> {
+          Open open = new Open(frame.u32(), frame.str());
+          opens.add(open);
+          onOpen.accept(this, open);
+        }
+        case Frames.TURN ->
+            onTurn.accept(
+                this,
+                new Turn(
+                    frame.u32(),
+                    frame.u32(),
+                    frame.u64(),
+                    frame.u8(),
+                    frame.u32(),
+                    frame.u64(),
+                    frame.u64(),
+                    frame.u64(),
+                    frame.str(),
+                    frame.str(),
+                    texts(frame.list()),
+                    texts(frame.list())));
+        case Frames.SESSION ->
+            sessions.add(new Session(frame.u32(), frame.u64(), frame.u64(), texts(frame.list())));
+        case Frames.CANCEL -> cancelled.add(frame.u32());
+        default -> throw new IOException("unexpected frame " + frame.type());
+      }
+    }
+  }
+
+  private static List<String> texts(List<byte[]> values) {
+    return values.stream().map(v -> new String(v, StandardCharsets.UTF_8)).toList();
+  }
+}

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from flink_skills.agents.models import ChatModel, ModelSetup, create_model
+from flink_skills.manager.menu import MenuEntry, render_menu
+from flink_skills.testing import Reply, Rule, ScriptedModelServer
+from flink_skills.tools.base import ToolSpec
+
+ServerFactory = Callable[..., ScriptedModelServer]
+ModelFactory = Callable[..., ChatModel]
+
+
+def tool(name: str, required: Sequence[str] = (), /, **properties: Any) -> ToolSpec:
+    schema = {"type": "object", "properties": properties, "required": list(required)}
+    return ToolSpec(name, f"The tool {name}.", schema)
+
+
+TEXT = {"type": "string"}
+LOAD = tool("load_skill", ["name"], name=TEXT)
+UNLOAD = tool("unload_skill", ["name"], name=TEXT)
+RESOURCE = tool("load_skill_resource", ["name", "path"], name=TEXT, path=TEXT)
+SHELL = tool("execute_shell_command", ["command"], command=TEXT, timeout={"type": "number"}, stdin=TEXT, cwd=TEXT)
+TOOLS = (LOAD, UNLOAD, RESOURCE, SHELL)
+
+
+def menu(**skills: str) -> str:
+    entries = [MenuEntry(name.replace("_", "-"), description) for name, description in skills.items()]
+    return "You are a tester.\n\n" + render_menu(entries, 16_000).text
+
+
+@pytest.fixture
+def serve() -> Iterator[ServerFactory]:
+    """Start scripted servers: ``serve(Reply("hi"))``, or any script; they end with the test."""
+    running: list[ScriptedModelServer] = []
+
+    def start(script: Any = None, **arguments: Any) -> ScriptedModelServer:
+        if script is None or isinstance(script, Reply):
+            script = [Rule(script or Reply("ok"))]
+        server = ScriptedModelServer(script, **arguments).start()
+        running.append(server)
+        return server
+
+    yield start
+    for server in running:
+        server.stop()
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[ModelFactory]:
+    """Make models; they are closed after the test."""
+    opened: list[ChatModel] = []
+
+    def make(provider: str, base_url: str | None = None, **fields: Any) -> ChatModel:
+        model = create_model(ModelSetup(provider, "test-model", base_url=base_url, **fields))
+        opened.append(model)
+        return model
+
+    yield make
+    for model in opened:
+        await model.close()

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from flink_skills.agents.messages import (
+    AssistantMessage,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from flink_skills.agents.models.actions import action_schema, allowed_actions
+from flink_skills.agents.models.json import JsonActions
+from flink_skills.testing import Reply, ScriptedModel
+from tests.agents.models.conftest import SHELL, TEXT, TOOLS, ModelFactory, ServerFactory, menu, tool
+
+MENU = menu(log_triage="Read logs", billing="Check invoices")
+
+
+def step(number: int, name: str, result: str, /, *, failed: bool = False, **arguments: Any) -> list[Message]:
+    call = ToolCall(f"c{number}", name, arguments)
+    return [AssistantMessage("", (call,)), ToolMessage(call.id, name, result, failed)]
+
+
+def action(name: str, /, **arguments: Any) -> str:
+    return json.dumps({"next": {"action": name, "arguments": arguments}})
+
+
+EVENT: list[Message] = [UserMessage("it failed")]
+LOADED = [*EVENT, *step(1, "load_skill", "Run `python3 x.py`.", name="log-triage")]
+RAN = [*LOADED, *step(2, "execute_shell_command", "exit code: 0\nstdout:\nok\n", command="python3 x.py")]
+
+
+def names(messages: list[Message], **fields: Any) -> list[str]:
+    request = ModelRequest(fields.pop("system", MENU), messages, fields.pop("tools", TOOLS), **fields)
+    return [action.name for action in allowed_actions(request)]
+
+
+def skills_on_offer(messages: list[Message], tool_name: str = "load_skill") -> list[str]:
+    request = ModelRequest(MENU, messages, TOOLS)
+    [found] = [a for a in allowed_actions(request) if a.name == tool_name]
+    return list(found.parameters["properties"]["name"]["enum"])
+
+
+def test_before_a_skill_is_loaded_only_loading_or_answering_is_allowed() -> None:
+    assert names(EVENT) == ["load_skill", "answer"]
+    assert skills_on_offer(EVENT) == ["billing", "log-triage"]
+
+
+def test_an_agents_own_tools_are_always_allowed() -> None:
+    lookup = tool("lookup", ["key"], key=TEXT)
+    assert names(EVENT, tools=(*TOOLS, lookup)) == ["load_skill", "lookup", "answer"]
+
+
+def test_a_loaded_skill_can_be_used_and_is_not_offered_again() -> None:
+    assert set(names(LOADED)) == {
+        "unload_skill",
+        "load_skill_resource",
+        "execute_shell_command",
+        "load_skill",
+        "answer",
+    }
+    assert skills_on_offer(LOADED) == ["billing"]
+    assert skills_on_offer(LOADED, "load_skill_resource") == ["log-triage"]
+    assert skills_on_offer(LOADED, "unload_skill") == ["log-triage"]
+
+
+def test_when_all_are_loaded_none_is_offered() -> None:
+    both = [*LOADED, *step(3, "load_skill", "text", name="billing")]
+    assert "load_skill" not in names(both)
+
+
+def test_a_failed_load_loads_nothing() -> None:
+    failed = [*EVENT, *step(1, "load_skill", "There is no such skill", failed=True, name="log-triage")]
+    assert names(failed) == ["load_skill", "answer"]
+
+
+def test_an_unloaded_skill_is_offered_again() -> None:
+    gone = [*LOADED, *step(2, "unload_skill", "Unloaded", name="log-triage")]
+    assert names(gone) == ["load_skill", "answer"]
+
+
+def test_after_a_commands_result_answering_comes_first() -> None:
+    assert names(RAN)[0] == "answer"
+    assert names(LOADED)[-1] == "answer"
+
+
+def test_without_a_menu_every_tool_is_allowed() -> None:
+    assert names(EVENT, system="No skills here.", tools=(SHELL,)) == ["execute_shell_command", "answer"]
+
+
+def test_the_schema_allows_exactly_the_allowed_actions() -> None:
+    schema = action_schema(allowed_actions(ModelRequest(MENU, LOADED, TOOLS)))
+    variants = schema["properties"]["next"]["anyOf"]
+    by_name = {v["properties"]["action"]["enum"][0]: v["properties"]["arguments"] for v in variants}
+    assert set(by_name) == set(names(LOADED))
+    assert by_name["execute_shell_command"]["required"] == ["command"]
+    # A small model fills in every argument it sees: what has a good default is not shown to it.
+    assert set(by_name["execute_shell_command"]["properties"]) == {"command", "stdin"}
+    assert by_name["answer"]["properties"]["content"] == {"type": "string"}
+    assert all(v["additionalProperties"] is False for v in variants)
+
+
+def test_definitions_of_different_schemas_do_not_mix() -> None:
+    def with_definition(name: str, kind: str) -> Any:
+        definition = {"Thing": {"type": kind}}
+        schema = {"type": "object", "properties": {"x": {"$ref": "#/$defs/Thing"}}, "$defs": definition}
+        return tool(name).__class__(name, "", schema)
+
+    output = {"$ref": "#/$defs/Thing", "$defs": {"Thing": {"type": "boolean"}}}
+    tools = (with_definition("a", "string"), with_definition("b", "number"))
+    schema = action_schema(allowed_actions(ModelRequest("", EVENT, tools, output_schema=output)))
+    found = {}
+    for variant in schema["properties"]["next"]["anyOf"]:
+        properties = variant["properties"]["arguments"]["properties"]
+        [reference] = [p["$ref"] for p in properties.values()]
+        found[variant["properties"]["action"]["enum"][0]] = schema["$defs"][reference.removeprefix("#/$defs/")]
+    assert found == {"a": {"type": "string"}, "b": {"type": "number"}, "answer": {"type": "boolean"}}
+
+
+async def ask(
+    text: str, messages: list[Message], finish: str = "stop", **fields: Any
+) -> tuple[ModelResponse, ModelRequest]:
+    inner = ScriptedModel([ModelResponse(text, usage=Usage(1, 2, 1), finish_reason=finish)])
+    response = await JsonActions(inner).request(ModelRequest(MENU, messages, TOOLS, **fields))
+    return response, inner.requests[0]
+
+
+async def test_an_action_becomes_a_call() -> None:
+    response, sent = await ask(action("load_skill", name="log-triage"), EVENT, settings={"temperature": 0}, timeout=9)
+    [call] = response.tool_calls
+    assert (call.name, call.arguments) == ("load_skill", {"name": "log-triage"})
+    assert response.usage == Usage(1, 2, 1)
+    assert response.finish_reason == "tool_calls"
+    assert sent.tools == ()
+    assert sent.settings == {"temperature": 0}
+    assert sent.timeout == 9
+
+
+async def test_calls_of_a_conversation_have_different_ids() -> None:
+    first, _ = await ask(action("load_skill", name="billing"), EVENT)
+    second, _ = await ask(action("load_skill", name="billing"), LOADED)
+    assert first.tool_calls[0].id != second.tool_calls[0].id
+
+
+async def test_an_answer_is_text() -> None:
+    response, _ = await ask(action("answer", content="all is well"), RAN)
+    assert (response.text, response.tool_calls, response.finish_reason) == ("all is well", (), "stop")
+
+
+async def test_an_answer_by_a_schema_is_json() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    response, sent = await ask(action("answer", content={"n": 3}), RAN, output_schema=schema)
+    assert json.loads(response.text) == {"n": 3}
+    assert sent.output_schema is not None
+    assert '"integer"' in json.dumps(sent.output_schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "words"),
+    [
+        ("I think I should load a skill.", "stop", "no JSON"),
+        ('{"next": {"action": "load_skill", "argum', "length", "cut off"),
+        ('{"foo": 1}', "stop", "names no action"),
+        ("[1]", "stop", "names no action"),
+        (action("execute_shell_command", command="ls"), "stop", "not allowed now"),
+        ('{"next": {"action": "load_skill"}}', "stop", "no arguments"),
+    ],
+)
+async def test_nonsense_is_an_invalid_response_and_no_error(text: str, finish: str, words: str) -> None:
+    response, _ = await ask(text, EVENT, finish)
+    assert response.finish_reason == "invalid"
+    assert response.tool_calls == ()
+    assert words in response.text
+    assert "load_skill, answer" in response.text
+    assert response.usage.requests == 1
+
+
+async def test_an_action_without_its_envelope_or_in_a_fence_is_understood() -> None:
+    bare = json.dumps({"action": "load_skill", "arguments": {"name": "billing"}})
+    fenced = f"```json\n{bare}\n```"
+    for text in (bare, fenced):
+        response, _ = await ask(text, EVENT)
+        assert response.tool_calls[0].arguments == {"name": "billing"}, text
+
+
+async def test_the_conversation_is_plain_text_in_turns() -> None:
+    _, sent = await ask(action("answer", content="x"), [*RAN, UserMessage("one more thing")])
+    kinds = [type(message) for message in sent.messages]
+    assert kinds == [UserMessage, AssistantMessage, UserMessage, AssistantMessage, UserMessage]
+    texts = [message.content for message in sent.messages]
+    assert json.loads(texts[1]) == {"next": {"action": "load_skill", "arguments": {"name": "log-triage"}}}
+    assert "Run `python3 x.py`." in texts[2]
+    assert "stdout:\nok" in texts[4]
+    assert "one more thing" in texts[4]
+    assert "execute_shell_command" in sent.system
+    assert "<available_skills>" in sent.system
+
+
+async def test_the_system_text_stays_the_same_over_a_conversation() -> None:
+    systems = {(await ask(action("answer", content="x"), messages))[1].system for messages in (EVENT, LOADED, RAN)}
+    assert len(systems) == 1
+
+
+async def test_over_the_wire_the_schema_is_a_response_format(serve: ServerFactory, connect: ModelFactory) -> None:
+    server = serve(Reply(action("load_skill", name="billing")))
+    model = connect("openai-compatible", server.url, strategy="json")
+    response = await model.request(ModelRequest(MENU, EVENT, TOOLS, timeout=10))
+    assert response.tool_calls[0].arguments == {"name": "billing"}
+    [body] = server.requests
+    assert "tools" not in body
+    schema = body["response_format"]["json_schema"]["schema"]
+    assert schema["type"] == "object"
+    loads = schema["properties"]["next"]["anyOf"][0]["properties"]
+    assert loads["arguments"]["properties"]["name"]["enum"] == ["billing", "log-triage"]

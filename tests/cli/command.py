@@ -1,0 +1,111 @@
+"""The ``flink-skills`` command as a user runs it: a process with files, streams and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+__all__ = ["ROOT", "Command", "Done", "by_key", "run"]
+
+ROOT = Path(__file__).resolve().parents[2]
+_MARK = "FLINK_SKILLS_TEST_RUN"
+# Not the caller's keys, nor what PyFlink leaves behind where a mini cluster ran in this process.
+_NOT_INHERITED = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "PYFLINK_GATEWAY_DISABLED")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a run left."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The records on stdout. Fails when anything else is there."""
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+@dataclass
+class Command:
+    """A run of the command that goes on; its processes can be told by a variable of their environment."""
+
+    arguments: tuple[str, ...]
+    cwd: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._mark = uuid.uuid4().hex
+        self.temporary = self.cwd / f"tmp-{self._mark}"
+        self.temporary.mkdir()
+        inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "flink_skills.cli", "run", *self.arguments],
+            cwd=self.cwd,
+            env={
+                **inherited,
+                "PYTHONPATH": path,
+                _MARK: self._mark,
+                "COLUMNS": "200",
+                "TMPDIR": str(self.temporary),
+                **self.variables,
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def finish(self, stdin: str = "", timeout: float = 240.0) -> Done:
+        """Wait for the end, and for the end of every process that belongs to the run. Fails when one is left, or a
+        temporary file (but for the store of skills, which is there to stay)."""
+        try:
+            stdout, stderr = self.process.communicate(stdin, timeout=timeout)
+            self._await_end_of_all(deadline=time.monotonic() + 30.0)
+        finally:
+            for left in self.processes():
+                left.kill()
+        files = [path.name for path in self.temporary.iterdir() if not path.name.startswith("flink-skills-store")]
+        assert [name for name in files if name.startswith("flink-skills")] == [], files
+        return Done(self.process.returncode, stdout, stderr)
+
+    def processes(self) -> list[psutil.Process]:
+        """All processes of the run that live."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(_MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except (psutil.AccessDenied, psutil.NoSuchProcess):
+                continue
+        return found
+
+    def _await_end_of_all(self, deadline: float) -> None:
+        while left := self.processes():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"processes are left: {[process.cmdline() for process in left]}")
+            psutil.wait_procs(left, timeout=0.2)
+
+
+def run(*arguments: str, cwd: Path, stdin: str = "", **variables: str) -> Done:
+    """Run ``flink-skills run`` with these words to its end."""
+    return Command(arguments, cwd, variables).finish(stdin)
+
+
+def by_key(records: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
+    """Records by key and turn. Fails when there are two of one turn."""
+    found = {(json.dumps(record["key"]), record["turn"]): record for record in records}
+    assert len(found) == len(records), "two records of one turn"
+    return found

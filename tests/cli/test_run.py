@@ -1,0 +1,234 @@
+"""``flink-skills run``: records, files and exit codes, in this process and in a mini cluster."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
+from tests.cli.command import ROOT, Command, by_key, run
+
+INCIDENTS = ROOT / "examples" / "log_triage" / "incidents.jsonl"
+LOCAL_AND_MINICLUSTER = [
+    pytest.param(("--local",), id="local"),
+    pytest.param((), id="minicluster", marks=pytest.mark.flink),
+]
+FIELDS = ["key", "turn", "output", "error", "skills", "tool_calls", "usage"]
+
+CHATTY = """
+print("a module that prints when it is imported")
+
+from flink_skills import Agent
+
+
+class Chatty(Agent):
+    async def on_event(self, event, ctx):
+        print("an agent that prints", event)
+        ctx.emit_to("audit", "not a record of the command line")
+        if event["n"] < 0:
+            raise ValueError(f"{event['n']} is below zero")
+        ctx.emit(event["n"])
+        return {"double": 2 * event["n"]}
+"""
+
+YAML = """
+name: from-yaml
+instructions: Triage the incident.
+model: offline
+skills:
+  paths: [SKILLS]
+"""
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    """Two keys, one turn that the agent ``Chatty`` fails."""
+    file = tmp_path / "events.jsonl"
+    lines = [{"k": "a", "n": 1}, {"k": "b", "n": -2}, {"k": "a", "n": 3}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+@pytest.fixture
+def agent_folder(tmp_path: Path) -> Path:
+    (tmp_path / "chatty.py").write_text(CHATTY)
+    return tmp_path
+
+
+@pytest.fixture
+def serve() -> Iterator[Any]:
+    servers: list[ScriptedModelServer] = []
+
+    def start(*rules: Rule) -> ScriptedModelServer:
+        servers.append(ScriptedModelServer(list(rules)).start())
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.mark.flink
+@pytest.mark.both_versions
+def test_real_incidents_give_the_same_records_locally_and_in_a_mini_cluster(tmp_path: Path) -> None:
+    lines = INCIDENTS.read_text(encoding="utf-8").splitlines()[:10]
+    (tmp_path / "incidents.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    words = ("--input", "incidents.jsonl", "--key", "job", "--skills", str(ROOT / "skills"), "--model", "offline")
+    local = run(*words, "--local", cwd=tmp_path)
+    (tmp_path / "flink").mkdir()
+    flinks = ("--parallelism", "2", "--set", f"io.tmp.dirs={tmp_path / 'flink'}")
+    cluster = run(*words, *flinks, cwd=tmp_path)
+    left = [path.name for path in (tmp_path / "flink").rglob("*") if "flink-skills" in path.name]
+    assert [name for name in left if not name.startswith("flink-skills-store")] == []
+    assert (local.code, cluster.code) == (0, 0), cluster.stderr
+    assert by_key(cluster.records) == by_key(local.records)
+    assert len(local.records) == len(lines)
+    for record in local.records:
+        assert list(record) == FIELDS
+        assert record["skills"] != []
+        assert record["output"] is not None
+    assert "10 events, 10 outputs, 0 errors" in cluster.stderr
+
+
+@pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)
+def test_an_agent_that_prints_and_fails_and_lines_that_are_no_events(
+    where: tuple[str, ...], agent_folder: Path, events: Path
+) -> None:
+    good = events.read_text().splitlines()
+    text = "\n".join([good[0], "", "{not json", good[1], "[1, 2]", '{"n": 1}', good[2]]) + "\n"
+    events.write_text("\ufeff" + text.replace("\n", "\r\n"))
+    words = ("chatty:Chatty", "--input", str(events), "--key", "k", *where)
+    done = run(*words, cwd=agent_folder)
+    assert done.code == 3, done.stderr
+    assert "Traceback" not in done.stderr.partition("agent chatty")[0]
+    outputs = [record for record in done.records if record["error"] is None]
+    assert [(r["key"], r["turn"], r["output"]) for r in outputs] == [
+        ("a", 1, 1),
+        ("a", 1, {"double": 2}),
+        ("a", 2, 3),
+        ("a", 2, {"double": 6}),
+    ]
+    failed = [record for record in done.records if record["error"] is not None]
+    assert len(failed) == 4
+    (of_turn,) = [record for record in failed if record["turn"] is not None]
+    assert (of_turn["key"], of_turn["turn"], of_turn["output"]) == ("b", 1, None)
+    assert of_turn["error"] == "ValueError: -2 is below zero"
+    of_lines = sorted(record["error"] for record in failed if record["turn"] is None)
+    assert [error.partition(":")[0] for error in of_lines] == ["line 3", "line 5", "line 6"]
+    assert "not JSON" in of_lines[0]
+    assert "a JSON list and not an object" in of_lines[1]
+    assert "no key field 'k'" in of_lines[2]
+    for error in of_lines:
+        number = error.partition(":")[0]
+        assert f"events.jsonl, {number}: " in done.stderr
+    assert "3 events, 4 outputs, 4 errors" in done.stderr
+    assert "an agent that prints" not in done.stdout
+
+
+@pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)
+def test_output_and_errors_go_to_files_and_stdout_stays_empty(
+    where: tuple[str, ...], agent_folder: Path, events: Path
+) -> None:
+    output, errors = agent_folder / "out.jsonl", agent_folder / "err.jsonl"
+    words = ("chatty:Chatty", "--input", "-", "--key", "k", "--output", str(output), "--errors", str(errors), *where)
+    done = run(*words, cwd=agent_folder, stdin=events.read_text())
+    assert (done.code, done.stdout) == (3, "")
+    assert [json.loads(line)["output"] for line in output.read_text().splitlines()] == [
+        1,
+        {"double": 2},
+        3,
+        {"double": 6},
+    ]
+    assert [json.loads(line)["key"] for line in errors.read_text().splitlines()] == ["b"]
+
+
+@pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)
+def test_on_error_fail_is_exit_code_1_and_one_message(where: tuple[str, ...], agent_folder: Path, events: Path) -> None:
+    words = ("chatty:Chatty", "--input", str(events), "--key", "k", "--set", "skills.turn.on-error=fail", *where)
+    done = run(*words, cwd=agent_folder)
+    assert done.code == 1
+    said = [line for line in done.stderr.splitlines() if line.startswith("flink-skills: ")]
+    assert said == [
+        'flink-skills: the job failed: agent chatty.Chatty, key "b", turn 1 failed: ValueError: -2 is below zero'
+    ]
+
+
+def test_a_yaml_agent_with_its_own_skills(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text(YAML.replace("SKILLS", str(ROOT / "skills")))
+    event = INCIDENTS.read_text(encoding="utf-8").splitlines()[0]
+    done = run("agent.yaml", "--input", "-", "--key", "job", "--local", cwd=tmp_path, stdin=event)
+    assert done.code == 0, done.stderr
+    (record,) = done.records
+    assert record["key"] == json.loads(event)["job"]
+    assert record["skills"]
+    assert json.loads(record["output"])["diagnosis"]
+
+
+@pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)
+def test_a_provider_at_a_base_url_with_the_usual_key(where: tuple[str, ...], tmp_path: Path, serve: Any) -> None:
+    server = serve(
+        Rule(Reply(tool_calls=(Call("load_skill", {"name": "log-triage"}),)), messages=1),
+        Rule(Reply("triaged", input_tokens=7, output_tokens=2), messages=3),
+    )
+    words = ("--instructions", "Be brief.", "--model", "openai:gpt-x", "--base-url", server.url)
+    words = (*words, "--skills", str(ROOT / "skills"), "--input", "-", "--key", "k", *where)
+    done = run(*words, cwd=tmp_path, stdin='{"k": "a"}\n', OPENAI_API_KEY="a-key")
+    assert done.code == 0, done.stderr
+    assert done.records == [
+        {
+            "key": "a",
+            "turn": 1,
+            "output": "triaged",
+            "error": None,
+            "skills": ["log-triage"],
+            "tool_calls": [{"name": "load_skill", "arguments": {"name": "log-triage"}, "error": False}],
+            "usage": {"input_tokens": 17, "output_tokens": 7, "requests": 2},
+        }
+    ]
+    first = server.requests[0]
+    assert first["model"] == "gpt-x"
+    assert "Be brief." in str(first["messages"][0])
+    assert "a-key" not in done.stderr
+
+
+def test_set_gives_options_to_the_job(tmp_path: Path, serve: Any) -> None:
+    server = serve(Rule(Reply(tool_calls=(Call("load_skill", {"name": "log-triage"}),))))
+    words = ("--model", "openai-compatible:x", "--base-url", server.url, "--skills", str(ROOT / "skills"))
+    limit = ("--set", "skills.turn.max-steps=4", "--set", "skills.model.strategy=native")
+    done = run(*words, *limit, "--input", "-", "--key", "k", "--local", cwd=tmp_path, stdin='{"k": "a"}')
+    assert done.code == 3, done.stderr
+    assert "skills.turn.max-steps = 4" in done.records[0]["error"]
+    assert len(server.requests) == 2
+
+
+def test_no_events_are_no_records(tmp_path: Path) -> None:
+    words = ("--input", "-", "--key", "k", "--local")
+    assert run(*words, cwd=tmp_path).stdout == ""
+    assert run(*words, cwd=tmp_path).code == 0
+
+
+@pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)
+def test_an_interrupt_ends_everything(where: tuple[str, ...], tmp_path: Path, serve: Any) -> None:
+    server = serve(Rule(Reply(hang=True)))
+    words = ("--model", "openai-compatible:x", "--base-url", server.url, "--input", "-", "--key", "k", *where)
+    command = Command(words, tmp_path)
+    assert command.process.stdin is not None
+    command.process.stdin.write('{"k": "a"}\n')
+    command.process.stdin.close()
+    command.process.stdin = None
+    deadline = time.monotonic() + 120
+    while not server.requests:
+        assert time.monotonic() < deadline, "the turn did not begin"
+        assert command.process.poll() is None
+        time.sleep(0.05)
+    command.process.send_signal(signal.SIGINT)
+    done = command.finish(timeout=60)
+    assert done.code == 130, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from flink_skills.testing.cluster import StandaloneCluster
+from tests.cluster.shop import Shop
+
+
+@pytest.fixture(scope="package")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    with StandaloneCluster(tmp_path_factory.mktemp("flink") / "cluster") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    shop = Shop(tmp_path_factory.mktemp("shop"), latency=0.5)
+    with shop.server:
+        yield shop
+
+
+@pytest.fixture
+def job(cluster: StandaloneCluster, shop: Shop) -> str:
+    """A job that goes on with orders that are placed later: the one that runs already, or a new one."""
+    if shop.job is None or cluster.state(shop.job) != "RUNNING":
+        shop.submit(cluster, "--watch")
+    assert shop.job is not None
+    cluster.wait(shop.job, "RUNNING", 120)
+    return shop.job

@@ -1,0 +1,205 @@
+"""A shop around the test jobs: it places orders, plays the chat model, and keeps the books of what happened when."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flink_skills.testing import Call, Reply, ScriptedModelServer
+from flink_skills.testing.cluster import StandaloneCluster, wait_until
+
+HERE = Path(__file__).parent
+SKILLS = HERE / "skills"
+
+# What the agent does for each order, apart from asking the model.
+EFFECTS = ("step", "command", "reserve", "pack")
+# How often it asks the model for each order: load the skill, run its script, call one tool and the other, answer.
+REQUESTS = 5
+
+
+@dataclass
+class Request:
+    """A model request: the ``number``-th of its order, from 0. ``answered`` is None while nobody got an answer."""
+
+    order: str
+    number: int
+    received: float
+    answered: float | None = None
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Something that a step, a command or a tool really did."""
+
+    order: str
+    kind: str
+    call_id: str
+    at: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """A line of the sink. ``turn`` is the runtime's number on the key, ``count`` the agent's own, from its state."""
+
+    customer: str
+    order: str
+    turn: int
+    count: int
+    answer: str
+
+
+class Shop:
+    """Orders, model and books of one job after another, all below ``folder``."""
+
+    def __init__(self, folder: Path, latency: float) -> None:
+        self._orders = folder / "orders"
+        self._results = folder / "results"
+        self._effects = folder / "effects"
+        self._orders.mkdir()
+        self._latency = latency
+        self._customers = itertools.count()
+        self._requests: list[Request] = []
+        self.server = ScriptedModelServer(self._reply)
+        self.job: str | None = None
+
+    def submit(
+        self,
+        cluster: StandaloneCluster,
+        *options: str,
+        skills: str | None = None,
+        ship: bool = True,
+        savepoint: str | None = None,
+    ) -> str:
+        """Submit the job; ``ship`` sends the agent's module along."""
+        self.job = cluster.submit(
+            HERE / "job_orders.py",
+            *("--orders", str(self._orders), "--results", str(self._results), "--effects", str(self._effects)),
+            *("--model-url", self.server.url, "--skills", skills or str(SKILLS), *options),
+            python_files=[HERE / "job_agents.py"] if ship else [],
+            savepoint=savepoint,
+        )
+        return self.job
+
+    def place(self, customers: int, each: int) -> list[str]:
+        """New customers with some orders each; returns the ids of the orders, which tell customer and position."""
+        placed = []
+        for customer in (f"c{next(self._customers)}" for _ in range(customers)):
+            orders = [f"{customer}-{position}" for position in range(1, each + 1)]
+            hidden = self._orders / f".{customer}"
+            hidden.write_text("".join(f"{customer},{order}\n" for order in orders))
+            hidden.rename(self._orders / customer)
+            placed += orders
+        return placed
+
+    async def _reply(self, body: dict[str, Any]) -> Reply:
+        users = [message["content"] for message in body["messages"] if message["role"] == "user"]
+        found = re.search(r"Handle order (\S+)\.", str(users[-1]))
+        assert found is not None, users
+        order = found[1]
+        number = sum(message["role"] == "tool" for message in body["messages"])
+        request = Request(order, number, time.time())
+        self._requests.append(request)
+        command = f"sh scripts/check.sh {order} {self._effects}"
+        replies = (
+            Reply(tool_calls=(Call("load_skill", {"name": "stock-check"}),)),
+            Reply(tool_calls=(Call("execute_shell_command", {"command": command}),)),
+            Reply(tool_calls=(Call("reserve", {"order": order}),)),
+            Reply(tool_calls=(Call("pack", {"order": order}),)),
+            Reply(text="{last_tool}"),
+        )
+        # Here and not by the server's own latency: a client that is gone meanwhile cancels this.
+        # Uneven, so that turns which began together do not go in step.
+        await asyncio.sleep(self._latency * random.uniform(0.6, 1.4))
+        request.answered = time.time()
+        return replies[number]
+
+    # -- the books -----------------------------------------------------------------------------
+
+    def requests(self, orders: Iterable[str]) -> list[Request]:
+        """The model requests for these orders, oldest first."""
+        wanted = set(orders)
+        return [request for request in list(self._requests) if request.order in wanted]
+
+    def effects(self, orders: Iterable[str]) -> list[Effect]:
+        """What was done for these orders, oldest first."""
+        wanted = set(orders)
+        lines = self._effects.read_text().splitlines() if self._effects.exists() else []
+        found = []
+        for order, kind, call_id, at in (line.split() for line in lines):
+            if order in wanted:
+                found.append(Effect(order, kind, call_id, float(at)))
+        return found
+
+    def results(self, orders: Iterable[str]) -> list[Result]:
+        """The committed results for these orders, in the order in which each writer of the sink wrote them."""
+        wanted = set(orders)
+        found = []
+        # part-<writer>-<number>; what is not committed yet is hidden.
+        files = [file for file in self._results.glob("*/part-*") if not file.name.startswith(".")]
+        for file in sorted(files, key=lambda file: (file.name.rpartition("-")[0], int(file.name.rpartition("-")[2]))):
+            for line in file.read_text().splitlines():
+                customer, order, turn, count, answer = line.split(",")
+                if order in wanted:
+                    found.append(Result(customer, order, int(turn), int(count), answer))
+        return found
+
+    def answered(self, orders: Iterable[str]) -> set[str]:
+        """The orders of which all model requests were answered."""
+        return {order for order, count in self._answers(orders).items() if count >= REQUESTS}
+
+    def unfinished(self, orders: Iterable[str]) -> set[str]:
+        """The orders of which some model request was answered, and not all yet."""
+        return {order for order, count in self._answers(orders).items() if count < REQUESTS}
+
+    def _answers(self, orders: Iterable[str]) -> dict[str, int]:
+        """How many different requests of each order were answered."""
+        found: dict[str, set[int]] = {}
+        for request in self.requests(orders):
+            if request.answered is not None:
+                found.setdefault(request.order, set()).add(request.number)
+        return {order: len(numbers) for order, numbers in found.items()}
+
+    def answered_before(self, orders: Iterable[str], moment: float) -> list[Request]:
+        """The requests for these orders that were answered before ``moment``."""
+        return [r for r in self.requests(orders) if r.answered is not None and r.answered < moment]
+
+    # -- what must hold however often something was killed -----------------------------------------
+
+    def await_results(self, orders: Sequence[str], deadline: float = 60) -> None:
+        """Wait until all these orders have a committed result."""
+        wait_until(
+            lambda: {result.order for result in self.results(orders)} == set(orders),
+            deadline,
+            f"the results of {len(orders)} orders",
+        )
+
+    def check_results(self, orders: Sequence[str]) -> None:
+        """Nothing lost, nothing twice, each customer's orders one after another, and the state counted each once."""
+        results = self.results(orders)
+        assert sorted(result.order for result in results) == sorted(orders)
+        for result in results:
+            position = int(result.order.rpartition("-")[2])
+            assert (result.turn, result.count) == (position, position), result
+            assert result.answer == f"packed {result.order}"
+
+    def check_call_ids(self, orders: Sequence[str]) -> None:
+        """Every retry of a call had the id of the first one, and no two calls share one."""
+        ids: dict[tuple[str, str], set[str]] = {}
+        for effect in self.effects(orders):
+            ids.setdefault((effect.order, effect.kind), set()).add(effect.call_id)
+        assert set(ids) == {(order, kind) for order in orders for kind in EFFECTS}
+        assert [calls for calls in ids.values() if len(calls) > 1] == []
+        assert len({call for calls in ids.values() for call in calls}) == len(ids)
+
+    def repeated_requests(self, orders: Iterable[str]) -> set[tuple[str, int]]:
+        """The requests that were made more than once."""
+        made = Counter((request.order, request.number) for request in self.requests(orders))
+        return {request for request, count in made.items() if count > 1}

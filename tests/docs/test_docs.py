@@ -1,0 +1,206 @@
+"""The documentation says what is: its examples run, its tables are current, its links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+import flink_skills
+from tests.docs.pages import ROOT, Block, all_pages, anchors_of, blocks_of, links_of, name_of
+
+SEPARATOR = "---- end of block ----"
+SECONDS = 120
+
+
+def marked_pages(argument: str) -> list[str]:
+    return [
+        name_of(page)
+        for page in all_pages()
+        if any(b.kind == "run" and b.argument == argument for b in blocks_of(page))
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What a page assumes: a checkout's ``skills`` and the ``flink-skills`` command."""
+    (tmp_path / "skills").symlink_to(ROOT / "skills")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    command = programs / "flink-skills"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m flink_skills.cli "$@"\n')
+    command.chmod(0o755)
+    return tmp_path
+
+
+def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+    }
+    return subprocess.run(
+        arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+
+
+def run_script(blocks: list[Block], folder: Path, name: str) -> None:
+    """Run the blocks as one script and compare what each prints."""
+    script = folder / "page.py"
+    script.write_text("".join(f"{block.text}\nprint({SEPARATOR!r})\n" for block in blocks))
+    done = run([sys.executable, str(script)], folder)
+    assert done.returncode == 0, f"{name}:\n{done.stdout}\n{done.stderr}"
+    printed = done.stdout.split(f"{SEPARATOR}\n")
+    for block, text in zip(blocks, printed, strict=False):
+        if block.output is not None:
+            assert text.strip() == block.output.strip(), f"{name}: another output of\n{block.text}"
+
+
+def write_files(blocks: list[Block], folder: Path) -> None:
+    for block in blocks:
+        if block.kind == "file":
+            (folder / block.argument).write_text(block.text)
+
+
+@pytest.mark.parametrize("name", marked_pages(""))
+def test_examples_run(name: str, folder: Path) -> None:
+    blocks = blocks_of(ROOT / name)
+    write_files(blocks, folder)
+    wanted = [block for block in blocks if block.kind == "run" and not block.argument]
+    run_script([block for block in wanted if block.language == "python"], folder, name)
+    for block in wanted:
+        if block.language != "python":
+            done = run(["bash", "-eu", "-c", block.text], folder)
+            assert done.returncode == 0, f"{name}:\n{block.text}\n{done.stdout}\n{done.stderr}"
+            if block.output is not None:
+                assert done.stdout.strip() == block.output.strip(), f"{name}: another output of\n{block.text}"
+
+
+@pytest.mark.flink
+@pytest.mark.parametrize("name", marked_pages("flink"))
+def test_examples_on_flink_run(name: str, folder: Path) -> None:
+    blocks = blocks_of(ROOT / name)
+    write_files(blocks, folder)
+    for block in blocks:
+        if block.kind == "run" and block.argument == "flink":
+            run_script([block], folder, name)
+
+
+def test_there_are_examples_to_run() -> None:
+    assert "README.md" in marked_pages("flink")
+    assert {"README.md", "docs/agents.md", "docs/models.md"} <= set(marked_pages(""))
+
+
+def test_readme_begins_with_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    first = text.index("```")
+    assert "make demo" in text[first : text.index("```", first + 3)]
+    assert "make test" in text[first : text.index("```", first + 3)]
+    for needed in ("Python 3.10", "JDK 17", "Maven"):
+        assert needed in text[:1500], needed
+    targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for page in all_pages():
+        for target in re.findall(r"(?:^|`)make ([a-z0-9-]+)", page.read_text(encoding="utf-8"), re.MULTILINE):
+            assert target in targets, f"{name_of(page)}: there is no 'make {target}'"
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gen_options", ROOT / "docs/gen_options.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_options_page_is_current() -> None:
+    assert generator().main(["--check"]) == 0, "run: python docs/gen_options.py"
+
+
+def test_every_option_that_is_mentioned_exists() -> None:
+    known = {option.key for option in flink_skills.SkillOptions.all()}
+    mentioned = set()
+    for page in all_pages():
+        for key in re.findall(r"(?<![\w/])skills\.[a-z]+(?:[.-][a-z]+)*", page.read_text(encoding="utf-8")):
+            mentioned.add(key)
+            whole = key in known or any(option.startswith(f"{key}.") for option in known)
+            assert whole or key in ("skills.md", "skills.zip"), f"{name_of(page)}: there is no option {key}"
+    assert known <= mentioned
+
+
+def test_api_reference_has_every_public_name() -> None:
+    text = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^::: flink_skills\.(\w+)$", text, re.MULTILINE))
+    # The errors are one entry: their module, whose docstring is the tree.
+    errors = {name for name in flink_skills.__all__ if name.endswith("Error")}
+    assert listed == {*flink_skills.__all__, "errors"} - errors - {"__version__"}
+
+
+def test_command_line_reference_has_every_option() -> None:
+    import typer
+
+    from flink_skills.cli.app import app
+
+    command = typer.main.get_command(app)
+    wanted = {
+        option
+        for parameter in command.commands["run"].params  # type: ignore[attr-defined]
+        for option in parameter.opts
+        if option.startswith("--") and option != "--help"
+    }
+    text = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(--[a-z-]+)", text, re.MULTILINE)) == wanted
+
+
+def test_diagnostics_reference_has_every_code() -> None:
+    from flink_skills.skill import CODES
+
+    text = (ROOT / "docs/reference/diagnostics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\w\d\d) \| (.+?) \| (\w+) \| (\w+) \|$", text, re.MULTILINE)
+    assert rows == [(name, code.meaning, code.lenient, code.strict) for name, code in CODES.items()]
+
+
+def test_skills_readme_has_every_skill() -> None:
+    text = (ROOT / "skills/README.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE))
+    assert listed == {path.parent.name for path in (ROOT / "skills").glob("*/SKILL.md")}
+
+
+@pytest.mark.parametrize("name", [name_of(page) for page in all_pages()])
+def test_links_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    for link in links_of(page):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name}: {link} leads nowhere"
+        if name.startswith("docs/"):
+            assert target.is_relative_to(ROOT / "docs"), f"{name}: {link} is not part of the built site"
+        if anchor:
+            assert anchor in anchors_of(target), f"{name}: {link}: there is no such heading"
+
+
+def test_navigation_has_every_page() -> None:
+    class Loader(yaml.SafeLoader):
+        """Reads Python tags, which mkdocs allows, as text."""
+
+    Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
+    settings = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)  # a SafeLoader
+
+    def pages(entry: Any) -> list[str]:
+        if isinstance(entry, str):
+            return [entry]
+        values = entry.values() if isinstance(entry, dict) else entry
+        return [page for value in values for page in pages(value)]
+
+    there = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    assert set(pages(settings["nav"])) == there

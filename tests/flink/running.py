@@ -1,0 +1,65 @@
+"""Running jobs in a mini cluster and reading what they say."""
+
+from __future__ import annotations
+
+import json
+from functools import reduce
+from typing import Any
+
+from pyflink.common import Configuration
+from pyflink.datastream import DataStream, StreamExecutionEnvironment
+
+from flink_skills import AgentsExecutionEnvironment
+from flink_skills.flink.failures import job_failure
+
+__all__ = ["agents_environment", "collect", "failure_of", "flink_environment", "nodes", "operators"]
+
+
+def flink_environment(options: dict[str, str] | None = None, parallelism: int = 1) -> StreamExecutionEnvironment:
+    """An environment for one job in a mini cluster of its own; one agent worker, for the sake of the machine."""
+    configuration = Configuration()
+    for key, value in {"rest.port": "0", "skills.worker.processes": "1", **(options or {})}.items():
+        configuration.set_string(key, value)
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_parallelism(parallelism)
+    return env
+
+
+def agents_environment(options: dict[str, str] | None = None, parallelism: int = 1) -> AgentsExecutionEnvironment:
+    """The same, for agents."""
+    return AgentsExecutionEnvironment.get_execution_environment(flink_environment(options, parallelism))
+
+
+def collect(*streams: DataStream) -> list[Any]:
+    """Run the job and return what these streams of one type carried."""
+    together = reduce(lambda left, right: left.union(right), streams)
+    with together.execute_and_collect() as records:
+        return list(records)
+
+
+def failure_of(stream: DataStream) -> str:
+    """Run a job that must fail, and return the message of its root cause as users read it."""
+    try:
+        records = collect(stream)
+    except Exception as error:
+        message = job_failure(error)
+        assert message is not None, f"not a failed job: {error!r}"
+        return message
+    raise AssertionError(f"the job did not fail; it gave {records}")
+
+
+def nodes(agents_env: AgentsExecutionEnvironment) -> list[dict[str, Any]]:
+    """The operators of Flink's own plan."""
+    found: list[dict[str, Any]] = json.loads(agents_env.get_execution_plan())["flink"]["nodes"]
+    return found
+
+
+def operators(env: StreamExecutionEnvironment) -> list[str]:
+    """The Java classes of the job's operators."""
+    graph = env._j_stream_execution_environment.getStreamGraph(False)
+    classes = []
+    for node in graph.getStreamNodes().toArray():
+        factory = node.getOperatorFactory()
+        if factory is not None:
+            classes.append(factory.getStreamOperatorClass(None).getName())
+    return classes

@@ -1,0 +1,67 @@
+"""Event time: outputs carry their input's timestamp, and a watermark waits for the turns before it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyflink.common import Types, WatermarkStrategy
+from pyflink.common.watermark_strategy import TimestampAssigner
+from pyflink.datastream import KeyedProcessFunction
+
+from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment
+from tests.flink.running import collect, flink_environment
+
+pytestmark = pytest.mark.flink
+
+SLOW, FAST = ("slow", 1_000), ("fast", 5_000)
+
+
+class Field(TimestampAssigner):  # type: ignore[misc]
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return int(value[1])
+
+
+class Pace(Agent):
+    """The turn of the key ``slow`` ends long after that of ``fast``."""
+
+    name = "pace"
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        if event["name"] == "slow":
+            await asyncio.sleep(1.0)
+        return {"name": event["name"], "timestamp": ctx.timestamp}
+
+
+class Observe(KeyedProcessFunction):  # type: ignore[misc]
+    """Says what time it is when an output comes, and when the timer of its timestamp fires."""
+
+    def process_element(self, value: dict[str, Any], ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
+        service = ctx.timer_service()
+        service.register_event_time_timer(ctx.timestamp())
+        yield {**value, "seen": "output", "at": ctx.timestamp(), "watermark": service.current_watermark()}
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+        yield {"seen": "timer", "at": timestamp}
+
+
+def test_timestamps_are_kept_and_watermarks_held_back() -> None:
+    env = flink_environment()
+    env.get_config().set_auto_watermark_interval(1)
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Field())
+    rows = env.from_collection([SLOW, FAST], Types.ROW_NAMED(["name", "time"], [Types.STRING(), Types.LONG()]))
+    timed = rows.assign_timestamps_and_watermarks(strategy)
+    output = agents_env.from_datastream(timed, "name").apply(Pace).to_datastream()
+    seen = collect(output.key_by(lambda value: 0).process(Observe()))
+
+    outputs = [record for record in seen if record["seen"] == "output"]
+    assert [(r["name"], r["timestamp"], r["at"]) for r in outputs] == [
+        ("fast", 5_000, 5_000),
+        ("slow", 1_000, 1_000),
+    ]
+    # The end of the input has sent its last watermark long before the slow turn ended.
+    assert all(record["watermark"] < 1_000 for record in outputs)
+    assert [(r["seen"], r["at"]) for r in seen[2:]] == [("timer", 1_000), ("timer", 5_000)]

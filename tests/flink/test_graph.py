@@ -1,0 +1,127 @@
+"""Several agents in a job, and what Flink's plan says about them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyflink.common import Encoder, Types
+from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.datastream.connectors.file_system import FileSink
+
+from flink_skills import (
+    Agent,
+    AgentsExecutionEnvironment,
+    ResourceDescriptor,
+    ResourceName,
+    chat_model_setup,
+    skills,
+)
+from tests.flink.agents import Echo, Tally
+from tests.flink.running import collect, flink_environment, nodes
+from tests.flink.skill_files import write_skill
+
+pytestmark = pytest.mark.flink
+
+TYPE = Types.ROW_NAMED(["k", "v"], [Types.STRING(), Types.INT()])
+
+
+class OnCall(Agent):
+    """Two models that see different skills, with skills of its own."""
+
+    name = "on-call"
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    @skills
+    def own(self) -> ResourceDescriptor:
+        return ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, paths=[self.folder])
+
+    @chat_model_setup
+    @staticmethod
+    def wide() -> ResourceDescriptor:
+        return ResourceDescriptor(clazz=ResourceName.ChatModel.OFFLINE_SETUP)
+
+    @chat_model_setup
+    @staticmethod
+    def narrow() -> ResourceDescriptor:
+        return ResourceDescriptor(clazz="openai:gpt-x", skill_names=["billing", "own-skill"])
+
+
+@pytest.fixture
+def env() -> StreamExecutionEnvironment:
+    return flink_environment()
+
+
+def test_the_plan_names_each_models_effective_skills(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    for name in ("billing", "triage"):
+        write_skill(tmp_path / "job", name)
+    write_skill(tmp_path / "agent", "own-skill")
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    agents_env.add_skills_from_paths(str(tmp_path / "job"))
+    events = agents_env.from_datastream(env.from_collection([("a", 1)], TYPE), "k")
+    events.apply(OnCall(str(tmp_path / "agent")))
+    events.apply(Echo, name="second")
+
+    plan = json.loads(agents_env.get_execution_plan())
+    on_call, echo = plan["agents"]
+    assert on_call["agent"] == "on-call"
+    assert on_call["models"]["wide"]["effective_skills"] == ["billing", "own-skill", "triage"]
+    assert on_call["models"]["narrow"]["effective_skills"] == ["billing", "own-skill"]
+    assert on_call["models"]["narrow"]["model"] == "openai:gpt-x"
+    assert echo["models"] == {}
+
+    operators = {node["type"]: node["contents"] for node in nodes(agents_env)}
+    described = operators["agent on-call"]
+    assert "model wide (offline" in described
+    assert "skills: billing, own-skill, triage" in described
+    assert "model narrow (openai gpt-x) skills: billing, own-skill" in described
+    assert "agent second" in operators
+
+
+def test_the_plan_holds_no_secret(env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+
+    class Keyed(Agent):
+        @chat_model_setup
+        @staticmethod
+        def m() -> ResourceDescriptor:
+            return ResourceDescriptor(clazz="openai:gpt-x", api_key_env="OPENAI_API_KEY")
+
+    agents_env.from_datastream(env.from_collection([("a", 1)], TYPE), "k").apply(Keyed)
+    assert "sk-very-secret" not in agents_env.get_execution_plan()
+
+
+@pytest.mark.both_versions
+def test_two_agents_side_by_side_and_one_after_another(env: StreamExecutionEnvironment) -> None:
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    events = agents_env.from_datastream(env.from_collection([("a", 1), ("b", -1), ("a", 2)], TYPE), "k")
+    tally = events.apply(Tally)
+    first, again = events.apply(Echo("first")), events.apply(Echo("first"))
+    after = agents_env.from_datastream(tally.to_datastream(), "key").apply(Echo("after"))
+    mourner = agents_env.from_datastream(tally.to_datastream(tag="errors"), lambda e: e["key"]).apply(Echo("mourner"))
+    names = [node["type"] for node in nodes(agents_env) if node["type"].startswith("agent ")]
+    assert sorted(names) == ["agent after", "agent first", "agent first-2", "agent mourner", "agent tally"]
+
+    records = collect(*(output.to_datastream() for output in (first, again, after, mourner)))
+    seen = {(r["agent"], r["key"], r["turn"]): r["event"] for r in records}
+    assert len(records) == 3 + 3 + 2 + 1
+    assert sum(r["agent"] == "first" for r in records) == 6
+    assert seen["first", "b", 1] == {"k": "b", "v": -1}
+    assert [seen["after", "a", turn]["seen"] for turn in (1, 2)] == [[1], [1, 2]]
+    assert "below zero" in seen["mourner", "b", 1]["error"]
+
+
+def test_execute_runs_the_job_with_its_sinks_and_checkpoints(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    env.enable_checkpointing(100)
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    events = agents_env.from_datastream(env.from_collection([("a", 1), ("b", 2)], TYPE), "k")
+    texts = events.apply(Echo).to_datastream().map(lambda record: f"{record['key']} {record['turn']}", Types.STRING())
+    texts.sink_to(FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder()).build())
+    result = agents_env.execute("the job's name")
+    assert result.get_job_id() is not None
+    lines = [line for part in (tmp_path / "out").rglob("part-*") for line in part.read_text().splitlines()]
+    assert sorted(lines) == ["a 1", "b 1"]

@@ -1,0 +1,287 @@
+"""What is wrong with a job and can be known before it runs is one clear error of ours at ``apply``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyflink.common import Types
+
+from flink_skills import (
+    Agent,
+    AgentsExecutionEnvironment,
+    ConfigError,
+    PlanError,
+    ResourceDescriptor,
+    ResourceName,
+    SkillOptions,
+    SkillsError,
+    SourceError,
+    UnknownNameError,
+    chat_model_setup,
+    load_agent_yaml,
+    skills,
+    tool,
+)
+from tests.flink.agents import Echo
+from tests.flink.running import agents_environment
+from tests.flink.skill_files import write_skill
+
+pytestmark = pytest.mark.flink
+
+Setup = Callable[..., ResourceDescriptor]
+
+
+class Declared(Agent):
+    """An agent with the setup that a case asks for."""
+
+    name = "declared"
+
+    def __init__(self, **setup: Any) -> None:
+        self.setup = {"clazz": ResourceName.ChatModel.OFFLINE_SETUP, **setup}
+
+    @chat_model_setup
+    def chatter(self) -> ResourceDescriptor:
+        return ResourceDescriptor(**self.setup)
+
+    @tool
+    def price(self, article: str) -> float:
+        """Price of an article."""
+        return 1.0
+
+
+class WithSkills(Agent):
+    name = "with-skills"
+    model = "offline"
+
+    def __init__(self, **sources: Any) -> None:
+        self.sources = sources
+
+    @skills
+    def own(self) -> ResourceDescriptor:
+        return ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, **self.sources)
+
+
+class NeedsArguments(Agent):
+    model = "offline"
+
+    def __init__(self, needed: str) -> None:
+        self.needed = needed
+
+
+class Unsendable(Agent):
+    name = "unsendable"
+    model = "offline"
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class ShellNamed(Agent):
+    name = "shell-named"
+    model = "offline"
+
+    @tool
+    def execute_shell_command(self, command: str) -> str:
+        """Has the name of one of the runtime's tools."""
+        return command
+
+
+def nothing(agents_env: AgentsExecutionEnvironment, folder: Path) -> None:
+    """The job needs no preparation."""
+
+
+def own_folder(agents_env: AgentsExecutionEnvironment, folder: Path) -> None:
+    agents_env.add_skills_from_paths([str(folder)])
+
+
+@dataclass(frozen=True)
+class Mistake:
+    label: str
+    agent: Callable[[], Any]
+    error: type[SkillsError]
+    message: str
+    prepare: Callable[[AgentsExecutionEnvironment, Path], object] = nothing
+
+
+MISTAKES = [
+    Mistake(
+        "unknown skill name",
+        lambda: Declared(skill_names=["log-triag"]),
+        UnknownNameError,
+        "skill 'log-triag' in skill_names of chat model 'chatter' of agent declared: did you mean 'log-triage'",
+        own_folder,
+    ),
+    Mistake(
+        "skill names without a source",
+        lambda: Declared(skill_names=["log-triage"]),
+        PlanError,
+        "neither the job nor the agent has a skill source",
+    ),
+    Mistake("unknown tool", lambda: Declared(tools=["prise"]), UnknownNameError, "tool 'prise'.*did you mean 'price'"),
+    Mistake(
+        "unknown connection",
+        lambda: Declared(connection="serve"),
+        UnknownNameError,
+        "unknown connection 'serve' in chat model 'chatter' of agent declared.*there is no connection at all",
+    ),
+    Mistake("unknown prompt", lambda: Declared(prompt="short"), UnknownNameError, "unknown prompt 'short'"),
+    Mistake(
+        "unknown provider",
+        lambda: Declared(clazz="opnai:gpt"),
+        UnknownNameError,
+        "unknown model provider 'opnai'.*did you mean 'openai'",
+    ),
+    Mistake(
+        "unknown model setting",
+        lambda: Declared(clazz="openai:gpt", temperatur=0.1),
+        UnknownNameError,
+        "'temperatur'.*did you mean 'temperature'",
+    ),
+    Mistake(
+        "a provider without its base URL",
+        lambda: Declared(clazz="openai-compatible:gpt"),
+        PlanError,
+        "chat model 'chatter' of agent declared.*needs base_url",
+    ),
+    Mistake("no model", lambda: Agent, PlanError, "has no chat model"),
+    Mistake(
+        "relative path of the job",
+        lambda: Echo,
+        ConfigError,
+        r"skill path 'my/skills' \(job level\) is relative.*write '/.*/my/skills'",
+        lambda env, folder: env.add_skills_from_paths(["my/skills"]),
+    ),
+    Mistake(
+        "relative path of the agent",
+        lambda: WithSkills(paths=["my/skills"]),
+        ConfigError,
+        r"skill path 'my/skills' \(agent level\) is relative",
+    ),
+    Mistake(
+        "missing folder",
+        lambda: Echo,
+        SourceError,
+        "skill source .*/nowhere: does not exist",
+        lambda env, folder: env.add_skills_from_paths([f"{folder}/nowhere"]),
+    ),
+    Mistake(
+        "missing resource",
+        lambda: Echo,
+        SourceError,
+        "resource:nowhere.*job JAR",
+        lambda env, folder: env.add_skills_from_resources(["nowhere"]),
+    ),
+    Mistake(
+        "a file that is no archive",
+        lambda: Echo,
+        SourceError,
+        "skill source .*/skills.zip",
+        lambda env, folder: (
+            (folder / "skills.zip").write_text("no zip"),
+            env.add_skills_from_paths(str(folder / "skills.zip")),
+        ),
+    ),
+    Mistake(
+        "plain http without leave",
+        lambda: Echo,
+        SkillsError,
+        "allow-http",
+        lambda env, folder: env.add_skills_from_urls(["http://127.0.0.1:1/skills.zip"]),
+    ),
+    Mistake(
+        "an unreachable URL",
+        lambda: Echo,
+        SourceError,
+        "127.0.0.1:1/skills.zip",
+        lambda env, folder: (
+            env.get_config()
+            .set(SkillOptions.SOURCE_ALLOW_HTTP, True)
+            .set(SkillOptions.SOURCE_ALLOW_PRIVATE, True)
+            .set(SkillOptions.SOURCE_TIMEOUT, "2 s"),
+            env.add_skills_from_urls(["http://127.0.0.1:1/skills.zip"]),
+        ),
+    ),
+    Mistake("misspelt source kind", lambda: WithSkills(path=["/a"]), PlanError, "did you mean 'paths'"),
+    Mistake("a class that needs arguments", lambda: NeedsArguments, PlanError, "pass an instance"),
+    Mistake("not an agent", lambda: dict, PlanError, "takes an Agent class or instance"),
+    Mistake("a lock in an attribute", Unsendable, PlanError, "unsendable cannot be sent to the workers"),
+    Mistake("a tool with a name of the runtime's", ShellNamed, PlanError, "rename it"),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.label)
+def test_mistakes_are_errors_at_apply(mistake: Mistake, tmp_path: Path) -> None:
+    write_skill(tmp_path, "log-triage")
+    agents_env = agents_environment()
+    env = agents_env._env
+    assert env is not None
+    mistake.prepare(agents_env, tmp_path)
+    events = env.from_collection([("a", 1)], Types.ROW_NAMED(["k", "v"], [Types.STRING(), Types.INT()]))
+    given = agents_env.from_datastream(events, "k")
+    agent = mistake.agent()
+    before = env._j_stream_execution_environment.getTransformations().size()
+    with pytest.raises(mistake.error, match=f"(?s){mistake.message}") as caught:
+        given.apply(agent)
+    assert len(str(caught.value)) < 600
+    after = env._j_stream_execution_environment.getTransformations().size()
+    assert after == before, "something of the agent is in the job"
+
+
+def test_a_broken_skill_is_skipped_and_named_and_strict_refuses_it(tmp_path: Path) -> None:
+    write_skill(tmp_path, "good")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "SKILL.md").write_text("---\nname: [\n---\n")
+    agents_env = agents_environment().add_skills_from_paths(str(tmp_path))
+    env = agents_env._env
+    assert env is not None
+    events = env.from_collection([("a", 1)], Types.ROW_NAMED(["k", "v"], [Types.STRING(), Types.INT()]))
+    given = agents_env.from_datastream(events, "k")
+    given.apply(Declared(skill_names=["good"]))
+    with pytest.raises(UnknownNameError, match=r"unknown skill 'bad'.*there are: good"):
+        given.apply(Declared(skill_names=["bad"]))
+    agents_env.get_config().set(SkillOptions.STRICT, True)
+    with pytest.raises(SkillsError, match="bad"):
+        given.apply(Declared(skill_names=["good"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: a\nmodel: [\n", "line 3: not YAML"),
+        ("- a\n- b\n", "holds list; write a mapping"),
+        ("model: offline\nskils:\n  paths: [/a]\n", "unknown key 'skils'.*did you mean 'skills'"),
+        ("model: offline\nskills:\n  path: [/a]\n", "did you mean 'paths'"),
+        ("model: offline\ntools: [nowhere:thing]\n", "cannot import 'nowhere:thing'"),
+        ("chat_model_setups:\n  m:\n    model: x\n", "chat_model_setups.m: has no clazz"),
+        ("model: offline\noutput_type:\n  n: integer\n", "unknown type 'integer' in output_type.n"),
+        ("model: offline\nsession: forever\n", "session='forever'.*'event' or 'key'"),
+        ("chat_model_setups: 3\n", "chat_model_setups: is 3; write a mapping"),
+        ("model: offline\ntools: 3\n", "tools: is 3"),
+        ("model: offline\nskills:\n  paths: 3\n", "paths"),
+    ],
+)
+def test_a_wrong_yaml_agent_is_said_with_its_file(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(text)
+    agents_env = AgentsExecutionEnvironment.get_execution_environment()
+    with pytest.raises(SkillsError, match=f"(?s){message}") as caught:
+        agents_env.from_list(["a"]).apply(load_agent_yaml(file))
+    assert "agent" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"skills.turn.timeout": "soon"}, "skills.turn.timeout: cannot use 'soon'"),
+        ({"skills.turn.timout": "1 s"}, "unknown option 'skills.turn.timout'.*did you mean 'skills.turn.timeout'"),
+        ({"skills.turn.on-error": "ignore"}, "write one of emit, fail"),
+    ],
+)
+def test_wrong_options_of_flinks_configuration(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"in Flink's configuration: .*{message}"):
+        agents_environment(options)
