@@ -38,11 +38,11 @@ $(JAR): $(JAVA_SOURCES) | prerequisites
 	$(MAVEN) -DskipTests package
 	@touch $@
 
-$(VENV)/.ready: pyproject.toml constraints.txt hatch_build.py $(JAR) | prerequisites
+$(VENV)/.ready: pyproject.toml constraints.txt hatch_build.py | $(JAR) prerequisites
 	bash .ci/venv "$(PYTHON)" $(VENV) constraints.txt
 	@touch $@
 
-$(VENV_22)/.ready: pyproject.toml constraints-flink22.txt hatch_build.py $(JAR) | prerequisites
+$(VENV_22)/.ready: pyproject.toml constraints-flink22.txt hatch_build.py | $(JAR) prerequisites
 	bash .ci/venv "$(PYTHON)" $(VENV_22) constraints-flink22.txt
 	@touch $@
 
@@ -59,9 +59,8 @@ lint: setup ## Check style, types and layers
 
 .PHONY: test-java
 test-java: $(JAR) ## Test the bridge on Flink 2.2 and 2.3
-	$(MAVEN) verify
-	$(MAVEN) -Dflink.version=2.3.0 -DbuildDirectory=target-2.3 test
-	@touch $(JAR)
+	$(MAVEN) test
+	$(MAVEN) -Dflink.version=2.3.0 -Doutput=target-2.3 test
 
 .PHONY: test-fast
 test-fast: setup ## Run the Python tests that need neither Flink nor a cluster

@@ -11,7 +11,8 @@
     ├── ModelError           a chat model did not answer (``retryable``, ``retry_after``)
     ├── TurnError            a turn ended without a result
     │   └── LimitError       … because it reached a limit of the job
-    └── WorkerError          a worker process could not be started or broke its protocol
+    ├── WorkerError          a worker process could not be started or broke its protocol
+    └── ClusterError         (``flink_skills.testing``) a test's cluster did not do what was asked for
 
 Catch :class:`SkillsError` to catch all of them. What a *model* does wrong is never an
 exception: it is a tool result that says what to do instead.

@@ -49,7 +49,8 @@ async def chat(turn: Turn, model: ModelRuntime, message: Any, output_type: Any) 
             new.extend(await _run_tools(turn, model, f"{chat_id}/t{step}", response.tool_calls))
             continue
         problem, answer = _answer(response, answer_type)
-        new.append(AssistantMessage(response.text))
+        if response.text.strip() and response.finish_reason != "invalid":
+            new.append(AssistantMessage(response.text))
         if problem is None:
             # Looked up again: another chat of this turn may have ended meanwhile.
             turn.conversations[model.name] = [*turn.conversations.get(model.name, []), *new]

@@ -1,8 +1,9 @@
-"""What tests of agents and of extensions need: scripted chat models, in process and as a real HTTP server.
+"""What tests of agents and of extensions need: scripted chat models, in process and as a real HTTP server, and a
+standalone Flink cluster.
 
     from flink_skills.testing import Reply, ScriptedModel, ScriptedModelServer
 
-Needs the ``http`` extra (aiohttp) for the server only.
+Needs the ``http`` extra (aiohttp) for the server only, Flink and ``psutil`` for the cluster only.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flink_skills.testing.chat_models import ChatModelContract
+    from flink_skills.testing.cluster import StandaloneCluster
+    from flink_skills.testing.flink_rest import ClusterError
     from flink_skills.testing.model_server import ScriptedModelServer
     from flink_skills.testing.scripted_model import ScriptedModel, call, calls
     from flink_skills.testing.scripts import Call, Reply, Rule, Script, load_script
@@ -19,11 +22,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Call",
     "ChatModelContract",
+    "ClusterError",
     "Reply",
     "Rule",
     "Script",
     "ScriptedModel",
     "ScriptedModelServer",
+    "StandaloneCluster",
     "call",
     "calls",
     "load_script",
@@ -33,11 +38,13 @@ __all__ = [
 _HOMES = {
     "Call": "scripts",
     "ChatModelContract": "chat_models",
+    "ClusterError": "flink_rest",
     "Reply": "scripts",
     "Rule": "scripts",
     "Script": "scripts",
     "ScriptedModel": "scripted_model",
     "ScriptedModelServer": "model_server",
+    "StandaloneCluster": "cluster",
     "call": "scripted_model",
     "calls": "scripted_model",
     "load_script": "scripts",

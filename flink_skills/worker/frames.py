@@ -193,9 +193,9 @@ def encode_opened(plan: int, report: bytes) -> bytes:
     return _frame(OPENED, _U32.pack(plan), _sized(report))
 
 
-def encode_open_failed(plan: int, message: str) -> bytes:
-    """A plan cannot be opened."""
-    return _frame(OPEN_FAILED, _U32.pack(plan), _sized(message.encode("utf-8", "replace")))
+def encode_open_failed(plan: int, message: str, *, retryable: bool) -> bytes:
+    """A plan cannot be opened; ``retryable`` says whether a restart of the job may help."""
+    return _frame(OPEN_FAILED, _U32.pack(plan), bytes([retryable]), _sized(message.encode("utf-8", "replace")))
 
 
 def encode_step(operator: int, turn: int, entry: bytes, *, reset: bool) -> bytes:

@@ -106,11 +106,11 @@ class Worker:
                 store_dir=config.get("store_dir"),
             )
         except SkillsError as error:
-            self._connection.send(encode_open_failed(frame.plan, str(error)))
+            self._connection.send(encode_open_failed(frame.plan, str(error), retryable=error.retryable))
         except Exception as error:
             _log.exception("opening failed")
             message = f"the worker cannot open the agent: {type(error).__name__}: {error}"
-            self._connection.send(encode_open_failed(frame.plan, message))
+            self._connection.send(encode_open_failed(frame.plan, message, retryable=False))
         else:
             self._runtimes[frame.plan] = runtime
             report = runtime.report()

@@ -348,8 +348,9 @@ class Meeting(Scripted):
         "Waits for the other."
         self.arrived.append(name)
         deadline = asyncio.get_running_loop().time() + 5
-        while len(self.arrived) < 2 and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0)  # noqa: ASYNC110 - an event would belong to the loop of the first test that made it
+        # An event would belong to the loop of the first test that made it.
+        while len(self.arrived) < 2 and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0)
         assert len(self.arrived) == 2
         return name
 

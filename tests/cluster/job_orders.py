@@ -21,12 +21,9 @@ def main() -> None:
     parser.add_argument("--skills", required=True, help="folder of skills")
     parser.add_argument("--skill-name", default=SKILL)
     parser.add_argument("--watch", action="store_true", help="go on with files that come later")
-    parser.add_argument("--no-restart", action="store_true")
     options = parser.parse_args()
 
     configuration = Configuration()
-    if options.no_restart:
-        configuration.set_string("restart-strategy.type", "none")
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(2)
 

@@ -11,11 +11,11 @@ from tests.cluster.shop import SKILLS, Shop
 
 pytestmark = pytest.mark.cluster
 
-OPEN_FAILED = "org.flinkskills.bridge.AgentOpenException: "
+OPEN_FAILED = "org.flinkskills.bridge.AgentRejectedException: "
 
 
 def test_an_agent_that_was_not_shipped_is_named_with_the_mend(cluster: StandaloneCluster, shop: Shop) -> None:
-    job = shop.submit(cluster, "--no-restart", ship=False)
+    job = shop.submit(cluster, ship=False)
     cluster.wait(job, "FAILED", 120)
     failure = cluster.failure(job)
     assert failure is not None
@@ -25,6 +25,7 @@ def test_an_agent_that_was_not_shipped_is_named_with_the_mend(cluster: Standalon
         "Mend: ship module 'job_agents' with the job (flink run -pyfs"
     )
     assert len(failure.splitlines()) == 1
+    assert cluster.restarts(job) == 0, "what can never open is not tried again"
     check_nothing_left(cluster)
 
 
@@ -33,7 +34,7 @@ def test_an_unknown_skill_of_a_source_that_only_task_managers_have_fails_at_open
 ) -> None:
     # The same path means another folder in each process, like one that is only in the TaskManagers' image.
     shutil.copytree(SKILLS, cluster.folder / "image")
-    job = shop.submit(cluster, "--no-restart", "--skill-name", "stock-chek", skills="/proc/self/cwd/image")
+    job = shop.submit(cluster, "--skill-name", "stock-chek", skills="/proc/self/cwd/image")
     cluster.wait(job, "FAILED", 120)
     assert cluster.failure(job) == (
         f"{OPEN_FAILED}unknown skill 'stock-chek' in skill_names of chat model 'clerk' of agent "

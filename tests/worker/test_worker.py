@@ -94,7 +94,7 @@ class Bridge:
         config = {"plan": compiled.to_json(), "resources": {}, "scratch_dir": str(self.scratch)}
         self.send(frames.OPEN, struct.pack(">I", plan) + sized(json.dumps(config).encode()))
         kind, body = self.receive()
-        return kind, body[8:].decode()
+        return kind, body[9 if kind == frames.OPEN_FAILED else 8 :].decode()
 
     def turn(self, turn: int, event: Any, **given: Any) -> None:
         session = given.get("session")

@@ -69,7 +69,7 @@ def main():
         if kind == OPEN:
             config = json.loads(body[8:])
             if "refuse" in config["plan"]:
-                send(sink, 0x82, body[:4] + bytes_field(config["plan"]["refuse"].encode()))
+                send(sink, 0x82, body[:4] + b"\x00" + bytes_field(config["plan"]["refuse"].encode()))
                 continue
             send(sink, OPENED, body[:4] + bytes_field(json.dumps(config).encode()))
         elif kind == TURN:

@@ -29,6 +29,10 @@ final class Frames {
 
   static final int OPENED = 0x81;
   static final int OPEN_FAILED = 0x82;
+
+  /** Opening again later may succeed. */
+  static final int OPEN_FAILED_RETRYABLE = 1;
+
   static final int STEP = 0x83;
   static final int END = 0x84;
   static final int NEED_SESSION = 0x85;

@@ -56,7 +56,7 @@ final class JobResources {
       }
     }
     if (copies.isEmpty()) {
-      throw new AgentOpenException(
+      throw new AgentRejectedException(
           String.format(
               "The skill resource '%s' is in none of the job's jars. Searched: %s. Put it into a jar of"
                   + " the job (flink run -j or --jarfile, env.add_jars(...), pipeline.jars), at the top"
@@ -73,7 +73,7 @@ final class JobResources {
     }
     boolean climbs = List.of(wanted.split("/")).contains("..");
     if (wanted.isEmpty() || wanted.startsWith("/") || wanted.contains("\\") || climbs) {
-      throw new AgentOpenException(
+      throw new AgentRejectedException(
           "The skill resource '"
               + name
               + "' is not a path inside a jar; write it such as 'skills' or 'conf/skills.zip'.");

@@ -53,7 +53,7 @@ final class WorkerPool {
     final JsonNode json;
     final Map<String, List<String>> resources;
     final Set<Integer> openedBy = new HashSet<>();
-    String failure;
+    AgentOpenException failure;
 
     Plan(int id, JsonNode json, Map<String, List<String>> resources) {
       this.id = id;
@@ -170,7 +170,7 @@ final class WorkerPool {
       while (plan.openedBy.size() < workers.length) {
         checkUsable();
         if (plan.failure != null) {
-          throw new AgentOpenException(plan.failure);
+          throw again(plan.failure);
         }
         long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
         if (left <= 0) {
@@ -236,7 +236,7 @@ final class WorkerPool {
   /** Throws when the pool has failed or is closed; the caller holds the lock. */
   private void checkUsable() throws Exception {
     if (failure instanceof AgentOpenException) {
-      throw new AgentOpenException(failure.getMessage());
+      throw again((AgentOpenException) failure);
     }
     if (failure != null) {
       throw new AgentWorkerException(failure.getMessage());
@@ -244,6 +244,13 @@ final class WorkerPool {
     if (closed) {
       throw new AgentWorkerException("The pool of agent workers of job " + jobId + " is closed.");
     }
+  }
+
+  /** The same failure for another thread, with that thread's own stack. */
+  private static AgentOpenException again(AgentOpenException failure) {
+    return failure instanceof AgentRejectedException
+        ? new AgentRejectedException(failure.getMessage())
+        : new AgentOpenException(failure.getMessage());
   }
 
   /** Sends OPEN to one worker; the caller holds the lock. */
@@ -347,7 +354,7 @@ final class WorkerPool {
           case Frames.STEP, Frames.END, Frames.NEED_SESSION ->
               byOperator.computeIfAbsent(frame.u32(), key -> new ArrayList<>()).add(frame);
           case Frames.OPENED -> opened(worker, epoch, frame.u32(), frame.str());
-          case Frames.OPEN_FAILED -> openFailed(worker, epoch, frame.u32(), frame.str());
+          case Frames.OPEN_FAILED -> openFailed(worker, epoch, frame);
           case Frames.METRICS -> metrics(worker, frame.bytes());
           default ->
               throw new Frames.FrameException(
@@ -385,7 +392,13 @@ final class WorkerPool {
     }
 
     /** Fails who waits for the plan; a plan that turns run on already cannot go on without it. */
-    private void openFailed(WorkerProcess worker, int epoch, int planId, String message) {
+    private void openFailed(WorkerProcess worker, int epoch, Frames.Frame frame)
+        throws Frames.FrameException {
+      int planId = frame.u32();
+      boolean mayHelpAgain = (frame.u8() & Frames.OPEN_FAILED_RETRYABLE) != 0;
+      String message = frame.str();
+      AgentOpenException reason =
+          mayHelpAgain ? new AgentOpenException(message) : new AgentRejectedException(message);
       boolean inUse;
       synchronized (lock) {
         Plan plan = plans.remove(planId);
@@ -394,12 +407,12 @@ final class WorkerPool {
           return;
         }
         plansByJson.values().remove(plan);
-        plan.failure = message;
+        plan.failure = reason;
         lock.notifyAll();
         inUse = operators.values().stream().anyMatch(attached -> attached.plan == planId);
       }
       if (inUse) {
-        fail(new AgentOpenException(message));
+        fail(reason);
       }
     }
 

@@ -143,7 +143,7 @@ final class WorkerProcess {
         incarnation = begin();
       } catch (IOException | RuntimeException e) {
         LOG.error("{} cannot be started.", name, e);
-        events.gaveUp(this, new AgentOpenException(messageOf(e)));
+        events.gaveUp(this, new AgentRejectedException(messageOf(e)));
         return;
       }
       if (incarnation == null) {

@@ -162,7 +162,7 @@ final class FakeWorkers implements WorkerLauncher {
     }
 
     void openFailed(Open open, String message) {
-      answer(new Frames.Writer(Frames.OPEN_FAILED).u32(open.plan).str(message));
+      answer(new Frames.Writer(Frames.OPEN_FAILED).u32(open.plan).u8(0).str(message));
     }
 
     void step(Turn turn, boolean clear, String entry) {
