@@ -80,7 +80,7 @@ bench: setup ## Measure; results go to benchmarks/results
 
 .PHONY: docs
 docs: setup ## Build the documentation into site/
-	$(BIN)/python -m pip install -q -c constraints.txt --group docs
+	$(BIN)/python .ci/groups docs | $(BIN)/python -m pip install -q -r /dev/stdin
 	$(BIN)/mkdocs build --strict
 
 .PHONY: format

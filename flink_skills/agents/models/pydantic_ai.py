@@ -141,7 +141,7 @@ def _openai(setup: ModelSetup) -> ChatModel:
     own = setup.provider == "openai"
     client = openai_client(
         # The usual variable holds a key for OpenAI: other hosts never see it unless it was named.
-        api_key=_key(setup, "OPENAI_API_KEY" if own else None),
+        api_key=_key(setup, "OPENAI_API_KEY" if own else None, needed=setup.base_url is None),
         base_url=setup.base_url or (_OLLAMA_URL if setup.provider == "ollama" else None),
         headers=_headers(setup),
         max_connections=_connections(setup),
@@ -215,12 +215,15 @@ def _inferred(setup: ModelSetup) -> ChatModel:
     )
 
 
-def _key(setup: ModelSetup, usual: str | None) -> str:
-    """The API key from the environment. Without a usual variable a key is not needed."""
+def _key(setup: ModelSetup, usual: str | None, *, needed: bool = True) -> str:
+    """The API key from the environment. Without a usual variable a key is not needed, nor is the usual one where
+    ``needed`` is false: a server of one's own may ask for none."""
     variable = setup.api_key_env or usual
     if variable is None:
         return _NO_KEY
     key = os.environ.get(variable, "").strip()
+    if not key and not needed and setup.api_key_env is None:
+        return _NO_KEY
     if not key:
         raise ConfigError(
             f"model {setup.label} needs an API key, and the environment variable {variable} is not set where "

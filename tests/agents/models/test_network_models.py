@@ -281,6 +281,14 @@ def test_a_missing_key_names_its_variable(provider: str, variable: str, connect:
         connect(provider, api_key_env="MY_OWN_KEY")
 
 
+async def test_a_server_of_ones_own_may_ask_for_no_key(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, connect: ModelFactory
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    response = await connect("openai", serve(lambda body: Reply("ok")).url).request(request())
+    assert response.text == "ok"
+
+
 @pytest.mark.parametrize("provider", ["openai-compatible", "ollama"])
 async def test_other_hosts_do_not_see_the_key_for_openai(
     provider: str, monkeypatch: pytest.MonkeyPatch, connect: ModelFactory
