@@ -162,7 +162,12 @@ final class FakeWorkers implements WorkerLauncher {
     }
 
     void openFailed(Open open, String message) {
-      answer(new Frames.Writer(Frames.OPEN_FAILED).u32(open.plan).u8(0).str(message));
+      openFailed(open, message, false);
+    }
+
+    void openFailed(Open open, String message, boolean retryable) {
+      int flags = retryable ? Frames.OPEN_FAILED_RETRYABLE : 0;
+      answer(new Frames.Writer(Frames.OPEN_FAILED).u32(open.plan).u8(flags).str(message));
     }
 
     void step(Turn turn, boolean clear, String entry) {

@@ -13,6 +13,8 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.flink.api.common.JobID;
+import org.apache.flink.runtime.throwable.ThrowableClassifier;
+import org.apache.flink.runtime.throwable.ThrowableType;
 import org.flinkskills.bridge.FakeWorkers.FakeWorker;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -88,12 +90,27 @@ class WorkerPoolTest {
     workers.onOpen = (worker, open) -> worker.openFailed(open, "No skill 'x'. Did you mean 'y'?");
     AgentHarness agent = builder().jobId(job).workers(2).build();
     agent.initializeEmptyState();
-    AgentOpenException failure = assertThrows(AgentOpenException.class, agent::open);
+    AgentOpenException failure = assertThrows(AgentRejectedException.class, agent::open);
     assertEquals("No skill 'x'. Did you mean 'y'?", failure.getMessage());
+    assertEquals(
+        ThrowableType.NonRecoverableError,
+        ThrowableClassifier.getThrowableType(failure),
+        "a restart would not help");
     agent.close();
     assertEquals(1, workers.closed.get());
     assertFalse(Files.exists(workers.scratch));
     assertEquals(List.of(), poolThreads(job));
+  }
+
+  @Test
+  void aPlanThatMayOpenLaterIsLeftToTheRestartStrategy() throws Exception {
+    workers.onOpen = (worker, open) -> worker.openFailed(open, "The server is down.", true);
+    AgentHarness agent = builder().build();
+    agent.initializeEmptyState();
+    AgentOpenException failure = assertThrows(AgentOpenException.class, agent::open);
+    assertEquals("The server is down.", failure.getMessage());
+    assertEquals(ThrowableType.RecoverableError, ThrowableClassifier.getThrowableType(failure));
+    agent.close();
   }
 
   @Test
