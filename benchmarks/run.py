@@ -47,7 +47,7 @@ def main() -> int:
     for number in range(options.repeat):
         for name, (design, request, _) in chosen.items():
             print(f"round {number + 1}: {name}", file=sys.stderr)
-            runs[name].append(_run(design, {"keys": KEYS, "in_flight": KEYS // 2, "parallelism": 2, **request}))
+            runs[name].append(_run(design, {"keys": KEYS, "in_flight": KEYS, "parallelism": 2, **request}))
     results = {name: _medians(of, MEASUREMENTS[name][2]) for name, of in runs.items()}
     report = {
         "date": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
@@ -57,7 +57,7 @@ def main() -> int:
             "flink": pyflink.version.__version__,
             "kernel": platform.release(),
         },
-        "setting": {"keys": KEYS, "parallelism": 2, "in_flight_per_subtask": KEYS // 2, "repeat": options.repeat},
+        "setting": {"keys": KEYS, "parallelism": 2, "in_flight_per_subtask": KEYS, "repeat": options.repeat},
         "medians": results,
         "runs": runs,
     }
