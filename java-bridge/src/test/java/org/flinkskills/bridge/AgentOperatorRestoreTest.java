@@ -147,14 +147,9 @@ class AgentOperatorRestoreTest {
           AgentHarness.repartitionOperatorState(
               snapshot, AgentHarness.MAX_PARALLELISM, 1, 2, subtask);
       FakeWorkers after = new FakeWorkers();
+      after.onTurn = (worker, turn) -> worker.end(turn, turn.key() + turn.event() + turn.journal());
       try (AgentHarness agent =
           builder(after).stateBackend(backend(backend)).subtask(subtask, 2).open(part)) {
-        after.onTurn =
-            (worker, turn) -> worker.end(turn, turn.key() + turn.event() + turn.journal());
-        FakeWorker worker = after.only();
-        List<Turn> early = new ArrayList<>();
-        worker.turns.drainTo(early);
-        early.forEach(turn -> after.onTurn.accept(worker, turn));
         agent.endInput();
         seen.addAll(agent.emitted());
         total += agent.emitted().size();
