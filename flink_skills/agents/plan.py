@@ -125,13 +125,12 @@ class AgentPlan:
             "sources": [scope.to_json() for scope in self.scopes],
             "models": {
                 model.name: {
-                    "model": f"{self_setup.provider}:{self_setup.model}".rstrip(":"),
+                    "model": model.setup.label,
                     "skill_names": list(model.skill_names) if model.skill_names is not None else None,
                     "effective_skills": (list(model.effective_skills) if model.effective_skills is not None else None),
                     "tools": list(model.tools) if model.tools is not None else [t["name"] for t in self.tools],
                 }
                 for model in self.models
-                for self_setup in (model.setup,)
             },
             "options": dict(self.options),
             "version": self.version,
