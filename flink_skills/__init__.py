@@ -34,6 +34,7 @@ _EXPORTS = {
     "ResourceName": "flink_skills.agents.resource",
     "SkillConfig": "flink_skills.options",
     "SkillFormatError": "flink_skills.errors",
+    "SkillLockError": "flink_skills.errors",
     "SkillOptions": "flink_skills.options",
     "SkillsError": "flink_skills.errors",
     "SourceError": "flink_skills.errors",
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from flink_skills.errors import PlanError as PlanError
     from flink_skills.errors import ResourceError as ResourceError
     from flink_skills.errors import SkillFormatError as SkillFormatError
+    from flink_skills.errors import SkillLockError as SkillLockError
     from flink_skills.errors import SkillsError as SkillsError
     from flink_skills.errors import SourceError as SourceError
     from flink_skills.errors import TurnError as TurnError

@@ -6,6 +6,7 @@
     ├── PlanError            an agent cannot be compiled into a job
     ├── SkillFormatError     a SKILL.md that cannot be understood
     ├── SourceError          a skill source that cannot be read (``retryable`` says whether trying again may help)
+    ├── SkillLockError       a skill is not the one that skills.lock names
     ├── ResourceError        a file of a skill that may not or cannot be read
     ├── ExecutionError       a command could not be run as the policy asks (never: a command that ran and failed)
     ├── ModelError           a chat model did not answer (``retryable``, ``retry_after``)
@@ -33,6 +34,7 @@ __all__ = [
     "PlanError",
     "ResourceError",
     "SkillFormatError",
+    "SkillLockError",
     "SkillsError",
     "SourceError",
     "TurnError",
@@ -64,6 +66,10 @@ class PlanError(SkillsError):
 
 class SkillFormatError(SkillsError):
     """A ``SKILL.md`` cannot be understood."""
+
+
+class SkillLockError(SkillsError):
+    """The skills of a job are not those that its lock file names."""
 
 
 class ResourceError(SkillsError):

@@ -199,11 +199,71 @@ class SkillOptions:
         "JSON object of file system options by protocol, such as "
         '{"s3": {"endpoint_url": "https://…", "anon": true}}. Credentials belong to the environment.',
     )
+    SOURCE_ALLOWED_HOSTS = Option[tuple[str, ...]](
+        "skills.source.allowed-hosts",
+        parse_list,
+        (),
+        "Hosts that http(s) skill sources may be on, such as 'skills.example.org' or '*.example.org'; empty: any.",
+    )
+    SOURCE_ALLOW_REDIRECTS = Option[bool](
+        "skills.source.allow-redirects",
+        parse_bool,
+        False,
+        "Follow redirects of http(s) skill sources to another host.",
+    )
     STORE_DIR = Option[str](
         "skills.store.dir",
         parse_text,
         "",
         "Folder of the content-addressed skill store; empty: below Flink's temporary directories.",
+    )
+    STORE_CHECK = Option[str](
+        "skills.store.check",
+        one_of("always", "on-open", "never"),
+        "on-open",
+        "When a server is asked whether a URL in the store has changed: by every worker that opens (always), once per "
+        "TaskManager when a job opens (on-open), or not at all (never). A pinned URL is never asked for again.",
+    )
+    STORE_MAX_SIZE = Option[int](
+        "skills.store.max-size",
+        parse_size,
+        4 << 30,
+        "Most bytes that the store keeps; what was used longest ago goes first, and nothing that an open job uses. "
+        "0: no limit.",
+    )
+    REFRESH_INTERVAL = Option[float](
+        "skills.refresh.interval",
+        parse_duration,
+        0.0,
+        "How often sources are looked at for changes, which new turns then use; 0: never.",
+    )
+    LOCK = Option[str](
+        "skills.lock",
+        parse_text,
+        "",
+        "A file of 'flink-skills lock', absolute path: only skills with the digests in it are used.",
+    )
+    LIMIT_SKILL_FILE = Option[int]("skills.limits.skill-file", parse_size, 1 << 20, "Largest SKILL.md.")
+    LIMIT_FRONT_MATTER = Option[int]("skills.limits.front-matter", parse_size, 64 << 10, "Longest front matter.")
+    LIMIT_YAML_DEPTH = Option[int](
+        "skills.limits.yaml-depth", parse_positive, 16, "Deepest nesting of values in a front matter."
+    )
+    LIMIT_RESOURCE_READ = Option[int](
+        "skills.limits.resource-read", parse_size, 1 << 20, "Most bytes of a skill's file that one call reads."
+    )
+    LIMIT_TREE_DEPTH = Option[int](
+        "skills.limits.tree-depth", parse_positive, 6, "How many folders down a source is searched for skills."
+    )
+    LIMIT_TREE_DIRECTORIES = Option[int](
+        "skills.limits.tree-directories", parse_positive, 2_000, "Most folders of a source that are searched."
+    )
+    LIMIT_SKILL_FILES = Option[int]("skills.limits.skill-files", parse_positive, 10_000, "Most files of one skill.")
+    LIMIT_DOWNLOAD = Option[int]("skills.limits.download", parse_size, 64 << 20, "Largest archive.")
+    LIMIT_FILE = Option[int]("skills.limits.file", parse_size, 64 << 20, "Largest file in an archive.")
+    LIMIT_TOTAL = Option[int]("skills.limits.total", parse_size, 256 << 20, "Most bytes that an archive unpacks to.")
+    LIMIT_ENTRIES = Option[int]("skills.limits.entries", parse_positive, 10_000, "Most entries of an archive.")
+    LIMIT_RATIO = Option[int](
+        "skills.limits.ratio", parse_positive, 200, "How many times its size an archive may unpack to."
     )
     PROMPT_MAX_CHARS = Option[int](
         "skills.prompt.max-chars", parse_positive, 16_000, "Most characters of the skill menu in a prompt."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flink_skills.options import SkillConfig, SkillOptions
+
 __all__ = ["Limits"]
 
 
@@ -30,3 +32,25 @@ class Limits:
     total: int = 256 << 20
     entries: int = 10_000
     ratio: int = 200
+
+    @classmethod
+    def from_config(cls, config: SkillConfig) -> Limits:
+        """The limits that the options ``skills.limits.*`` set.
+
+        >>> Limits.from_config(SkillConfig({"skills.limits.file": "1 kb"})).file
+        1024
+        """
+        return cls(
+            skill_file=config.get(SkillOptions.LIMIT_SKILL_FILE),
+            front_matter=config.get(SkillOptions.LIMIT_FRONT_MATTER),
+            yaml_depth=config.get(SkillOptions.LIMIT_YAML_DEPTH),
+            resource_read=config.get(SkillOptions.LIMIT_RESOURCE_READ),
+            tree_depth=config.get(SkillOptions.LIMIT_TREE_DEPTH),
+            tree_directories=config.get(SkillOptions.LIMIT_TREE_DIRECTORIES),
+            skill_files=config.get(SkillOptions.LIMIT_SKILL_FILES),
+            download=config.get(SkillOptions.LIMIT_DOWNLOAD),
+            file=config.get(SkillOptions.LIMIT_FILE),
+            total=config.get(SkillOptions.LIMIT_TOTAL),
+            entries=config.get(SkillOptions.LIMIT_ENTRIES),
+            ratio=config.get(SkillOptions.LIMIT_RATIO),
+        )
