@@ -51,7 +51,10 @@ _KINDS: dict[Callable[[Any], Any], str] = {
 _GROUPS = {
     "from": "Where skills come from",
     "source": "Reading sources",
+    "limits": "Limits of sources and skills",
     "store": "Store",
+    "refresh": "Refresh and lock",
+    "lock": "Refresh and lock",
     "strict": "Checks",
     "validate-on-submit": "Checks",
     "prompt": "Prompt",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.answers import AnswerType
@@ -19,11 +20,12 @@ from flink_skills.agents.messages import (
     ToolMessage,
     UserMessage,
 )
+from flink_skills.agents.notices import Notice, forget, journalled, notice_message, outdated
 from flink_skills.errors import ModelError, TurnError
 from flink_skills.options import SkillOptions
 
 if TYPE_CHECKING:
-    from flink_skills.agents.runtime import ModelRuntime
+    from flink_skills.agents.generation import ModelRuntime
     from flink_skills.agents.turn import Turn
 
 __all__ = ["chat"]
@@ -39,11 +41,12 @@ async def chat(turn: Turn, model: ModelRuntime, message: Any, output_type: Any) 
     conversation = turn.conversations.get(model.name, [])
     history = list(turn.start.session.messages.get(model.name, ())) if turn.runtime.keeps_conversation else []
     text = model.prompt.render_user(turn.start.event) if message is None else _text(turn, model, message)
-    new: list[Message] = [UserMessage(text)]
+    notices = _take_notices(turn, model, f"{chat_id}/m0")
+    new: list[Message] = [*([notice_message(notices)] if notices else []), UserMessage(text)]
     refused = 0
     for step in range(turn.runtime.config.get(SkillOptions.TURN_MAX_STEPS) + 1):
         request = model.request([*history, *conversation, *new], answer_type)
-        response = await _respond(turn, model, f"{chat_id}/m{step}", request)
+        response = await _respond(turn, model, f"{chat_id}/m{step}", request, notices if step == 0 else ())
         if response.tool_calls:
             new.append(AssistantMessage(response.text, response.tool_calls))
             new.extend(await _run_tools(turn, model, f"{chat_id}/t{step}", response.tool_calls))
@@ -75,9 +78,27 @@ def _answer(response: ModelResponse, answer_type: AnswerType) -> tuple[str | Non
     return answer_type.read(response.text)
 
 
-async def _respond(turn: Turn, model: ModelRuntime, step: str, request: ModelRequest) -> ModelResponse:
+def _take_notices(turn: Turn, model: ModelRuntime, first_step: str) -> list[Notice]:
+    """What this conversation must be told of its skills, which it then has no longer loaded.
+
+    The first response of a chat is journalled together with the notices that its request began with: a replay tells
+    the same, also where the skills have changed again meanwhile.
+    """
+    if not turn.runtime.keeps_conversation:
+        return []
+    activations = turn.activations_of(model)
+    entry = turn.journal.peek(first_step)
+    notices = outdated(activations, model.view) if entry is None else journalled(entry)
+    forget(notices, activations)
+    return notices
+
+
+async def _respond(
+    turn: Turn, model: ModelRuntime, step: str, request: ModelRequest, notices: Sequence[Notice]
+) -> ModelResponse:
     async def run() -> Any:
-        return response_to_json(await _request_with_retries(turn, model, request))
+        entry = response_to_json(await _request_with_retries(turn, model, request))
+        return {**entry, "n": [notice.to_json() for notice in notices]} if notices else entry
 
     response = response_from_json(await turn.durable(step, run))
     turn.add_usage(response.usage)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.decorators import Mark, mark_of
 from flink_skills.agents.prompt import Prompt
 from flink_skills.agents.resource import ResourceDescriptor, ResourceName
-from flink_skills.errors import PlanError, UnknownNameError
+from flink_skills.errors import ConfigError, PlanError, UnknownNameError
 from flink_skills.manager import SkillScope
+from flink_skills.sources import SourceSpec
 
-__all__ = ["Declaration", "DeclaredTool", "read_declaration"]
+__all__ = ["Declaration", "DeclaredTool", "declared_sources", "read_declaration", "skill_scope"]
 
 _SESSIONS = ("event", "key")
+_SOURCE_KINDS = {"paths": "path", "resources": "resource", "urls": "url"}
 
 
 @dataclass(frozen=True)
@@ -102,20 +105,33 @@ def _read_skills(found: Declaration, agent: Agent, name: str, mark: Mark) -> Non
 
 
 def skill_scope(level: str, arguments: dict[str, Any], place: str) -> SkillScope:
-    """A scope from ``paths``, ``resources`` and ``urls``: at least one of them, each a list of texts."""
-    kinds = ("paths", "resources", "urls")
+    """A scope from ``paths``, ``resources`` and ``urls``: at least one of them, each a list of texts or of mappings
+    with pins (``{"url": …, "sha256": …}``)."""
     for key in arguments:
-        if key not in kinds:
-            raise PlanError(f"{place}: {UnknownNameError('argument', key, kinds)}")
+        if key not in _SOURCE_KINDS:
+            raise PlanError(f"{place}: {UnknownNameError('argument', key, _SOURCE_KINDS)}")
     values: dict[str, tuple[str, ...]] = {}
-    for kind in kinds:
-        value = arguments.get(kind) or ()
-        if not isinstance(value, (str, list, tuple)):
-            raise PlanError(f"{place}: {kind} is {value!r}; give a list of texts")
-        values[kind] = (value,) if isinstance(value, str) else tuple(str(v) for v in value)
+    for kind in _SOURCE_KINDS:
+        try:
+            values[kind] = declared_sources(kind, arguments.get(kind) or ())
+        except ConfigError as error:
+            raise PlanError(f"{place}: {error}") from error
     if not any(values.values()):
         raise PlanError(f"{place}: names no source; give paths=, resources= or urls=")
     return SkillScope(level="agent" if level == "agent" else "job", **values)
+
+
+def declared_sources(kind: str, value: Any) -> tuple[str, ...]:
+    """The sources of one kind (``"paths"``, ``"resources"`` or ``"urls"``) as texts: ``value`` is one or a list of
+    texts, of mappings with pins (``{"url": …, "sha256": …}``) or of :class:`SourceSpec`.
+
+    Raises :class:`ConfigError`, which shows no value: it may hold a credential.
+    """
+    items = (value,) if isinstance(value, (str, Mapping, SourceSpec, PurePath)) else value
+    if not isinstance(items, Sequence):
+        raise ConfigError(f"{kind}: a {type(value).__name__} is no source; give a list of texts or mappings")
+    one = _SOURCE_KINDS[kind]
+    return tuple(str(SourceSpec.parse(one, str(item) if isinstance(item, PurePath) else item)) for item in items)
 
 
 def _read_connection(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:

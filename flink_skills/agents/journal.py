@@ -53,6 +53,11 @@ class Journal:
         self.replayed += 1
         return [entry["r"]]
 
+    def peek(self, step: str) -> Any | None:
+        """The journalled result of ``step``, None when it has not finished yet; nothing counts as replayed."""
+        entry = self._entries.get(step)
+        return entry["r"] if entry is not None else None
+
     def add(self, step: str, result: Any, asked: str = "") -> None:
         """Keep the result (JSON-like) of a finished step."""
         self._append(encode({"id": step, "fp": asked, "r": result}))

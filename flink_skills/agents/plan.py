@@ -1,7 +1,8 @@
-"""The agent plan: an agent, compiled and checked, as versioned JSON without secrets.
+"""The agent plan: an agent, compiled and checked, as versioned JSON.
 
 The client compiles it, the job graph carries it, and workers build the agent from it. Nothing in a plan is
 looked up again on the cluster except the agent's code, its skills and the values of environment variables.
+What only workers may know travels apart from it, see :meth:`AgentPlan.seal`.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.declaration import Declaration, read_declaration
 from flink_skills.agents.models.registry import ModelSetup, check_setup
 from flink_skills.agents.resource import ResourceDescriptor
+from flink_skills.agents.sealing import Secrets, public_options, public_scope, seal, unseal
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillConfig
+from flink_skills.sources import SourceSpec
 from flink_skills.tools import CORE_TOOL_NAMES
 from flink_skills.tools.function import FunctionTool
 
 __all__ = ["AgentPlan", "ModelPlan", "compile_plan", "load_agent"]
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 _SETUP_KEYS = ("connection", "model", "skill_names", "tools", "prompt", "strategy", "base_url", "api_key_env")
 _CONNECTION_KEYS = ("base_url", "api_key_env")
 
@@ -72,19 +75,21 @@ class AgentPlan:
 
     ``events`` is how event bytes are written (``"pickle"`` or ``"json"``), ``outputs`` what a turn emits:
     ``"value"`` (what the agent emits) or ``"record"`` (a dict with key, turn, output, skills, tool calls and usage).
+    ``lock`` is the content of ``skills.lock`` where the client could read that file.
     """
 
     agent_id: str
-    agent: Mapping[str, Any]
+    agent: Mapping[str, Any] = field(repr=False)
     session: str
-    scopes: tuple[SkillScope, ...]
+    scopes: tuple[SkillScope, ...] = field(repr=False)
     models: tuple[ModelPlan, ...]
     prompts: Mapping[str, Mapping[str, str]]
     tools: tuple[Mapping[str, Any], ...]
     output_schema: Mapping[str, Any] | None
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] = field(repr=False)
     events: str = "pickle"
     outputs: str = "value"
+    lock: Mapping[str, Any] | None = field(default=None, repr=False)
     version: int = field(default=PLAN_VERSION)
 
     def to_json(self) -> dict[str, Any]:
@@ -101,7 +106,23 @@ class AgentPlan:
             "options": dict(self.options),
             "events": self.events,
             "outputs": self.outputs,
+            "lock": self.lock,
         }
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The job-JAR resources that the plan's sources name, each once, as they are named inside a jar."""
+        names = [name for scope in self.scopes for name in scope.resources]
+        return tuple(dict.fromkeys(SourceSpec.parse("resource", name).location for name in names))
+
+    def seal(self) -> tuple[AgentPlan, dict[str, Any]]:
+        """This plan without anything secret, and what was taken out of it (JSON-like), for the workers alone:
+        URLs with a user or a query, ``skills.source.options``, the agent's own code or description."""
+        return seal(self)
+
+    def unseal(self, secrets: Secrets) -> AgentPlan:
+        """The plan that :meth:`seal` was called on."""
+        return unseal(self, secrets)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AgentPlan:
@@ -118,11 +139,11 @@ class AgentPlan:
         return cls(**fields)
 
     def describe(self) -> dict[str, Any]:
-        """The plan for people: agent, session, and per model its effective skills. No code, no settings."""
+        """The plan for people: agent, session, and per model its effective skills. No code, no settings, no secrets."""
         return {
             "agent": self.agent_id,
             "session": self.session,
-            "sources": [scope.to_json() for scope in self.scopes],
+            "sources": [public_scope(scope).to_json() for scope in self.scopes],
             "models": {
                 model.name: {
                     "model": model.setup.label,
@@ -132,7 +153,7 @@ class AgentPlan:
                 }
                 for model in self.models
             },
-            "options": dict(self.options),
+            "options": public_options(self.options),
             "version": self.version,
         }
 

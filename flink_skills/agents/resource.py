@@ -64,7 +64,8 @@ class ResourceDescriptor:
         self.arguments: Mapping[str, Any] = arguments
 
     def __repr__(self) -> str:
-        args = "".join(f", {k}={v!r}" for k, v in self.arguments.items())
+        # URLs may hold credentials, and a repr ends in logs.
+        args = "".join(f", {k}={'…' if k == 'urls' else repr(v)}" for k, v in self.arguments.items())
         return f"ResourceDescriptor({self.clazz!r}{args})"
 
     def __eq__(self, other: object) -> bool:

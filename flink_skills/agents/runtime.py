@@ -5,13 +5,14 @@ A worker opens one runtime per agent plan, and all turns share it.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import random
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,64 +22,28 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.declaration import Declaration, read_declaration
 from flink_skills.agents.event import Record, event_text, to_plain
-from flink_skills.agents.messages import Message, ModelRequest
+from flink_skills.agents.generation import Generation, GenerationParts, effective_names
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.registry import create_model
+from flink_skills.agents.opening import log_diagnostic, log_skills, open_skills
 from flink_skills.agents.plan import AgentPlan, ModelPlan, load_agent
-from flink_skills.agents.prompt import Prompt
-from flink_skills.errors import PlanError, SkillsError, TurnError, UnknownNameError
+from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.execution import WorkspaceManager
-from flink_skills.manager import AgentSkillManager, SkillView
+from flink_skills.manager import AgentSkillManager
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.tools import ShellRunner, ToolSet, core_tools
-from flink_skills.tools.base import Tool, ToolSpec
+from flink_skills.tools import ShellRunner
 from flink_skills.tools.function import FunctionTool
 
-__all__ = ["AgentRuntime", "ModelRuntime"]
+__all__ = ["AgentRuntime"]
 
 _log = logging.getLogger("flink_skills.runtime")
 
 
-@dataclass
-class ModelRuntime:
-    """One chat model of an open agent, with what it may see.
-
-    ``tools`` holds exactly what this model may call, and ``view`` the skills that it may load: a filter is
-    enforced there, whatever a prompt or a model says.
-    """
-
-    name: str
-    chat_model: ChatModel
-    view: SkillView
-    tools: ToolSet
-    prompt: Prompt
-    system: str
-    settings: Mapping[str, Any]
-    default_answer: AnswerType
-    timeout: float
-    specs: Sequence[ToolSpec]
-    workspace_tools: frozenset[str]
-
-    def answer_type(self, output_type: Any) -> AnswerType:
-        """The answer type of a chat; ``...`` means the agent's own."""
-        return self.default_answer if output_type is ... else AnswerType.of(output_type)
-
-    def request(self, messages: Sequence[Message], answer_type: AnswerType) -> ModelRequest:
-        return ModelRequest(
-            system=self.system,
-            messages=messages,
-            tools=self.specs,
-            output_schema=answer_type.schema,
-            settings=self.settings,
-            timeout=self.timeout,
-        )
-
-    def uses_workspace(self, tool: str) -> bool:
-        return tool in self.workspace_tools
-
-
 class AgentRuntime:
-    """An open agent. Make it with :meth:`open`, close it with :meth:`close`."""
+    """An open agent. Make it with :meth:`open`, close it with :meth:`close`.
+
+    ``generation`` is what turns that begin now use; a turn takes it once, at its beginning.
+    """
 
     def __init__(
         self,
@@ -87,8 +52,10 @@ class AgentRuntime:
         agent: Agent,
         declared: Declaration,
         manager: AgentSkillManager,
+        chat_models: Mapping[str, ChatModel],
         shell: ShellRunner | None = None,
         workspaces: WorkspaceManager | None = None,
+        on_figures: Callable[[Mapping[str, int]], None] | None = None,
     ) -> None:
         self.plan = plan
         self.agent = agent
@@ -99,12 +66,23 @@ class AgentRuntime:
         self.keeps_conversation = plan.session == "key"
         self._declared = declared
         self._shell = shell
-        self._own_tools = {
-            tool.name: FunctionTool(tool.function, name=tool.name, description=tool.description or None)
-            for tool in declared.tools.values()
-        }
-        self._models: dict[str, ModelRuntime] = {}
-        self._all_tools: ModelRuntime | None = None
+        self._chat_models = chat_models
+        self._on_figures = on_figures
+        self._refreshes = self._failed_refreshes = 0
+        self._refreshing = asyncio.Lock()
+        self._refresher: asyncio.Task[None] | None = None
+        self._parts = GenerationParts(
+            plan=plan,
+            chat_models=chat_models,
+            own_tools={
+                tool.name: FunctionTool(tool.function, name=tool.name, description=tool.description or None)
+                for tool in declared.tools.values()
+            },
+            shell=shell,
+            default_answer=AnswerType.of(declared.output_type),
+            timeout=self.config.get(SkillOptions.MODEL_TIMEOUT),
+        )
+        self.generation = Generation(self._parts, manager)
 
     @classmethod
     async def open(
@@ -114,11 +92,22 @@ class AgentRuntime:
         scratch_dir: str,
         resource_paths: Mapping[str, Sequence[str]] | None = None,
         store_dir: str | None = None,
+        on_figures: Callable[[Mapping[str, int]], None] | None = None,
+        quiet: bool = False,
     ) -> AgentRuntime:
         """Load the agent, its skills and its models.
 
-        Raises :class:`SkillsError` for anything that no turn could do without: an agent that cannot be imported, a
-        skill source that cannot be read, a name that no source has. One bad skill is reported and skipped.
+        Args:
+            plan: What to open, unsealed.
+            scratch_dir: Folder of the job's workspaces, removed with the job by whoever made it.
+            resource_paths: Where the job-JAR resources are on this machine, by name.
+            store_dir: The store's folder where ``skills.store.dir`` names none.
+            on_figures: Called with :meth:`figures` after opening and after each refresh.
+            quiet: Log what is found at debug level: another process of this machine says it already.
+
+        Raises:
+            SkillsError: anything that no turn could do without: an agent that cannot be imported, a skill source that
+                cannot be read, a name that no source has. One bad skill is reported and skipped.
         """
         config = SkillConfig(plan.options)
         agent = load_agent(plan.agent)
@@ -126,95 +115,106 @@ class AgentRuntime:
         if not config.get(SkillOptions.STORE_DIR):
             # Beside the job's scratch folder and not inside: a restarted job must find what was downloaded before.
             store_dir = store_dir or str(Path(scratch_dir).parent / f"flink-skills-store-{os.geteuid()}")
-        manager = AgentSkillManager.from_scopes(
-            plan.scopes, config=config, resource_paths=resource_paths, store_dir=store_dir
-        )
-        manager.load_skills()
-        manager.check_sources()
-        for diagnostic in manager.diagnostics:
-            _log.log(_LEVELS.get(diagnostic.severity, logging.INFO), "%s", diagnostic)
+        # In a thread: sources may take long, and turns of other agents run on this loop.
+        manager = await asyncio.to_thread(open_skills, plan, config, resource_paths, store_dir)
+        chat_models: dict[str, ChatModel] = {}
         shell = workspaces = None
-        if bool(plan.scopes) and config.get(SkillOptions.SHELL_ENABLED):
-            workspaces = WorkspaceManager(_workspace_root(plan, config, scratch_dir))
-            shell = await ShellRunner.start(config, workspaces)
-        runtime = cls(plan, agent=agent, declared=declared, manager=manager, shell=shell, workspaces=workspaces)
         try:
             for model in plan.models:
-                runtime._models[model.name] = runtime._open_model(model)
-        except SkillsError:
-            await runtime.close()
+                chat_models[model.name] = _chat_model(plan, model, config)
+            if bool(plan.scopes) and config.get(SkillOptions.SHELL_ENABLED):
+                workspaces = WorkspaceManager(_workspace_root(plan, config, scratch_dir))
+                shell = await ShellRunner.start(config, workspaces)
+            runtime = cls(
+                plan,
+                agent=agent,
+                declared=declared,
+                manager=manager,
+                chat_models=chat_models,
+                shell=shell,
+                workspaces=workspaces,
+                on_figures=on_figures,
+            )
+        except BaseException:
+            await _release(manager, chat_models, shell, workspaces)
             raise
+        log_skills(plan, manager, isolation=runtime.isolation, quiet=quiet)
+        runtime._tell_figures()
+        interval = config.get(SkillOptions.REFRESH_INTERVAL)
+        if interval and plan.scopes:
+            runtime._refresher = asyncio.create_task(runtime._refresh_every(interval))
         return runtime
 
-    def _open_model(self, model: ModelPlan) -> ModelRuntime:
-        place = f"chat model {model.name!r} of agent {self.plan.agent_id}"
-        try:
-            view = self.manager.view(model.skill_names)
-        except UnknownNameError as error:
-            raise UnknownNameError(
-                "skill",
-                error.name,
-                [s.name for s in self.manager.get_skills()],
-                place=f"skill_names of {place}",
-            ) from error
-        own = [self._own_tools[name] for name in (model.tools if model.tools is not None else self._own_tools)]
-        tools: list[Tool] = [*core_tools(view, self._shell), *own]
-        prompt = Prompt(**self.plan.prompts[model.prompt]) if model.prompt else Prompt()
-        try:
-            chat_model = create_model(model.setup, self.config)
-        except UnknownNameError:
-            raise
-        except SkillsError as error:
-            raise PlanError(f"{place}: {error}") from error
-        toolset = ToolSet(tools)
-        return ModelRuntime(
-            name=model.name,
-            chat_model=chat_model,
-            view=view,
-            tools=toolset,
-            prompt=prompt,
-            system="\n\n".join(part for part in (prompt.system.strip(), view.menu()) if part),
-            settings=model.setup.settings,
-            default_answer=AnswerType.of(self._declared.output_type),
-            timeout=self.config.get(SkillOptions.MODEL_TIMEOUT),
-            specs=toolset.specs(),
-            workspace_tools=frozenset(tool.spec.name for tool in tools if tool.uses_workspace),
-        )
+    # -- refresh ---------------------------------------------------------------------------
 
-    def model(self, name: str | None) -> ModelRuntime:
-        """The open chat model ``name``, or the agent's first."""
-        if name is None:
-            for model in self._models.values():
-                return model
-            raise TurnError(
-                f"agent {self.plan.agent_id} has no chat model, and ctx.chat needs one: declare a @chat_model_setup"
-            )
-        if name not in self._models:
-            raise UnknownNameError("chat model", name, self._models, place=f"agent {self.plan.agent_id}")
-        return self._models[name]
+    async def refresh(self) -> bool:
+        """Look at the sources again, in a thread; True when turns that begin from now on use other skills.
 
-    def tool_scope(self, name: str | None) -> ModelRuntime:
-        """Whose tools ``ctx.call_tool`` may call: those of a chat model, or all of an agent without models."""
-        if name is not None or self._models:
-            return self.model(name)
-        if self._all_tools is None:
-            view = self.manager.view(None)
-            tools: list[Tool] = [*core_tools(view, self._shell), *self._own_tools.values()]
-            toolset = ToolSet(tools)
-            self._all_tools = ModelRuntime(
-                name="",
-                chat_model=_NoModel(),
-                view=view,
-                tools=toolset,
-                prompt=Prompt(),
-                system="",
-                settings={},
-                default_answer=AnswerType(),
-                timeout=0.0,
-                specs=toolset.specs(),
-                workspace_tools=frozenset(tool.spec.name for tool in tools if tool.uses_workspace),
+        Nothing is raised for what goes wrong: the skills stay as they are, and it is logged and counted.
+        """
+        async with self._refreshing:
+            self._refreshes += 1
+            before = self.generation
+            try:
+                self.generation = await asyncio.to_thread(self._refreshed)
+            except SkillsError as error:
+                self._failed_refreshes += 1
+                _log.error("agent %s keeps the skills that it has: %s", self.plan.agent_id, error)
+            except Exception:  # the sources of third parties raise anything
+                self._failed_refreshes += 1
+                _log.exception("agent %s keeps the skills that it has: refreshing them failed", self.plan.agent_id)
+            else:
+                self._failed_refreshes += bool(self.manager.failures)
+            self._tell_figures()
+            return self.generation is not before
+
+    def _refreshed(self) -> Generation:
+        """The generation after a refresh; the same one when nothing changed."""
+        told = set(self.manager.diagnostics)
+        changes = self.manager.refresh()
+        generation = self.generation
+        # Also when an earlier refresh changed the skills, but not so that every model could be opened.
+        if self.manager.generation != generation.number:
+            self.manager.inspect(effective_names(self.plan, self.manager))
+            generation = Generation(self._parts, self.manager)
+        if changes is not None:
+            _log.info(
+                "agent %s: skills refreshed, generation %d; added: %s; changed: %s; removed: %s",
+                self.plan.agent_id,
+                changes.generation,
+                *(", ".join(names) or "none" for names in (changes.added, changes.changed, changes.removed)),
             )
-        return self._all_tools
+        # What was said before is not said again, a source that goes on failing for one.
+        for diagnostic in self.manager.diagnostics:
+            if diagnostic not in told:
+                log_diagnostic(diagnostic)
+        return generation
+
+    async def _refresh_every(self, interval: float) -> None:
+        while True:
+            # Spread, so that the workers of a cluster do not ask a server all at once.
+            await asyncio.sleep(interval * random.uniform(0.9, 1.1))  # noqa: S311
+            await self.refresh()
+
+    def _tell_figures(self) -> None:
+        if self._on_figures is not None:
+            self._on_figures(self.figures())
+
+    def figures(self) -> dict[str, int]:
+        """What metrics show of the skills."""
+        summary = self.manager.summary()
+        return {
+            "skills": summary["skills"],
+            "diagnosticErrors": summary["errors"],
+            "diagnosticWarnings": summary["warnings"],
+            "diagnosticInfos": summary["infos"],
+            "failedSources": summary["failed_sources"],
+            "generation": self.generation.number,
+            "refreshes": self._refreshes,
+            "refreshFailures": self._failed_refreshes,
+        }
+
+    # -- for turns -------------------------------------------------------------------------
 
     def new_state(self, kept: Any) -> Any:
         """``ctx.state`` from its kept form."""
@@ -246,24 +246,51 @@ class AgentRuntime:
             text = json.dumps(text, ensure_ascii=False)
         return text.encode("utf-8", "surrogatepass")
 
+    @property
+    def isolation(self) -> str:
+        """How commands are kept apart from the rest of the machine."""
+        return self._shell.level if self._shell is not None else "none: no commands"
+
     def report(self) -> dict[str, Any]:
         """What an operator wants to know after opening."""
         return {
             "agent": self.plan.agent_id,
             "skills": [skill.name for skill in self.manager.get_skills()],
-            "models": {name: list(model.view.names) for name, model in self._models.items()},
+            "models": {name: list(model.view.names) for name, model in self.generation.models.items()},
             "diagnostics": len(self.manager.diagnostics),
-            "isolation": self._shell.level if self._shell is not None else "none: no commands",
+            "isolation": self.isolation,
         }
 
     async def close(self) -> None:
-        """Release models, processes and workspaces."""
-        for model in self._models.values():
-            await model.chat_model.close()
-        if self._shell is not None:
-            await self._shell.close()
-        if self.workspaces is not None:
-            self.workspaces.close()
+        """Release models, processes, workspaces and the skills' folders."""
+        if self._refresher is not None:
+            self._refresher.cancel()
+            await asyncio.gather(self._refresher, return_exceptions=True)
+        await _release(self.manager, self._chat_models, self._shell, self.workspaces)
+
+
+async def _release(
+    manager: AgentSkillManager,
+    chat_models: Mapping[str, ChatModel],
+    shell: ShellRunner | None,
+    workspaces: WorkspaceManager | None,
+) -> None:
+    for model in chat_models.values():
+        await model.close()
+    if shell is not None:
+        await shell.close()
+    if workspaces is not None:
+        workspaces.close()
+    manager.close()
+
+
+def _chat_model(plan: AgentPlan, model: ModelPlan, config: SkillConfig) -> ChatModel:
+    try:
+        return create_model(model.setup, config)
+    except UnknownNameError:
+        raise
+    except SkillsError as error:
+        raise PlanError(f"chat model {model.name!r} of agent {plan.agent_id}: {error}") from error
 
 
 def _workspace_root(plan: AgentPlan, config: SkillConfig, scratch_dir: str) -> str:
@@ -272,15 +299,3 @@ def _workspace_root(plan: AgentPlan, config: SkillConfig, scratch_dir: str) -> s
     chosen = config.get(SkillOptions.WORKSPACE_DIR)
     base = Path(chosen) / Path(scratch_dir).name if chosen else Path(scratch_dir)
     return str(base / "workspaces" / agent)
-
-
-class _NoModel(ChatModel):
-    """Stands for the model of an agent that has none."""
-
-    name = "none"
-
-    async def request(self, request: ModelRequest) -> Any:
-        raise TurnError("this agent has no chat model")
-
-
-_LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}

@@ -27,7 +27,8 @@ from flink_skills.tools import Activations
 from flink_skills.tools.base import ToolContext, ToolResult
 
 if TYPE_CHECKING:
-    from flink_skills.agents.runtime import AgentRuntime, ModelRuntime
+    from flink_skills.agents.generation import ModelRuntime
+    from flink_skills.agents.runtime import AgentRuntime
 
 __all__ = ["ERROR_TAG", "Turn", "TurnOutcome", "TurnStart", "TurnStatus"]
 
@@ -74,11 +75,13 @@ class Turn:
     """Runs one turn.
 
     ``append(entry, reset)`` is called with each finished step's journal entry; ``reset`` asks to empty the journal
-    first (``entry`` is then empty).
+    first (``entry`` is then empty). Models, skills and tools are those of the runtime when the turn is made, to its
+    end.
     """
 
     def __init__(self, runtime: AgentRuntime, start: TurnStart, append: Callable[[bytes, bool], None]) -> None:
         self.runtime = runtime
+        self.generation = runtime.generation
         self.start = start
         self.key = key_from_text(start.key)
         self._append = append
@@ -252,10 +255,10 @@ class Turn:
             )
 
     async def chat(self, message: Any, *, model: str | None, output_type: Any) -> Any:
-        return await chat(self, self.runtime.model(model), message, output_type)
+        return await chat(self, self.generation.model(model), message, output_type)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], *, model: str | None) -> Any:
-        scope = self.runtime.tool_scope(model)
+        scope = self.generation.tool_scope(model)
         step = self.next_id(f"tool:{name}")
         result = await self.run_tool(scope, step, name, arguments)
         if result.is_error:

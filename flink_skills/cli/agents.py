@@ -9,6 +9,7 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.declarative import load_agent_yaml
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import import_object, instantiate
+from flink_skills.cli.places import source_word
 from flink_skills.errors import ConfigError, PlanError, SkillsError
 
 __all__ = ["PlainAgent", "find_agent", "model_setup", "skill_sources"]
@@ -72,10 +73,5 @@ def model_setup(model: str | None, base_url: str | None) -> ModelSetup | None:
 
 def skill_sources(words: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Paths (made absolute) and URLs of ``--skills``."""
-    paths, urls = [], []
-    for word in words:
-        if "://" in word:
-            urls.append(word)
-        else:
-            paths.append(str(Path(word).absolute()))
-    return paths, urls
+    places = [source_word(word) for word in words]
+    return [place for kind, place in places if kind == "path"], [place for kind, place in places if kind == "url"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from pathlib import Path
@@ -10,7 +11,12 @@ from typing import Annotated
 import typer
 
 from flink_skills import __version__
-from flink_skills.cli.run import RunRequest, run_job
+from flink_skills.cli.listing import list_skills
+from flink_skills.cli.lock import lock
+from flink_skills.cli.pack import pack
+from flink_skills.cli.prompt import prompt
+from flink_skills.cli.show import show
+from flink_skills.cli.validate import validate
 from flink_skills.errors import SkillsError
 
 __all__ = ["run_app"]
@@ -23,11 +29,14 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 
 
 def run_app() -> int:
     """Run the command of ``sys.argv``. A user's mistake is one message and exit code 2, never a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: no terminal is too old to be told
     # The library that talks to the JVM logs a Ctrl-C on the root logger, with its stack.
     logging.getLogger().addFilter(_is_no_interrupt)
     try:
@@ -91,7 +100,15 @@ def run(
     """Run an agent over a file of events, in a mini cluster of this process.
 
     One JSON object per output. Exit code 0; 3 when turns ended in errors; 2 for bad usage; 1 when the job failed.
+
+    Examples:
+
+        flink-skills run --input events.jsonl --key job --skills ./skills --local
+
+        flink-skills run triage:TriageAgent --input events.jsonl --key job --parallelism 2
     """
+    from flink_skills.cli.run import RunRequest, run_job
+
     request = RunRequest(
         agent=agent,
         input=input_,
@@ -107,3 +124,9 @@ def run(
         local=local,
     )
     raise typer.Exit(run_job(request))
+
+
+app.command()(validate)
+app.command("list")(list_skills)
+for command in (show, pack, lock, prompt):
+    app.command()(command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
@@ -37,21 +38,24 @@ def add_bridge(env: StreamExecutionEnvironment) -> Any:
     return get_gateway().jvm.org.flinkskills.bridge.AgentStream
 
 
-def _jars(env: StreamExecutionEnvironment) -> list[str]:
+def _jars(env: StreamExecutionEnvironment, option: str = "pipeline.jars") -> list[str]:
     from pyflink.common import Configuration
     from pyflink.util.java_utils import get_j_env_configuration
 
     value = Configuration(j_configuration=get_j_env_configuration(env._j_stream_execution_environment)).get_string(
-        "pipeline.jars", ""
+        option, ""
     )
     return list(Configuration.parse_list_value(value)) if value else []
 
 
 def job_jars(env: StreamExecutionEnvironment) -> list[Path]:
-    """The job's jars that are files of this machine."""
+    """The job's class path as far as it is files of this machine, in the order of the user-code class loader."""
     found = []
-    for jar in _jars(env):
-        path = Path(jar.removeprefix("file://").removeprefix("file:"))
-        if path.is_file():
+    for url in (*_jars(env), *_jars(env, "pipeline.classpaths")):
+        parts = urlsplit(url)
+        if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
+            continue
+        path = Path(unquote(parts.path) if parts.scheme else url)
+        if path.exists():
             found.append(path)
     return found

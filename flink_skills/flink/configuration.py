@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar, overload
 
+import yaml
+
+from flink_skills.agents.declaration import declared_sources
 from flink_skills.errors import ConfigError, SkillsError
-from flink_skills.options import Option, SkillConfig
+from flink_skills.options import Option, SkillConfig, SkillOptions
 
 __all__ = ["AgentsConfiguration", "flink_values", "read_flink_options"]
 
 T = TypeVar("T")
 _PREFIX = "skills."
+_SOURCES = {
+    SkillOptions.FROM_PATHS.key: "paths",
+    SkillOptions.FROM_RESOURCES.key: "resources",
+    SkillOptions.FROM_URLS.key: "urls",
+}
 
 
 class AgentsConfiguration:
@@ -36,7 +44,8 @@ class AgentsConfiguration:
 
         Raises :class:`ConfigError` for a value that cannot be used and :class:`UnknownNameError` for an unknown key.
         """
-        self._set.set(option, value)
+        key = option if isinstance(option, str) else option.key
+        self._set.set(option, _source_texts(key, value))
         return self
 
     @overload
@@ -60,12 +69,34 @@ def read_flink_options(values: Mapping[str, str]) -> SkillConfig:
         if not key.startswith(_PREFIX):
             continue
         try:
-            config.set(key, value)
+            config.set(key, _source_texts(key, value))
         except SkillsError as error:
             problems.append(str(error))
     if problems:
         raise ConfigError("in Flink's configuration: " + "; ".join(problems))
     return config
+
+
+def _source_texts(key: str, value: object) -> object:
+    """The value of an option that lists sources, with each item as a text; any other value as it is.
+
+    Items may be mappings with pins, in code and in ``config.yaml``, which gives a list as YAML text. Raises
+    :class:`ConfigError`.
+    """
+    if key not in _SOURCES:
+        return value
+    if isinstance(value, str) and value.strip().startswith("["):
+        try:
+            value = yaml.safe_load(value)
+        except yaml.YAMLError:
+            # Neither the text nor the parser's message: both may hold a credential.
+            raise ConfigError(f"option {key}: is no YAML list; write one such as ['/opt/skills']") from None
+    if isinstance(value, str):
+        return value
+    try:
+        return declared_sources(_SOURCES[key], value)
+    except ConfigError as error:
+        raise ConfigError(f"option {key}: {error}") from error
 
 
 def flink_values(env: Any, t_env: Any) -> dict[str, str]:

@@ -12,20 +12,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.agent import Agent
+from flink_skills.agents.declaration import declared_sources
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan, compile_plan
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.configuration import AgentsConfiguration
 from flink_skills.flink.stream import AgentInput, ListInput, StreamInput, plan_json
-from flink_skills.flink.validation import resolve_skills
+from flink_skills.flink.validation import embed_lock, resolve_skills
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillOptions
+from flink_skills.skill import Limits
+from flink_skills.sources import SourceSpec
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, KeySelector, StreamExecutionEnvironment
     from pyflink.table import StreamTableEnvironment, Table
 
 __all__ = ["AgentsExecutionEnvironment"]
+
+Source = str | Mapping[str, Any] | SourceSpec
+Sources = Sequence[Source] | Source
 
 
 class AgentsExecutionEnvironment:
@@ -65,19 +71,29 @@ class AgentsExecutionEnvironment:
 
     # -- skills and options ----------------------------------------------------------------
 
-    def add_skills_from_paths(self, paths: Sequence[str] | str) -> AgentsExecutionEnvironment:
-        """Add directories or archives of skills, by absolute path, for all agents of the job."""
-        self._scope = replace(self._scope, paths=(*self._scope.paths, *_texts(paths)))
+    def add_skills_from_paths(self, paths: Sources) -> AgentsExecutionEnvironment:
+        """Add directories or archives of skills, by absolute path, for all agents of the job.
+
+        A source is a text, or a mapping with pins such as ``{"path": "/opt/skills.zip", "sha256": "…"}``.
+        """
+        self._scope = replace(self._scope, paths=(*self._scope.paths, *declared_sources("paths", paths)))
         return self
 
-    def add_skills_from_resources(self, resources: Sequence[str] | str) -> AgentsExecutionEnvironment:
+    def add_skills_from_resources(self, resources: Sources) -> AgentsExecutionEnvironment:
         """Add folders or zips of skills inside the job's jars, for all agents of the job."""
-        self._scope = replace(self._scope, resources=(*self._scope.resources, *_texts(resources)))
+        self._scope = replace(
+            self._scope, resources=(*self._scope.resources, *declared_sources("resources", resources))
+        )
         return self
 
-    def add_skills_from_urls(self, urls: Sequence[str] | str) -> AgentsExecutionEnvironment:
-        """Add archives of skills by URL (https, s3, file and what fsspec knows), for all agents of the job."""
-        self._scope = replace(self._scope, urls=(*self._scope.urls, *_texts(urls)))
+    def add_skills_from_urls(self, urls: Sources) -> AgentsExecutionEnvironment:
+        """Add archives of skills by URL (https, s3, file, what fsspec knows, and kinds of sources that packages bring),
+        for all agents of the job.
+
+        A source is a text, or a mapping with pins such as ``{"url": "https://…", "sha256": "…"}``. Its user and query
+        are kept out of the job's plan and of logs.
+        """
+        self._scope = replace(self._scope, urls=(*self._scope.urls, *declared_sources("urls", urls)))
         return self
 
     def get_config(self) -> AgentsConfiguration:
@@ -185,14 +201,15 @@ class AgentsExecutionEnvironment:
         config = self._config.effective()
         scope = SkillScope(
             level="job",
-            paths=(*config.get(SkillOptions.FROM_PATHS), *self._scope.paths),
-            resources=(*config.get(SkillOptions.FROM_RESOURCES), *self._scope.resources),
-            urls=(*config.get(SkillOptions.FROM_URLS), *self._scope.urls),
+            paths=(*declared_sources("paths", config.get(SkillOptions.FROM_PATHS)), *self._scope.paths),
+            resources=(*declared_sources("resources", config.get(SkillOptions.FROM_RESOURCES)), *self._scope.resources),
+            urls=(*declared_sources("urls", config.get(SkillOptions.FROM_URLS)), *self._scope.urls),
         )
         scopes = [scope] if scope.paths or scope.resources or scope.urls else []
         plan = compile_plan(agent, job_scopes=scopes, config=config, events=events, outputs=outputs, model=model)
-        names = [name for of in plan.scopes for name in of.resources]
-        with client_resources(self._job_jars() if names else [], names) as resource_paths:
+        plan = embed_lock(plan, local=local)
+        names = plan.resources if config.get(SkillOptions.VALIDATE_ON_SUBMIT) != "never" else ()
+        with client_resources(self._job_jars() if names else [], names, Limits.from_config(config)) as resource_paths:
             plan = resolve_skills(plan, local=local, resource_paths=resource_paths)
         self._plans.append(plan)
         return plan
@@ -276,12 +293,6 @@ def _own_modules() -> list[str]:
         and path.name not in ("site-packages", "dist-packages")
         and not any(path.is_relative_to(folder) for folder in standard)
     ]
-
-
-def _texts(values: Sequence[str] | str) -> tuple[str, ...]:
-    if isinstance(values, str):
-        return (values,)
-    return tuple(str(value) for value in values)
 
 
 def _flink_values(env: StreamExecutionEnvironment | None, t_env: StreamTableEnvironment | None) -> Mapping[str, str]:

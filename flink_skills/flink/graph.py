@@ -12,6 +12,7 @@ from pyflink.util.java_utils import get_j_env_configuration
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.flink.bridge import add_bridge
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.skill import Limits
 
 __all__ = ["add_operator", "is_local"]
 
@@ -19,7 +20,7 @@ __all__ = ["add_operator", "is_local"]
 def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan, name: str) -> Any:
     """Append the agent operator to a Java stream of (key text, event bytes); returns the Java output stream."""
     config = SkillConfig(plan.options)
-    resources = [name for scope in plan.scopes for name in scope.resources]
+    limits = Limits.from_config(config)
     settings = {
         "maxInFlight": config.get(SkillOptions.WORKER_MAX_IN_FLIGHT),
         "maxPending": config.get(SkillOptions.WORKER_MAX_PENDING),
@@ -27,16 +28,22 @@ def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan, n
         "openTimeoutMs": int(config.get(SkillOptions.WORKER_OPEN_TIMEOUT) * 1000),
         "maxCrashes": config.get(SkillOptions.WORKER_MAX_CRASHES),
         "sessionTtlMs": int(config.get(SkillOptions.SESSION_TTL) * 1000),
-        "resources": list(dict.fromkeys(resources)),
+        "resources": list(plan.resources),
+        "resourceEntries": limits.entries,
+        "resourceFileBytes": limits.file,
+        "resourceTotalBytes": limits.total,
     }
+    # The plan is in what Flink keeps and shows of a job; the secrets are in the operator's own configuration alone.
+    sealed, secrets = plan.seal()
     return add_bridge(env).apply(
         env._j_stream_execution_environment,
         keyed,
         f"agent-{name}",
         f"agent {name}",
         plan.summary(),
-        json.dumps(plan.to_json()),
+        json.dumps(sealed.to_json()),
         json.dumps(settings),
+        json.dumps(secrets),
     )
 
 

@@ -1,17 +1,21 @@
-"""What a client can check before it submits: sources and skill names."""
+"""What a client can check before it submits: sources, skill names and the lock."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from flink_skills.agents.generation import effective_view
 from flink_skills.agents.plan import AgentPlan
-from flink_skills.errors import ConfigError, SourceError, UnknownNameError
-from flink_skills.manager import AgentSkillManager
+from flink_skills.errors import ConfigError, SourceError
+from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.sources.address import redact
 
-__all__ = ["check_paths", "resolve_skills"]
+__all__ = ["check_paths", "embed_lock", "resolve_skills"]
 
 _log = logging.getLogger("flink_skills.submit")
 
@@ -20,11 +24,35 @@ def check_paths(plan: AgentPlan) -> None:
     """Raises :class:`ConfigError` for a relative path, which would mean another folder on each TaskManager."""
     for scope in plan.scopes:
         for path in scope.paths:
+            if "://" in path:
+                raise ConfigError(
+                    f"skill path {redact(path)!r} ({scope.level} level) is a URL: declare it with "
+                    "add_skills_from_urls, urls=[…] or skills.from.urls"
+                )
             if not Path(path).is_absolute():
                 raise ConfigError(
                     f"skill path {path!r} ({scope.level} level) is relative, and TaskManagers have other working "
                     f"directories: write {str(Path(path).absolute())!r}"
                 )
+
+
+def embed_lock(plan: AgentPlan, *, local: bool) -> AgentPlan:
+    """The plan with the content of the file that ``skills.lock`` names, where this machine has it.
+
+    Elsewhere each TaskManager reads its own. Raises :class:`ConfigError` for a relative path, and
+    :class:`SkillsError` for a file that is no lock, or that must be here (``local``) and is not.
+    """
+    path = SkillConfig(plan.options).get(SkillOptions.LOCK)
+    if not path:
+        return plan
+    if not Path(path).is_absolute():
+        raise ConfigError(
+            f"{SkillOptions.LOCK.key} {path!r} is relative, and TaskManagers have other working directories: "
+            f"write {str(Path(path).absolute())!r}"
+        )
+    if not local and not os.access(path, os.R_OK):
+        return plan
+    return replace(plan, lock=SkillLock.read(path).to_json())
 
 
 def resolve_skills(
@@ -38,32 +66,27 @@ def resolve_skills(
     Raises:
         SourceError: a source that must be readable here is not.
         UnknownNameError: ``skill_names`` holds a name that no source has.
+        SkillLockError: the skills are not those of ``skills.lock``.
     """
     check_paths(plan)
     config = SkillConfig(plan.options)
     mode = config.get(SkillOptions.VALIDATE_ON_SUBMIT)
     if mode == "never":
         return plan
-    manager = AgentSkillManager.from_scopes(
-        plan.scopes, config=config, resource_paths=resource_paths, store_dir=store_dir
-    )
-    manager.load_skills()
-    try:
-        manager.check_sources()
-    except SourceError as error:
-        if mode == "always" or local:
-            raise
-        _log.info("skill names are checked when the operator opens: %s", error)
-        return plan
-    effective = {}
-    for model in plan.models:
+    with AgentSkillManager.from_scopes(
+        plan.scopes,
+        config=config,
+        resource_paths=resource_paths,
+        store_dir=store_dir,
+        lock=SkillLock.from_json(plan.lock) if plan.lock is not None else None,
+    ) as manager:
         try:
-            effective[model.name] = manager.view(model.skill_names).names
-        except UnknownNameError as error:
-            raise UnknownNameError(
-                "skill",
-                error.name,
-                [skill.name for skill in manager.get_skills()],
-                place=f"skill_names of chat model {model.name!r} of agent {plan.agent_id}",
-            ) from error
+            manager.load_skills()
+            manager.check_sources()
+        except SourceError as error:
+            if mode == "always" or local:
+                raise
+            _log.info("skill names are checked when the operator opens: %s", error)
+            return plan
+        effective = {model.name: effective_view(plan, manager, model).names for model in plan.models}
     return plan.with_effective_skills(effective)

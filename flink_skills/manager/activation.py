@@ -10,9 +10,12 @@ from flink_skills.manager.menu import escape
 from flink_skills.skill import AgentSkill
 from flink_skills.skill.text import clean, clean_line
 
-__all__ = ["MAX_LISTED_FILES", "Activation", "activation_text"]
+__all__ = ["BASE_DIR", "MAX_LISTED_FILES", "Activation", "activation_text", "with_base_dir"]
 
 MAX_LISTED_FILES = 100
+
+# Feature row A8: stands for the skill's absolute folder in its texts.
+BASE_DIR = "__BASE_DIR__"
 
 # Only our own tags: escaping all of a body would spoil its commands and code.
 _OWN_TAGS = re.compile(r"<(?=/?\s*(?:skill_content|skill_files|available_skills)\b)", re.IGNORECASE)
@@ -29,10 +32,11 @@ class Activation(NamedTuple):
 
 def activation_text(skill: AgentSkill, body: str, files: Sequence[str]) -> str:
     """The body in a wrapper that names the skill, its folder and its files (unread, at most 100)."""
-    name = escape(skill.name).replace('"', "&quot;")
-    parts = [f'<skill_content name="{name}">', _OWN_TAGS.sub("&lt;", clean(body)).strip("\n")]
+    name = escape(clean_line(skill.name)).replace('"', "&quot;")
+    parts = [f'<skill_content name="{name}">', _safe(with_base_dir(body, skill.path)).strip("\n")]
     if skill.path:
-        parts.append(f"\nFolder of this skill: {skill.path} (paths in these instructions are relative to it)")
+        folder = _safe(skill.path).replace("\n", " ")
+        parts.append(f"\nFolder of this skill: {folder} (paths in these instructions are relative to it)")
     others = [path for path in files if path != skill.files.skill_file]
     if others:
         listed = [escape(clean_line(path)) for path in others[:MAX_LISTED_FILES]]
@@ -41,3 +45,16 @@ def activation_text(skill: AgentSkill, body: str, files: Sequence[str]) -> str:
         parts += ["<skill_files>", *listed, "</skill_files>"]
     parts.append("</skill_content>")
     return "\n".join(parts)
+
+
+def with_base_dir(text: str, folder: str | None) -> str:
+    """``text`` with the skill's folder in place of ``__BASE_DIR__``; unchanged for a skill without one.
+
+    >>> with_base_dir("sh __BASE_DIR__/run.sh", "/opt/skills/a")
+    'sh /opt/skills/a/run.sh'
+    """
+    return text.replace(BASE_DIR, folder) if folder else text
+
+
+def _safe(text: str) -> str:
+    return _OWN_TAGS.sub("&lt;", clean(text))

@@ -1,103 +1,126 @@
-"""Load scopes into a catalog: one skill for each name, and diagnostics for the rest."""
+"""The catalog: one skill for each name, and diagnostics for the rest."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from flink_skills.errors import ResourceError, SourceError
-from flink_skills.manager.scope import Level, SkillScope
-from flink_skills.skill import AgentSkill, Diagnostic, Limits, Report, find_skills, load_folder
-from flink_skills.sources import SourceContext, SourceTree, open_source
+from flink_skills.manager.entry import Entry
+from flink_skills.manager.loading import Declared, LoadedSource
+from flink_skills.skill import AgentSkill, Diagnostic
 
 __all__ = ["Catalog"]
 
+_MOST_AT_ONCE = 4
+_COMPARED = ("description", "license", "compatibility", "metadata", "allowed_tools", "extra")
 
-@dataclass
+
+class _Candidate(NamedTuple):
+    entry: Entry
+    skill: AgentSkill
+    source: Declared
+
+
+@dataclass(eq=False)
 class Catalog:
-    """Skills by name, sorted; only their front matter is in memory."""
+    """Skills by name, sorted; only their front matter is in memory. Not changed once it is made.
 
+    Whoever holds it keeps the folders of its skills in the store.
+    """
+
+    sources: Sequence[LoadedSource]
     skills: dict[str, AgentSkill] = field(default_factory=dict)
     diagnostics: list[Diagnostic] = field(default_factory=list)
-    failures: list[SourceError] = field(default_factory=list)
-    _levels: dict[str, Level] = field(default_factory=dict)
+    _entries: dict[AgentSkill, Entry] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def load(cls, scopes: Iterable[SkillScope], context: SourceContext, limits: Limits, *, strict: bool) -> Catalog:
-        """Load ``scopes``, those that win first."""
-        catalog = cls()
-        # Every source is made before the first is read: a location that can never work fails at once.
-        sources = [
-            (scope.level, open_source(kind, location, context)) for scope in scopes for kind, location in scope.sources
-        ]
-        done: set[tuple[Level, str]] = set()
-        for level, source in sources:
-            try:
-                trees = source.resolve()
-            except SourceError as error:
-                catalog.failures.append(error)
-                catalog.diagnostics.append(Diagnostic("D06", "error", str(error), path=error.source))
-                continue
-            for tree in trees:
-                real = os.path.realpath(tree.path)
-                if (level, real) not in done:
-                    done.add((level, real))
-                    catalog._add_tree(tree, level, limits, strict)
-        catalog.skills = dict(sorted(catalog.skills.items()))
+    def of(cls, sources: Sequence[LoadedSource]) -> Catalog:
+        """The catalog of ``sources``, those that win first."""
+        catalog = cls(sources)
+        winners: dict[str, _Candidate] = {}
+        for source in sources:
+            for tree in source.trees:
+                for entry in tree.entries:
+                    catalog.diagnostics.extend(entry.result.diagnostics)
+                    if entry.skill is not None:
+                        catalog._entries[entry.skill] = entry
+                        challenger = _Candidate(entry, entry.skill, source.declared)
+                        winner = winners.setdefault(entry.skill.name, challenger)
+                        if winner is not challenger:
+                            winners[entry.skill.name] = catalog._choose(winner, challenger)
+                catalog.diagnostics.extend(tree.diagnostics)
+            catalog.diagnostics.extend(source.diagnostics)
+        catalog.skills = {name: winners[name].skill for name in sorted(winners)}
         return catalog
 
-    def _add_tree(self, tree: SourceTree, level: Level, limits: Limits, strict: bool) -> None:
-        report = Report(tree.path, strict=strict)
-        root = os.path.realpath(tree.path)
-        found = False
-        for folder, skill_file in find_skills(tree.path, report, limits):
-            found = True
-            loaded = load_folder(
-                folder,
-                root=root,
-                skill_file=skill_file,
-                origin=tree.origin,
-                remote=tree.remote,
-                strict=strict,
-                limits=limits,
-            )
-            self.diagnostics.extend(loaded.diagnostics)
-            if loaded.skill is not None:
-                self._add_skill(loaded.skill, level)
-        if not found:
-            mend = "a skill is a folder with a SKILL.md"
-            report.add("D04", f"there is no skill in {tree.origin}", mend=mend)
-        self.diagnostics.extend(report.diagnostics)
+    @property
+    def failures(self) -> list[SourceError]:
+        """The sources that could not be read."""
+        return [source.failure for source in self.sources if source.failure is not None]
 
-    def _add_skill(self, skill: AgentSkill, level: Level) -> None:
-        winner = self.skills.setdefault(skill.name, skill)
-        if winner is skill:
-            self._levels[skill.name] = level
-            return
-        if _same_content(winner, skill):
-            message, mend = f"is the same as {winner.path}", "remove one of them"
-            self.diagnostics.append(Diagnostic("D03", "info", message, skill.name, skill.path or "", mend=mend))
-            return
-        why = "was declared first"
-        if self._levels[skill.name] != level:
+    def entry(self, skill: AgentSkill) -> Entry:
+        """What the manager knows of a skill of this catalog."""
+        return self._entries[skill]
+
+    def bind(self, skill: AgentSkill) -> str:
+        """See :meth:`Entry.bind`."""
+        return self._entries[skill].bind()
+
+    def bind_all(self, skills: Iterable[AgentSkill]) -> None:
+        """Take the digests of ``skills``, several at once; one that cannot be taken is left for its first
+        use to say so."""
+        missing = [entry for skill in skills if not (entry := self._entries[skill]).is_bound]
+        if len(missing) == 1:
+            _try_to_bind(missing[0])
+        elif missing:
+            with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(missing)), "skill-digests") as pool:
+                list(pool.map(_try_to_bind, missing))
+
+    def _choose(self, winner: _Candidate, challenger: _Candidate) -> _Candidate:
+        """The one of two skills of the same name that is used; the other one becomes a diagnostic."""
+        same_level = winner.source.level == challenger.source.level
+        if same_level and winner.skill.remote and not challenger.skill.remote:
+            winner, challenger = challenger, winner
+            why = "is on this machine, and wins over what comes over a network"
+        elif winner.source is challenger.source:
+            why = "comes first in the same source"
+        elif same_level:
+            why = "was declared first"
+        else:
             why = "is the agent's, which wins over the job's"
-        if winner.remote and not skill.remote:
-            why += ", though it is remote and this one is not"
-        self.diagnostics.append(
-            Diagnostic(
-                "D02",
-                "warning",
-                f"is not used: the skill {skill.name!r} of {winner.origin} ({winner.path}) {why}",
-                skill.name,
-                skill.path or "",
-                mend="rename one of them or remove the source that is not wanted",
-            )
-        )
+            if winner.skill.remote and not challenger.skill.remote:
+                why += ", though it is remote and this one is not"
+        used, unused = winner.skill, challenger.skill
+        place = unused.path or ""
+        if _same_content(winner, challenger):
+            message, mend = f"is the same as {used.path}", "remove one of them"
+            self.diagnostics.append(Diagnostic("D03", "info", message, unused.name, place, mend=mend))
+        else:
+            message = f"is not used: the skill {unused.name!r} of {used.origin} ({used.path}) {why}"
+            mend = "rename one of them or remove the source that is not wanted"
+            self.diagnostics.append(Diagnostic("D02", "warning", message, unused.name, place, mend=mend))
+        return winner
 
 
-def _same_content(one: AgentSkill, other: AgentSkill) -> bool:
+def _same_content(one: _Candidate, other: _Candidate) -> bool:
+    if os.path.realpath(one.entry.folder) == os.path.realpath(other.entry.folder):
+        return True
+    # Digests read whole trees: first what is in memory.
+    if any(getattr(one.skill, name) != getattr(other.skill, name) for name in _COMPARED):
+        return False
     try:
-        return one.digest == other.digest
+        return one.entry.bind() == other.entry.bind()
     except ResourceError:
         return False
+
+
+def _try_to_bind(entry: Entry) -> bool:
+    try:
+        entry.bind()
+    except ResourceError:
+        return False
+    return True

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
 
 from flink_skills.errors import ConfigError, SkillFormatError, SkillsError, SourceError, UnknownNameError
+from flink_skills.manager.audit import AuditHook, log_event
 from flink_skills.manager.catalog import Catalog
-from flink_skills.manager.menu import MenuEntry, render_menu
-from flink_skills.manager.scope import SkillScope
+from flink_skills.manager.inspection import inspect_entries
+from flink_skills.manager.loading import LoadedSource, LoadedTree, declared_sources, read_sources
+from flink_skills.manager.lockfile import SkillLock
+from flink_skills.manager.refresh import Refreshed, compare
+from flink_skills.manager.scope import SkillScope, SourceItem
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic, Limits
+from flink_skills.skill.support import check_support
 from flink_skills.sources import SourceContext
 
 __all__ = ["AgentSkillManager"]
+
+_KEPT_VIEWS = 64
 
 
 class AgentSkillManager:
     """Loads skills from paths, job-JAR resources and URLs, and shows models what they may see of them.
 
     One bad skill or source takes nothing else down: it is a diagnostic, or an entry of :attr:`failures`,
-    unless ``strict`` (``skills.strict`` by default) asks otherwise. Loading happens once, when first needed.
+    unless ``strict`` (``skills.strict`` by default) asks otherwise. Loading happens once, when first needed,
+    and again where :meth:`refresh` is asked for it. With a ``lock`` no skill with another digest is ever
+    offered. Threads may share a manager; :meth:`close` gives its folders back to the store.
+
+    ``limits`` are those of ``skills.limits.*`` unless they are given, ``audit`` is told of each use of a skill.
 
     >>> AgentSkillManager().get_system_prompt()
     ''
@@ -29,26 +45,34 @@ class AgentSkillManager:
 
     def __init__(
         self,
-        paths: Sequence[str] = (),
-        resources: Sequence[str] = (),
-        urls: Sequence[str] = (),
+        paths: Sequence[SourceItem] = (),
+        resources: Sequence[SourceItem] = (),
+        urls: Sequence[SourceItem] = (),
         *,
         config: SkillConfig | None = None,
         resource_paths: Mapping[str, Sequence[str]] | None = None,
         store_dir: str | None = None,
         strict: bool | None = None,
         limits: Limits | None = None,
+        lock: SkillLock | None = None,
+        audit: AuditHook = log_event,
     ) -> None:
-        self._scopes: tuple[SkillScope, ...] = (SkillScope("job", tuple(paths), tuple(resources), tuple(urls)),)
+        self._scopes: tuple[SkillScope, ...] = (SkillScope("job", paths, resources, urls),)
         self._config = config or SkillConfig()
-        self._limits = limits or Limits()
+        self._limits = limits or Limits.from_config(self._config)
         self._context = SourceContext(self._config, resource_paths, store_dir, self._limits)
         self._strict = self._config.get(SkillOptions.STRICT) if strict is None else strict
-        self._lock = threading.Lock()
+        self._skill_lock = lock
+        self._audit = audit
         self._catalog: Catalog | None = None
-        for name, value in (("paths", paths), ("resources", resources), ("urls", urls)):
-            if isinstance(value, str):
-                raise ConfigError(f"skill {name} {value!r}: give a list, such as [{value!r}]")
+        self._generation = 0
+        self._refused: SkillsError | None = None
+        self._closed = False
+        self._views: OrderedDict[tuple[str, ...] | None, SkillView] = OrderedDict()
+        # Trees of all generations that anybody still uses.
+        self._trees: weakref.WeakSet[LoadedTree] = weakref.WeakSet()
+        self._lock = threading.RLock()
+        self._refreshing = threading.Lock()
 
     @classmethod
     def from_scopes(
@@ -60,19 +84,32 @@ class AgentSkillManager:
         store_dir: str | None = None,
         strict: bool | None = None,
         limits: Limits | None = None,
+        lock: SkillLock | None = None,
+        audit: AuditHook = log_event,
     ) -> AgentSkillManager:
         """A manager for what job and agent declare: an agent's skill wins over the job's of the same name."""
-        manager = cls(config=config, resource_paths=resource_paths, store_dir=store_dir, strict=strict, limits=limits)
+        manager = cls(
+            config=config,
+            resource_paths=resource_paths,
+            store_dir=store_dir,
+            strict=strict,
+            limits=limits,
+            lock=lock,
+            audit=audit,
+        )
         # Sorting is stable: within a level the order of declaration stays.
         manager._scopes = tuple(sorted(scopes, key=lambda scope: scope.level != "agent"))
         return manager
+
+    # -- loading ---------------------------------------------------------------------------
 
     def load_skills(self) -> list[AgentSkill]:
         """Load all sources, the first time; the skills sorted by name.
 
         Raises :class:`ConfigError` for a source that can never work (a relative path, a plain http URL that
-        no option allows). With ``strict``, raises :class:`SkillFormatError` (:class:`SourceError` if only
-        sources failed) with all errors at once.
+        no option allows) and :class:`SkillLockError` for skills that are not those of the lock. With
+        ``strict``, raises :class:`SkillFormatError` (:class:`SourceError` if only sources failed) with all
+        errors at once.
         """
         return list(self._loaded().skills.values())
 
@@ -80,15 +117,68 @@ class AgentSkillManager:
         """All loaded skills, sorted by name."""
         return self.load_skills()
 
+    def _load_skills_from_paths(self, paths: Sequence[SourceItem]) -> list[AgentSkill]:
+        """The skills of these folders and archives alone, whatever else is declared."""
+        return self._skills_of(SkillScope("job", paths=paths))
+
+    def _load_skills_from_resources(self, resources: Sequence[SourceItem]) -> list[AgentSkill]:
+        """The skills of these job-JAR resources alone."""
+        return self._skills_of(SkillScope("job", resources=resources))
+
+    def _load_skills_from_urls(self, urls: Sequence[SourceItem]) -> list[AgentSkill]:
+        """The skills of these URLs alone."""
+        return self._skills_of(SkillScope("job", urls=urls))
+
+    def refresh(self) -> Refreshed | None:
+        """Look at all sources again; what changed in the skills, or None.
+
+        Views that were made before keep the content that they had. Folders are looked at without reading
+        what was not touched; whether a skill that was touched has changed is said by its digest where that
+        is known from before. A source that fails keeps its skills and is in :attr:`failures`; so is the whole
+        refresh, and everything stays as it was, where ``strict`` or the lock refuses what was found.
+        """
+        with self._refreshing:
+            before = self._loaded()
+            if self._closed:
+                return None
+            context = replace(self._context, refresh=True)
+            found = Catalog.of(self._read(context, before.sources))
+            refused = self._refusal(found)
+            changes = None if refused else compare(before, found, self._generation + 1)
+            with self._lock:
+                self._refused = refused
+                if self._closed:
+                    _close_all(set(_trees(found.sources)) - set(_trees(before.sources)))
+                    return None
+                if refused is None:
+                    self._install(found)
+                    self._generation += changes is not None
+            return changes
+
+    # -- what was found --------------------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        """How often the skills have changed: 0 before they are loaded, 1 then, one more with each change."""
+        return self._generation
+
     @property
     def diagnostics(self) -> list[Diagnostic]:
-        """What loading had to say, sources in order."""
-        return list(self._loaded().diagnostics)
+        """What loading had to say, sources in order, then what inspections found, by skill."""
+        catalog = self._loaded()
+        found = list(catalog.diagnostics)
+        for skill in catalog.skills.values():
+            found.extend(catalog.entry(skill).findings or ())
+        if self._refused is not None:
+            mend = "the skills stay as they were; mend the source, and it is tried again"
+            found.append(Diagnostic("D06", "error", f"the refreshed skills are refused: {self._refused}", mend=mend))
+        return found
 
     @property
     def failures(self) -> list[SourceError]:
-        """The sources that could not be read at all."""
-        return list(self._loaded().failures)
+        """The sources that could not be read at all, and why the last refresh was refused if it was."""
+        refused = [] if self._refused is None else [SourceError(f"the refreshed skills are refused: {self._refused}")]
+        return [*self._loaded().failures, *refused]
 
     def check_sources(self) -> None:
         """Raise :class:`SourceError` naming every source that cannot be read; ``retryable`` if all of them
@@ -107,6 +197,42 @@ class AgentSkillManager:
                 retryable=all(failure.retryable for failure in failures),
             )
 
+    def inspect(self, names: Sequence[str] | None = None) -> list[Diagnostic]:
+        """What is to be said of these skills (all by default) that only reading them shows: problems of the
+        body, what this runtime does not do, files that cannot be read.
+
+        Takes their digests too: from then on a change is an error, not new content (format rule S08). Several are
+        read at once; those that were inspected before cost nothing. Raises :class:`UnknownNameError`.
+        """
+        catalog = self._loaded()
+        entries = [catalog.entry(skill) for skill in _chosen(catalog, names, hidden=True)]
+        commands = self._config.get(SkillOptions.SHELL_ENABLED)
+        found = inspect_entries(entries, self._limits, strict=self._strict, commands=commands)
+        return [diagnostic for findings in found for diagnostic in findings]
+
+    def check_skill(self, skill: AgentSkill) -> list[Diagnostic]:
+        """What ``skill`` asks for that this runtime does not do, each with the reason (feature row A12)."""
+        return self._check_skill(skill)
+
+    def _check_skill(self, skill: AgentSkill) -> list[Diagnostic]:
+        return check_support(skill, commands=self._config.get(SkillOptions.SHELL_ENABLED))
+
+    def summary(self) -> dict[str, Any]:
+        """Counts of skills, sources and diagnostics, for metrics and one line in the log."""
+        catalog, diagnostics = self._loaded(), self.diagnostics
+        severities = Counter(diagnostic.severity for diagnostic in diagnostics)
+        return {
+            "skills": len(catalog.skills),
+            "sources": len(catalog.sources),
+            "failed_sources": len(catalog.failures),
+            "errors": severities["error"],
+            "warnings": severities["warning"],
+            "infos": severities["info"],
+            "codes": dict(sorted(Counter(diagnostic.code for diagnostic in diagnostics).items())),
+        }
+
+    # -- for models ------------------------------------------------------------------------
+
     def get_system_prompt(self, names: Sequence[str] | None = None) -> str:
         """The menu for these skills (all by default), within ``skills.prompt.max-chars``; "" when there is
         none.
@@ -118,26 +244,33 @@ class AgentSkillManager:
     def view(self, names: Sequence[str] | None = None) -> SkillView:
         """The skills that one model may use: ``names``, or all that do not ask to be hidden from models.
 
-        Raises :class:`UnknownNameError` for a name that no source has, with near names.
+        The same view for the same names until the skills change. Raises :class:`UnknownNameError` for a name
+        that no source has, with near names.
         """
-        skills = self._loaded().skills
-        if isinstance(names, str):
-            raise ConfigError(f"skill names {names!r}: give a list, such as [{names!r}]")
-        if names is None:
-            chosen = [skill for skill in skills.values() if not skill.hidden]
-        else:
-            for name in names:
-                if name not in skills:
-                    raise UnknownNameError("skill", name, skills)
-            chosen = [skills[name] for name in dict.fromkeys(names)]
-        return SkillView(chosen, max_chars=self._config.get(SkillOptions.PROMPT_MAX_CHARS), limits=self._limits)
+        with self._lock:
+            catalog = self._loaded()
+            chosen = _chosen(catalog, names, hidden=False)
+            wanted = None if names is None else tuple(sorted(skill.name for skill in chosen))
+            known = self._views.get(wanted)
+            if known is not None:
+                self._views.move_to_end(wanted)
+                return known
+            view = SkillView(
+                chosen,
+                max_chars=self._config.get(SkillOptions.PROMPT_MAX_CHARS),
+                limits=self._limits,
+                bind=catalog.bind,  # and with it the catalog, whose folders the store keeps
+                audit=self._audit,
+            )
+            self._views[wanted] = view
+            if len(self._views) > _KEPT_VIEWS:
+                self._views.popitem(last=False)
+            return view
 
     def menu_diagnostics(self, names: Sequence[str] | None = None) -> list[Diagnostic]:
         """What the budget does to the menu of these skills."""
-        view = self.view(names)
-        skills = [skill for name in view if (skill := view.get(name)) is not None and not skill.hidden]
         budget = self._config.get(SkillOptions.PROMPT_MAX_CHARS)
-        menu = render_menu([MenuEntry(skill.name, skill.description) for skill in skills], budget)
+        menu = self.view(names).rendered()
         if not menu.shortened and not menu.left_out:
             return []
         parts = [f"{menu.shortened} descriptions were shortened"] if menu.shortened else []
@@ -146,20 +279,87 @@ class AgentSkillManager:
         mend = f"raise {SkillOptions.PROMPT_MAX_CHARS.key} or choose fewer skills with skill_names"
         return [Diagnostic("P01", "warning", f"to fit {budget} characters, {' and '.join(parts)}", mend=mend)]
 
+    # -- the end ---------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give the folders of all generations back to the store, which may remove them from then on.
+
+        What is loaded stays; there is no refresh any more. Closing twice changes nothing.
+        """
+        with self._lock:
+            self._closed = True
+            _close_all(self._trees)
+
+    def __enter__(self) -> AgentSkillManager:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- inside ----------------------------------------------------------------------------
+
     def _loaded(self) -> Catalog:
         with self._lock:
             if self._catalog is None:
-                catalog = Catalog.load(self._scopes, self._context, self._limits, strict=self._strict)
-                if self._strict:
-                    _raise_all(catalog)
-                self._catalog = catalog
+                catalog = Catalog.of(self._read(self._context, ()))
+                refused = self._refusal(catalog)
+                if refused is not None:
+                    _close_all(_trees(catalog.sources))
+                    raise refused
+                self._install(catalog)
+                self._generation = 1
+                return catalog
             return self._catalog
 
+    def _read(self, context: SourceContext, before: Sequence[LoadedSource]) -> list[LoadedSource]:
+        return read_sources(declared_sources(self._scopes), context, strict=self._strict, before=before)
 
-def _raise_all(catalog: Catalog) -> None:
-    errors = [str(diagnostic) for diagnostic in catalog.diagnostics if diagnostic.severity == "error"]
-    if not errors:
-        return
-    text = "\n".join(f"- {error}" for error in errors)
-    kind: type[SkillsError] = SourceError if len(errors) == len(catalog.failures) else SkillFormatError
-    raise kind(f"{len(errors)} errors in the skills, and skills.strict is set:\n{text}")
+    def _install(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._views.clear()
+        self._trees.update(_trees(catalog.sources))
+
+    def _refusal(self, catalog: Catalog) -> SkillsError | None:
+        """Why a catalog is not used: errors with ``strict``, or skills that are not those of the lock."""
+        errors = [str(diagnostic) for diagnostic in catalog.diagnostics if diagnostic.severity == "error"]
+        if self._strict and errors:
+            text = "\n".join(f"- {error}" for error in errors)
+            kind: type[SkillsError] = SourceError if len(errors) == len(catalog.failures) else SkillFormatError
+            return kind(f"{len(errors)} errors in the skills, and skills.strict is set:\n{text}")
+        if self._skill_lock is not None:
+            catalog.bind_all(catalog.skills.values())
+            try:
+                # A source that failed says so itself: what it has is not missing.
+                self._skill_lock.check(catalog.skills.values(), complete=not catalog.failures)
+            except SkillsError as error:
+                return error
+        return None
+
+    def _skills_of(self, scope: SkillScope) -> list[AgentSkill]:
+        sources = read_sources(declared_sources([scope]), self._context, strict=self._strict)
+        with self._lock:
+            self._trees.update(_trees(sources))
+        return list(Catalog.of(sources).skills.values())
+
+
+def _chosen(catalog: Catalog, names: Sequence[str] | None, *, hidden: bool) -> list[AgentSkill]:
+    """The skills of these names; by default all, those that hide from models only if ``hidden``."""
+    if isinstance(names, str):
+        raise ConfigError(f"skill names {names!r}: give a list, such as [{names!r}]")
+    if names is None:
+        return [skill for skill in catalog.skills.values() if hidden or not skill.hidden]
+    for name in names:
+        if name not in catalog.skills:
+            raise UnknownNameError("skill", name, catalog.skills)
+    return [catalog.skills[name] for name in dict.fromkeys(names)]
+
+
+def _trees(sources: Sequence[LoadedSource]) -> list[LoadedTree]:
+    return [tree for source in sources for tree in source.trees]
+
+
+def _close_all(trees: Sequence[LoadedTree] | set[LoadedTree] | weakref.WeakSet[LoadedTree]) -> None:
+    for tree in list(trees):
+        tree.close()

@@ -1,14 +1,17 @@
 """The menu of skills in a system prompt: one escaped line for each skill, within a budget.
 
-Names and descriptions are untrusted text: escaped, so that none can close or forge a block, one line each,
-and without characters that a reader would not see (format rule S06).
+Names, descriptions and origins are untrusted text: escaped, so that none can close or forge a block, one line
+each, and without characters that a reader would not see (format rule S06). A skill that came over a network
+shows where from (format rule S07).
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from html import unescape
+from itertools import accumulate
 from typing import NamedTuple
 
 from flink_skills.skill.text import clean_line
@@ -21,16 +24,24 @@ load_skill with that name first, then follow the instructions that it returns.
 If none fits, do the task without a skill.
 """
 _OPEN, _CLOSE = "<available_skills>\n", "</available_skills>"
-_LINE = re.compile(r"<skill><name>([^<]*)</name><description>([^<]*)</description></skill>")
+_LINE = re.compile(
+    r"^<skill><name>([^<\n]*)</name><description>([^<\n]*)</description>(?:<origin>[^<\n]*</origin>)?</skill>$",
+    re.MULTILINE,
+)
 _BLOCK = re.compile(r"^<available_skills>$(.*?)^</available_skills>$", re.MULTILINE | re.DOTALL)
+_SPECIAL = re.compile("[&<>]")
+_GROWTH = {"&": len("&amp;") - 1, "<": len("&lt;") - 1, ">": len("&gt;") - 1}
 _SHORTEST = 40  # a description shorter than this says nothing: leave the skill out instead
+_LONGEST_ORIGIN = 120
+_NAMES_SHARE = 8  # at most one part in eight of the budget for the names of what is left out
 
 
 class MenuEntry(NamedTuple):
-    """A skill as the menu shows it."""
+    """A skill as the menu shows it; ``origin`` is "" for one of this machine."""
 
     name: str
     description: str
+    origin: str = ""
 
 
 class Menu(NamedTuple):
@@ -52,20 +63,25 @@ def render_menu(entries: Sequence[MenuEntry], max_chars: int) -> Menu:
     """
     if not entries:
         return Menu("")
-    cleaned = sorted(MenuEntry(clean_line(name), clean_line(text)) for name, text in entries)
-    text = _text(cleaned, 0)
-    if len(text) <= max_chars:
-        return Menu(text)
-    longest = max(len(entry.description) for entry in cleaned)
-    cap = _largest(_SHORTEST, longest, lambda cap: len(_text(_capped(cleaned, cap), 0)) <= max_chars)
+    lines = sorted(_Line(entry) for entry in entries)
+    room = max_chars - len(_INTRODUCTION) - len(_OPEN) - len(_CLOSE)
+    longest = max(len(line.description) for line in lines)
+    if _size(lines, longest) <= room:
+        return Menu(_text(lines, longest))
+    cap = _largest(_SHORTEST, longest, lambda cap: _size(lines, cap) <= room)
     if cap is not None:
-        return Menu(_text(_capped(cleaned, cap), 0), shortened=sum(len(e.description) > cap for e in cleaned))
-    short = _capped(cleaned, _SHORTEST)
-    kept = _largest(0, len(short), lambda n: len(_text(short[:n], len(short) - n)) <= max_chars) or 0
+        return Menu(_text(lines, cap), shortened=sum(len(line.description) > cap for line in lines))
+    ends = [0, *accumulate(line.size(_SHORTEST) for line in lines)]
+    # The note is longest where everything is left out.
+    names_room = max_chars // _NAMES_SHARE
+    note_room = len(_note(lines)) + names_room
+    kept = _largest(0, len(lines) - 1, lambda n: ends[n] + note_room <= room) or 0
+    text = _text(lines[:kept], _SHORTEST)
+    more = _note(lines[kept:], min(names_room, max_chars - len(text) - len(_note(lines[kept:]))))
     return Menu(
-        _text(short[:kept], len(short) - kept),
-        shortened=sum(len(entry.description) > _SHORTEST for entry in cleaned[:kept]),
-        left_out=tuple(entry.name for entry in short[kept:]),
+        text + more,
+        shortened=sum(len(line.description) > _SHORTEST for line in lines[:kept]),
+        left_out=tuple(line.name for line in lines[kept:]),
     )
 
 
@@ -85,20 +101,69 @@ def escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _text(entries: Sequence[MenuEntry], left_out: int) -> str:
-    lines = [
-        f"<skill><name>{escape(name)}</name><description>{escape(text)}</description></skill>\n"
-        for name, text in entries
-    ]
-    more = f"\n({left_out} more skills are not listed: the list would be too long.)" if left_out else ""
-    return f"{_INTRODUCTION}{_OPEN}{''.join(lines)}{_CLOSE}{more}"
+class _Line:
+    """A line of the menu: its size for any cap on descriptions is found without rendering it."""
+
+    __slots__ = ("_around", "_grown", "_special", "_tail", "description", "name")
+
+    def __init__(self, entry: MenuEntry) -> None:
+        self.name = _one_line(entry.name)
+        self.description = _one_line(entry.description)
+        origin = _one_line(entry.origin)
+        if len(origin) > _LONGEST_ORIGIN:
+            origin = origin[: _LONGEST_ORIGIN - 1] + "…"
+        self._tail = f"<origin>{escape(origin)}</origin></skill>\n" if origin else "</skill>\n"
+        self._around = len("<skill><name></name><description></description>") + len(escape(self.name)) + len(self._tail)
+        # Where escaping makes the description longer, and by how much up to there.
+        self._special = [match.start() for match in _SPECIAL.finditer(self.description)]
+        self._grown = [0, *accumulate([_GROWTH[self.description[at]] for at in self._special])]
+
+    def __lt__(self, other: _Line) -> bool:
+        return (self.name, self.description) < (other.name, other.description)
+
+    def size(self, cap: int) -> int:
+        """Characters of :meth:`text`."""
+        description = self.description
+        if len(description) <= cap:
+            return self._around + len(description) + self._grown[-1]
+        grown = self._grown[bisect_left(self._special, cap - 1)] if self._special else 0
+        # A line has single blanks: at most one goes at the cut.
+        return self._around + (cap if description[cap - 2] != " " else cap - 1) + grown
+
+    def text(self, cap: int) -> str:
+        shown = self.description
+        if len(shown) > cap:
+            shown = shown[: cap - 1].rstrip() + "…"
+        shown = escape(shown) if self._special else shown
+        return f"<skill><name>{escape(self.name)}</name><description>{shown}</description>{self._tail}"
 
 
-def _capped(entries: Sequence[MenuEntry], cap: int) -> list[MenuEntry]:
-    return [
-        entry if len(entry.description) <= cap else MenuEntry(entry.name, entry.description[: cap - 1].rstrip() + "…")
-        for entry in entries
-    ]
+def _one_line(text: str) -> str:
+    if text.isascii() and text.isprintable() and "  " not in text and text[:1] != " " and text[-1:] != " ":
+        return text
+    return clean_line(text)
+
+
+def _size(lines: Sequence[_Line], cap: int) -> int:
+    return sum(line.size(cap) for line in lines)
+
+
+def _text(lines: Sequence[_Line], cap: int) -> str:
+    return f"{_INTRODUCTION}{_OPEN}{''.join(line.text(cap) for line in lines)}{_CLOSE}"
+
+
+def _note(left_out: Sequence[_Line], room: int = 0) -> str:
+    """What is said of the skills that are left out, with as many of their names as ``room`` has place for."""
+    names: list[str] = []
+    room -= len(" Names of the first: ")
+    for line in left_out:
+        name = escape(line.name)
+        room -= len(name) + 2
+        if room < 0:
+            break
+        names.append(name)
+    some = f" Names of {'them' if len(names) == len(left_out) else 'the first'}: {', '.join(names)}" if names else ""
+    return f"\n({len(left_out)} more skills are not listed: the list would be too long.{some})"
 
 
 def _largest(low: int, high: int, fits: Callable[[int], bool]) -> int | None:

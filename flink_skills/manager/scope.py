@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from flink_skills.errors import ConfigError
+from flink_skills.sources import SourceSpec
 
-__all__ = ["Level", "SkillScope"]
+__all__ = ["Level", "SkillScope", "SourceItem"]
 
 Level = Literal["job", "agent"]
 
+# How a source may be declared: "location#sha256=…", a mapping such as {"url": …, "sha256": …}, or a spec.
+SourceItem = str | Mapping[str, Any] | SourceSpec
 
-@dataclass(frozen=True)
+_KINDS = {"paths": "path", "resources": "resource", "urls": "url"}
+
+
+@dataclass(frozen=True, init=False)
 class SkillScope:
     """The sources that one level declares, each list in the order of declaration.
+
+    An item is a text (``/opt/skills``, ``https://…/skills.zip#sha256=…``), a mapping with pins
+    (``{"url": …, "sha256": …}``) or a :class:`~flink_skills.sources.SourceSpec`; it is kept as text.
 
     >>> SkillScope.from_json(SkillScope("job", paths=("/opt/skills",)).to_json())
     SkillScope(level='job', paths=('/opt/skills',), resources=(), urls=())
@@ -26,31 +35,29 @@ class SkillScope:
     resources: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.level not in ("job", "agent"):
-            raise ConfigError(f"skill scope {self.level!r}: the level is 'job' or 'agent'")
-        for name in ("paths", "resources", "urls"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                raise ConfigError(f"skill {name} {value!r}: give a list, such as [{value!r}]")
-            object.__setattr__(self, name, tuple(str(item) for item in value))
+    def __init__(
+        self,
+        level: Level,
+        paths: Sequence[SourceItem] = (),
+        resources: Sequence[SourceItem] = (),
+        urls: Sequence[SourceItem] = (),
+    ) -> None:
+        if level not in ("job", "agent"):
+            raise ConfigError(f"skill scope {level!r}: the level is 'job' or 'agent'")
+        object.__setattr__(self, "level", level)
+        for (name, kind), items in zip(_KINDS.items(), (paths, resources, urls), strict=True):
+            if isinstance(items, (str, Mapping, SourceSpec)):
+                shown = SourceSpec.parse(kind, items).shown
+                raise ConfigError(f"skill {name} {shown!r}: give a list, such as [{shown!r}]")
+            object.__setattr__(self, name, tuple(str(SourceSpec.parse(kind, item)) for item in items))
 
     @property
     def sources(self) -> list[tuple[str, str]]:
         """(kind, location) of all sources: local ones first, so that a remote one never hides them."""
-        return [
-            *(("path", path) for path in self.paths),
-            *(("resource", name) for name in self.resources),
-            *(("url", url) for url in self.urls),
-        ]
+        return [(kind, item) for name, kind in _KINDS.items() for item in getattr(self, name)]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "level": self.level,
-            "paths": list(self.paths),
-            "resources": list(self.resources),
-            "urls": list(self.urls),
-        }
+        return {"level": self.level, **{name: list(getattr(self, name)) for name in _KINDS}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SkillScope:

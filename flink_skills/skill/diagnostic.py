@@ -39,56 +39,166 @@ class Diagnostic:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Diagnostic:
+        """The diagnostic that :meth:`to_json` wrote.
+
+        >>> Diagnostic.from_json(Diagnostic("F03", "warning", "there is no name").to_json()).code
+        'F03'
+        """
+        return cls(**data)
+
 
 @dataclass(frozen=True)
 class Code:
-    """Meaning of a diagnostic code, and how grave it is in lenient and in strict loading."""
+    """Meaning of a diagnostic code, how grave it is in lenient and in strict loading, and the usual mend."""
 
     meaning: str
     lenient: Severity
     strict: Severity
+    mend: str
 
 
 CODES: Mapping[str, Code] = MappingProxyType(
     {
-        "F01": Code("the file is not named exactly SKILL.md", "warning", "warning"),
-        "F02": Code("no front matter between two '---' lines at the very start", "error", "error"),
-        "F03": Code("no name", "warning", "error"),
-        "F04": Code("the name is longer than 64 characters", "warning", "error"),
-        "F05": Code("the name has characters other than lowercase letters, digits, hyphens", "warning", "error"),
-        "F06": Code("the name begins or ends with a hyphen or has two in a row", "warning", "error"),
-        "F07": Code("the name is not the folder's name", "warning", "error"),
-        "F08": Code("no description that can be used", "error", "error"),
-        "F09": Code("the description is no string or longer than 1024 characters", "warning", "error"),
-        "F10": Code("license is no string", "warning", "error"),
-        "F11": Code("compatibility is no string of 1 to 500 characters", "warning", "error"),
-        "F12": Code("metadata is no map of strings to strings", "warning", "error"),
-        "F13": Code("allowed-tools is no string of names separated by spaces", "warning", "error"),
-        "F14": Code("a field that the format does not know", "info", "warning"),
-        "F17": Code("the body has more than 500 lines", "info", "info"),
-        "F18": Code("the body has more than about 5,000 tokens", "info", "info"),
-        "F19": Code("the body refers to a file that is not there", "info", "info"),
-        "L01": Code("the file begins with a byte order mark", "info", "warning"),
-        "L02": Code("lines end with carriage returns", "info", "info"),
-        "L03": Code("bytes that are not UTF-8 were replaced", "warning", "error"),
-        "L04": Code("an unquoted value with ': ' in it was read as text", "warning", "error"),
-        "L05": Code("text on the line of a block mark ('|', '>') was read as part of the block", "warning", "error"),
-        "L06": Code("a value that YAML cannot read was taken as text", "warning", "error"),
-        "L07": Code("a field is there twice; the last one counts", "warning", "error"),
-        "L08": Code("a YAML tag was ignored", "warning", "error"),
-        "L09": Code("blank lines before the front matter", "warning", "error"),
-        "L10": Code("the front matter is no YAML mapping and cannot be repaired", "error", "error"),
-        "L11": Code("control characters in the front matter were removed", "warning", "error"),
-        "D01": Code("a limit of the search for skills was reached", "warning", "warning"),
-        "D02": Code("a skill of that name was declared before", "warning", "warning"),
-        "D03": Code("the same skill, byte for byte, was declared before", "info", "info"),
-        "D04": Code("a source without any skill", "warning", "error"),
-        "D05": Code("a file or folder that cannot be read", "error", "error"),
-        "D06": Code("a source that cannot be read", "error", "error"),
-        "P01": Code("the menu was shortened to its budget", "warning", "warning"),
-        "S04": Code("a link that leaves its source", "warning", "error"),
-        "S05": Code("larger than the limit", "error", "error"),
-        "S06": Code("hidden or control characters, or an HTML comment", "warning", "warning"),
+        "F01": Code("the file is not named exactly SKILL.md", "warning", "warning", "name it SKILL.md"),
+        "F02": Code(
+            "no front matter between two '---' lines at the very start",
+            "error",
+            "error",
+            "begin the file with a line '---', 'name:' and 'description:' lines, and a line '---'",
+        ),
+        "F03": Code("no name", "warning", "error", "add a line 'name:' with the name of the folder"),
+        "F04": Code("the name is longer than 64 characters", "warning", "error", "use at most 64 characters"),
+        "F05": Code(
+            "the name has characters other than lowercase letters, digits, hyphens",
+            "warning",
+            "error",
+            "use lowercase letters, digits and hyphens",
+        ),
+        "F06": Code(
+            "the name begins or ends with a hyphen or has two in a row",
+            "warning",
+            "error",
+            "use single hyphens, between letters or digits",
+        ),
+        "F07": Code("the name is not the folder's name", "warning", "error", "rename one of them"),
+        "F08": Code("no description that can be used", "error", "error", "say what the skill does and when to use it"),
+        "F09": Code(
+            "the description is no string or longer than 1024 characters",
+            "warning",
+            "error",
+            "write it as text of at most 1024 characters; details belong to the body",
+        ),
+        "F10": Code("license is no string", "warning", "error", "write it as text, in quotes where needed"),
+        "F11": Code(
+            "compatibility is no string of 1 to 500 characters",
+            "warning",
+            "error",
+            "write it as text of at most 500 characters",
+        ),
+        "F12": Code(
+            "metadata is no map of strings to strings",
+            "warning",
+            "error",
+            "write indented 'key: value' lines below 'metadata:'",
+        ),
+        "F13": Code(
+            "allowed-tools is no string of names separated by spaces",
+            "warning",
+            "error",
+            "write one text with names separated by spaces",
+        ),
+        "F14": Code("a field that the format does not know", "info", "warning", "move it into metadata"),
+        "F17": Code("the body has more than 500 lines", "info", "info", "move parts of it into references"),
+        "F18": Code("the body has more than about 5,000 tokens", "info", "info", "move parts of it into references"),
+        "F19": Code(
+            "the body refers to a file that is not there, lies outside, or is more than one folder down",
+            "info",
+            "info",
+            "write the path from the skill's folder, at most one folder down",
+        ),
+        "L01": Code(
+            "the file begins with a byte order mark", "info", "warning", "save it as UTF-8 without a byte order mark"
+        ),
+        "L02": Code("lines end with carriage returns", "info", "info", "use \\n line ends"),
+        "L03": Code("bytes that are not UTF-8 were replaced", "warning", "error", "save the file as UTF-8"),
+        "L04": Code(
+            "an unquoted value with ': ' in it was read as text", "warning", "error", "put the value in quotes"
+        ),
+        "L05": Code(
+            "text on the line of a block mark ('|', '>') was read as part of the block",
+            "warning",
+            "error",
+            "begin the text on the next line, indented",
+        ),
+        "L06": Code("a value that YAML cannot read was taken as text", "warning", "error", "put the value in quotes"),
+        "L07": Code("a field is there twice; the last one counts", "warning", "error", "keep one of them"),
+        "L08": Code("a YAML tag was ignored", "warning", "error", "remove the tag"),
+        "L09": Code("blank lines before the front matter", "warning", "error", "remove them"),
+        "L10": Code(
+            "the front matter is no YAML mapping and cannot be repaired", "error", "error", "put the values in quotes"
+        ),
+        "L11": Code("control characters in the front matter were removed", "warning", "error", "remove them"),
+        "L12": Code(
+            "an unquoted value ends at ' #', where YAML takes the rest for a comment",
+            "warning",
+            "warning",
+            "put the value in quotes, or a space after the '#'",
+        ),
+        "L13": Code(
+            "no front matter: the name is the folder's, the description the first '# ' heading",
+            "info",
+            "error",
+            "begin the file with front matter",
+        ),
+        "L14": Code("a line of the front matter that is no field was taken as text", "warning", "error", "indent it"),
+        "D01": Code(
+            "a limit of the search for skills was reached",
+            "warning",
+            "warning",
+            "point the source at a smaller folder, or raise the limit",
+        ),
+        "D02": Code("a skill of that name was declared before", "warning", "warning", "rename one of them"),
+        "D03": Code("the same skill, byte for byte, was declared before", "info", "info", "remove one of them"),
+        "D04": Code("a source without any skill", "warning", "error", "a skill is a folder with a SKILL.md"),
+        "D05": Code("a file or folder that cannot be read", "error", "error", "check the file and its permissions"),
+        "D06": Code("a source that cannot be read", "error", "error", "check the source"),
+        "P01": Code("the menu was shortened to its budget", "warning", "warning", "choose fewer skills"),
+        "S04": Code("a link that leaves its source", "warning", "error", "copy what it points to"),
+        "S05": Code("larger than the limit", "error", "error", "make it smaller"),
+        "S06": Code("hidden or control characters, or an HTML comment", "warning", "warning", "remove them"),
+        "U01": Code(
+            "allowed-tools names a tool that does not exist here", "warning", "warning", "do the same with a command"
+        ),
+        "U02": Code(
+            "allowed-tools names a tool that is a shell command here",
+            "info",
+            "info",
+            "models read and write files with shell commands",
+        ),
+        "U03": Code(
+            "a script in a language that this machine cannot run",
+            "warning",
+            "warning",
+            "install the interpreter where the job runs",
+        ),
+        "U04": Code("scripts, but models cannot run commands here", "warning", "warning", "allow shell commands"),
+        "U05": Code("hooks are never run", "warning", "warning", "say in the body what to run, and when"),
+        "U06": Code(
+            "a skill runs in the agent that loads it: 'context', 'agent' and 'model' change nothing",
+            "info",
+            "info",
+            "declare an agent or a model setup with this skill",
+        ),
+        "U07": Code("a '!`command`' in the body is not run", "warning", "warning", "tell the model to run it"),
+        "U08": Code("an argument such as $ARGUMENTS is not filled in", "info", "info", "say in words what is meant"),
+        "U09": Code(
+            "something that the skill requires is not there",
+            "warning",
+            "warning",
+            "install or set it where the job runs",
+        ),
     }
 )
 
@@ -97,14 +207,18 @@ class Report:
     """Collects the diagnostics of one skill or source.
 
     The severity comes from :data:`CODES` and the mode; :attr:`strict_valid` says whether strict loading
-    would have accepted it, whatever the mode.
+    would have accepted it, whatever the mode. With ``known_fields_only`` unknown fields are errors in strict
+    loading, as the format's reference validator has it.
     """
 
-    def __init__(self, path: str = "", *, strict: bool = False) -> None:
+    __slots__ = ("_found", "_known_fields_only", "path", "skill", "strict", "strict_valid")
+
+    def __init__(self, path: str = "", *, strict: bool = False, known_fields_only: bool = False) -> None:
         self.path = path
         self.strict = strict
         self.skill = ""
         self.strict_valid = True
+        self._known_fields_only = known_fields_only
         self._found: list[tuple[str, Severity, str, str, int, str]] = []
 
     def add(
@@ -117,14 +231,16 @@ class Report:
         path: str | None = None,
         severity: Severity | None = None,
     ) -> None:
-        meaning = CODES[code]
+        """Add a remark; severity and mend are those of the code unless given."""
+        known = CODES[code]
         if severity is None:
-            severity = meaning.strict if self.strict else meaning.lenient
-            if meaning.strict == "error":
+            in_strict = "error" if code == "F14" and self._known_fields_only else known.strict
+            severity = in_strict if self.strict else known.lenient
+            if in_strict == "error":
                 self.strict_valid = False
-        elif severity == "error":
+        if severity == "error":
             self.strict_valid = False
-        self._found.append((code, severity, message, self.path if path is None else path, line, mend))
+        self._found.append((code, severity, message, self.path if path is None else path, line, mend or known.mend))
 
     @property
     def has_errors(self) -> bool:

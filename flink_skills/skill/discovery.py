@@ -2,11 +2,12 @@
 
 # Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
 # the calls themselves.
-# ruff: noqa: PTH118, PTH119
+# ruff: noqa: PTH118
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,6 +16,9 @@ from flink_skills.skill.limits import Limits
 from flink_skills.skill.paths import SKIPPED, inside, skill_file_in
 
 __all__ = ["Found", "find_skills"]
+
+# A folder to look into: its path, its real path, its depth, and the count that it adds to.
+_Folder = tuple[str, str, int, list[int]]
 
 _NOT_SEARCHED = SKIPPED | {"node_modules"}
 
@@ -30,67 +34,78 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
     """Yield the skills at and below ``root``, in an order that depends on names alone.
 
     A skill inside a skill is found too. Real folders come before linked ones, so that a link to a folder that
-    is found anyway adds nothing; a link that leaves ``root`` is skipped and reported, and so is a limit.
+    is found anyway adds nothing; a link that leaves ``root`` is skipped and reported, and so is a limit. The
+    folders inside a skill, such as its references, are counted apart from those that are searched for skills:
+    each skill may have as many as the whole search.
     """
     real_root = os.path.realpath(root)
     seen = {real_root}
-    pending: list[tuple[str, str, int]] = [(root, real_root, 0)]
-    linked: list[tuple[str, int]] = []
-    visited = 0
-    too_deep: list[str] = []
+    pending: list[_Folder] = [(root, real_root, 0, [0])]
+    linked: deque[_Folder] = deque()
+    too_deep = ""
     while pending or linked:
         if pending:
-            folder, real, depth = pending.pop()
+            folder, real, depth, count = pending.pop()
         else:
-            folder, depth = linked.pop(0)
+            folder, _, depth, count = linked.popleft()
             real = os.path.realpath(folder)
             if real in seen:
                 continue
             seen.add(real)
-        if visited >= limits.tree_directories:
-            mend = "point the source at a smaller folder"
-            report.add("D01", f"stopped after {visited} folders", path=folder, mend=mend)
-            break
-        visited += 1
+        if count[0] >= limits.tree_directories:
+            if count[0] == limits.tree_directories:
+                report.add("D01", f"stopped after {count[0]} folders", path=folder)
+                count[0] += 1
+            continue
+        count[0] += 1
         names, folders, links = _entries(folder, real_root, report)
-        if skill_file := skill_file_in(names):
+        if names and (skill_file := skill_file_in(names)):
+            count = [0]
             yield Found(folder, skill_file)
         if depth >= limits.tree_depth:
-            too_deep.extend(folders[:1])
+            too_deep = too_deep or (folders and os.path.join(folder, folders[0])) or ""
             continue
-        for path in reversed(folders):
-            below = os.path.join(real, os.path.basename(path))
+        if not folders and not links:
+            continue
+        above = folder if folder.endswith("/") else folder + "/"
+        real_above = real if real.endswith("/") else real + "/"
+        for name in reversed(folders):
+            below = real_above + name
             if below not in seen:
                 seen.add(below)
-                pending.append((path, below, depth + 1))
-        linked.extend((path, depth + 1) for path in links)
+                pending.append((above + name, below, depth + 1, count))
+        if links:
+            linked.extend((above + name, "", depth + 1, count) for name in links)
     if too_deep:
         message = f"folders more than {limits.tree_depth} levels down were not searched"
-        report.add("D01", message, path=too_deep[0], mend="point the source at a deeper folder")
+        report.add("D01", message, path=too_deep, mend="point the source at a deeper folder")
 
 
 def _entries(folder: str, real_root: str, report: Report) -> tuple[list[str], list[str], list[str]]:
-    """Names of files, paths of folders and paths of links to folders, each sorted."""
+    """Names of possible skill files, of folders and of links to folders, the latter two sorted."""
     names: list[str] = []
     folders: list[str] = []
     links: list[str] = []
     try:
         with os.scandir(folder) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                if entry.name in _NOT_SEARCHED:
-                    continue
+            for entry in entries:
+                name = entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                elif not entry.is_symlink():
-                    names.append(entry.name)
-                elif not inside(os.path.realpath(entry.path), real_root):
-                    mend = "copy what it points to"
-                    report.add("S04", "the link leaves its source and was skipped", path=entry.path, mend=mend)
-                elif entry.is_dir():
-                    links.append(entry.path)
-                else:
-                    names.append(entry.name)
+                    if name not in _NOT_SEARCHED:
+                        folders.append(name)
+                elif entry.is_symlink():
+                    if name in _NOT_SEARCHED:
+                        continue
+                    if not inside(os.path.realpath(entry.path), real_root):
+                        report.add("S04", "the link leaves its source and was skipped", path=entry.path)
+                    elif entry.is_dir():
+                        links.append(name)
+                    else:
+                        names.append(name)
+                elif len(name) == 8:
+                    names.append(name)
     except OSError as error:
-        mend = "check the folder's permissions"
-        report.add("D05", f"cannot be read: {error.strerror}", path=folder, mend=mend)
+        report.add("D05", f"cannot be read: {error.strerror}", path=folder, mend="check the folder's permissions")
+    folders.sort()
+    links.sort()
     return names, folders, links

@@ -6,37 +6,35 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from flink_skills.skill.diagnostic import Report
 from flink_skills.skill.text import clean_line, hidden_characters
-from flink_skills.skill.yaml_values import Entry, Node, Untyped, plain_value, source_text
+from flink_skills.skill.yaml_values import Entry, Node, Untyped, is_null, plain_value, source_text
 
-__all__ = ["Fields", "judge_fields", "split_tools"]
+__all__ = ["EMPTY", "Fields", "judge_fields", "judge_heading", "split_tools"]
 
 KNOWN_FIELDS = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
 MAX_COMPATIBILITY = 500
 
-_EMPTY: Mapping[str, Any] = MappingProxyType({})
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 _ASCII_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _PATH_LIKE = re.compile(r"[/\\]|^\.|^~")
 
 
-@dataclass(frozen=True)
-class Fields:
+class Fields(NamedTuple):
     """What the front matter says, after leniency."""
 
     name: str
     description: str
     license: str | None = None
     compatibility: str | None = None
-    metadata: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    metadata: Mapping[str, str] = EMPTY
     allowed_tools: tuple[str, ...] | None = None
-    extra: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    extra: Mapping[str, Any] = EMPTY
 
 
 def judge_fields(entries: Mapping[str, Entry], report: Report, *, first_line: int, folder: str) -> Fields | None:
@@ -63,13 +61,49 @@ def judge_fields(entries: Mapping[str, Entry], report: Report, *, first_line: in
     )
 
 
-def split_tools(text: str) -> tuple[str, ...]:
-    """Names separated by spaces or commas, but not inside parentheses.
+def judge_heading(heading: str | None, line: int, report: Report, *, folder: str) -> Fields | None:
+    """The fields of a skill file without front matter (feature row A10): the folder's name and the first heading.
+
+    ``heading`` is None where there is none.
+    """
+    name = _of_folder(folder)
+    report.skill = name
+    judge = _Judge({}, report, line)
+    _judge_name(name, report, line)
+    text = judge.described("" if heading is None else heading, line)
+    return None if text is None else Fields(name, text)
+
+
+def split_tools(text: str, *, commas: bool = True) -> tuple[str, ...]:
+    """Names separated by spaces or commas (``commas``), but not inside parentheses.
 
     >>> split_tools("Bash(git add:*, git diff) Read,Write")
     ('Bash(git add:*, git diff)', 'Read', 'Write')
     """
-    return tuple(re.findall(r"(?:\([^()]*\)|[^\s,(])+(?:\([^()]*)?", text))
+    names, start, depth = [], 0, 0
+    for end, char in enumerate(text):
+        if char == "(":
+            depth += 1
+        elif char == ")":
+            depth -= depth > 0
+        elif not depth and ((commas and char == ",") or char.isspace()):
+            names.append(text[start:end])
+            start = end + 1
+    return tuple(name for name in (*names, text[start:]) if name)
+
+
+def _of_folder(folder: str) -> str:
+    return clean_line(unicodedata.normalize("NFKC", folder)) or "skill"
+
+
+def _judge_name(name: str, report: Report, line: int) -> None:
+    """Report what the format does not allow in ``name``, as it was written but for its normal form."""
+    if len(name) > MAX_NAME:
+        report.add("F04", f"the name has {len(name)} characters", line=line)
+    if name != name.lower() or not all(char.isalnum() or char == "-" for char in name):
+        report.add("F05", f"the name {name!r} has other characters than the format allows", line=line)
+    if name.startswith("-") or name.endswith("-") or "--" in name:
+        report.add("F06", f"the name {name!r} has hyphens where none may be", line=line)
 
 
 class _Judge:
@@ -79,65 +113,69 @@ class _Judge:
         self._first_line = first_line
 
     def _line(self, field: str) -> int:
-        return self._entries[field].line + self._first_line if field in self._entries else 0
+        """The line of a field; that of the front matter's beginning where the field is missing."""
+        return self._first_line + (self._entries[field].line if field in self._entries else -1)
 
-    def _say(self, code: str, message: str, field: str, mend: str) -> None:
+    def _say(self, code: str, message: str, field: str, mend: str = "") -> None:
         self._report.add(code, message, line=self._line(field), mend=mend)
 
     def name(self, folder: str) -> str:
         entry = self._entries.get("name")
-        written = source_text(entry.value) if entry else None
-        name = clean_line(unicodedata.normalize("NFKC", written)) if written else ""
+        value = entry.value if entry else None
+        if type(value) is str and value == folder and len(value) <= MAX_NAME and _ASCII_NAME.fullmatch(value):
+            return value
+        written = None if value is None or is_null(value) else source_text(value)
+        normal = unicodedata.normalize("NFKC", written).strip() if written else ""
+        name = clean_line(normal)
         if not name:
-            self._say("F03", f"there is no name; the folder's, {folder!r}, is used", "name", f"add 'name: {folder}'")
-            return clean_line(unicodedata.normalize("NFKC", folder)) or "skill"
-        if written and hidden_characters(written):
-            self._say("S06", "the name has hidden characters, which were removed", "name", "remove them")
+            message = f"there is no name; the folder's, {folder!r}, is used"
+            if value is not None and not is_null(value) and written is None:
+                message = f"the name is no text; the folder's, {folder!r}, is used"
+            self._say("F03", message, "name", f"add 'name: {folder}'")
+            return _of_folder(folder)
+        if hidden_characters(normal):
+            self._say("S06", "the name has hidden characters, which were removed", "name")
         if _PATH_LIKE.search(name):
-            self._say(
-                "F05",
-                f"{name!r} looks like a path; the folder's name {folder!r} is used",
-                "name",
-                "rename it",
-            )
-            return clean_line(unicodedata.normalize("NFKC", folder)) or "skill"
-        if not (_ASCII_NAME.fullmatch(name) and len(name) <= MAX_NAME):
-            self._judge_name(name)
+            message = f"{name!r} looks like a path; the folder's name {folder!r} is used"
+            self._say("F05", message, "name")
+            return _of_folder(folder)
+        if not (len(normal) <= MAX_NAME and _ASCII_NAME.fullmatch(normal)):
+            _judge_name(normal, self._report, self._line("name"))
         if name != folder and name != unicodedata.normalize("NFKC", folder):
-            self._say("F07", f"the name {name!r} is not the folder's, {folder!r}", "name", "rename one of them")
+            self._say("F07", f"the name {name!r} is not the folder's, {folder!r}", "name")
         return name
-
-    def _judge_name(self, name: str) -> None:
-        if len(name) > MAX_NAME:
-            self._say("F04", f"the name has {len(name)} characters", "name", f"use at most {MAX_NAME}")
-        if name != name.lower() or not all(char.isalnum() or char == "-" for char in name):
-            mend = "use lowercase letters, digits and hyphens"
-            self._say("F05", f"the name {name!r} has other characters than the format allows", "name", mend)
-        if name.startswith("-") or name.endswith("-") or "--" in name:
-            self._say("F06", f"the name {name!r} has hyphens where none may be", "name", "single hyphens, inside")
 
     def description(self) -> str | None:
         entry = self._entries.get("description")
-        value = entry.value if entry else None
-        text = source_text(value) if value is not None else None
-        if value is not None and text is None:
+        value = None if entry is None or is_null(entry.value) else entry.value
+        line = self._line("description")
+        if type(value) is str:
+            return self.described(value, line)
+        if value is None:
+            return self.described("", line)
+        text = source_text(value)
+        if text is None:
             text = _joined_text(value)
             if text:
-                self._say("F09", "the description is a list and not text", "description", "write it as text")
-        text = (text or "").strip()
-        if not text or (isinstance(value, Untyped) and value.value is None):
-            self._say("F08", "there is no description", "description", "say what the skill does and when to use it")
-            return None
-        if isinstance(value, Untyped):
+                self._say("F09", "the description is a list and not text", "description")
+        else:
             self._say("F09", f"the description {text!r} is no text for YAML", "description", "put it in quotes")
+        return self.described(text, line)
+
+    def described(self, text: str, line: int) -> str | None:
+        """The description in ``text``, judged; None, with an error reported, where there is none."""
+        text = text.strip()
+        if not text:
+            self._report.add("F08", "there is no description", line=line)
+            return None
         if len(text) > MAX_DESCRIPTION:
             mend = f"use at most {MAX_DESCRIPTION}; details belong to the body"
-            self._say("F09", f"the description has {len(text)} characters", "description", mend)
+            self._report.add("F09", f"the description has {len(text)} characters", line=line, mend=mend)
         if hidden := hidden_characters(text):
             message = f"the description has hidden characters ({', '.join(hidden[:5])})"
-            self._say("S06", message, "description", "remove them")
+            self._report.add("S06", message, line=line)
         if "<!--" in text:
-            self._say("S06", "the description has an HTML comment", "description", "remove it")
+            self._report.add("S06", "the description has an HTML comment", line=line)
         return text
 
     def text(self, field: str, code: str) -> str | None:
@@ -145,9 +183,11 @@ class _Judge:
         if entry is None:
             return None
         text = source_text(entry.value)
-        if isinstance(entry.value, Untyped) or not text:
-            self._say(code, f"{field} is no text", field, "write it as text, in quotes where needed")
-        return text.strip() if text is not None else json.dumps(plain_value(entry.value), ensure_ascii=False)
+        if isinstance(entry.value, Untyped) or not text or not text.strip():
+            self._say(code, f"{field} is no text", field)
+        if is_null(entry.value):
+            return None
+        return text.strip() if text is not None else _as_json(entry.value)
 
     def compatibility(self) -> str | None:
         text = self.text("compatibility", "F11")
@@ -159,43 +199,45 @@ class _Judge:
     def metadata(self) -> Mapping[str, str]:
         entry = self._entries.get("metadata")
         if entry is None:
-            return _EMPTY
+            return EMPTY
         if not isinstance(entry.value, dict):
-            if not (isinstance(entry.value, Untyped) and entry.value.value is None):
-                self._say("F12", "metadata is no map", "metadata", "write 'key: value' lines below it")
-            return _EMPTY
+            self._say("F12", "metadata is no map", "metadata")
+            return EMPTY
         metadata: dict[str, str] = {}
         for key, value in entry.value.items():
             text = source_text(value)
             if text is None:
                 self._say("F12", f"metadata {key!r} is no text; kept as JSON", "metadata", "write it as text")
-            metadata[key] = json.dumps(plain_value(value), ensure_ascii=False) if text is None else text
+                text = _as_json(value)
+            metadata[key] = text
         return MappingProxyType(metadata)
 
     def allowed_tools(self) -> tuple[str, ...] | None:
         entry = self._entries.get("allowed-tools")
         if entry is None:
             return None
-        mend = "write one text with names separated by spaces"
+        if is_null(entry.value):
+            self._say("F13", "allowed-tools is empty", "allowed-tools", "write names or leave it out")
+            return None
         if isinstance(entry.value, list):
-            self._say("F13", "allowed-tools is a list", "allowed-tools", mend)
+            self._say("F13", "allowed-tools is a list", "allowed-tools")
             names = [(source_text(item) or "").strip() for item in entry.value]
             return tuple(name for name in names if name)
         text = source_text(entry.value)
         if text is None:
-            self._say("F13", "allowed-tools is a map; no tool is taken from it", "allowed-tools", mend)
+            self._say("F13", "allowed-tools is a map; no tool is taken from it", "allowed-tools")
             return ()
         tools = split_tools(text)
-        if "," in re.sub(r"\([^()]*\)", "", text):
-            self._say("F13", "allowed-tools is separated by commas", "allowed-tools", mend)
+        if "," in text and tools != split_tools(text, commas=False):
+            self._say("F13", "allowed-tools is separated by commas", "allowed-tools")
         return tools
 
     def extra(self) -> Mapping[str, Any]:
         names = [name for name in self._entries if name not in KNOWN_FIELDS]
         for name in names:
-            self._say("F14", f"the format has no field {name!r}; kept in extra", name, "move it into metadata")
+            self._say("F14", f"the format has no field {name!r}; kept in extra", name)
         if not names:
-            return _EMPTY
+            return EMPTY
         return MappingProxyType({name: plain_value(self._entries[name].value) for name in names})
 
 
@@ -203,3 +245,7 @@ def _joined_text(value: Node) -> str:
     if isinstance(value, list):
         return " ".join(text for item in value if (text := source_text(item)))
     return ""
+
+
+def _as_json(value: Node) -> str:
+    return json.dumps(plain_value(value), ensure_ascii=False)

@@ -10,14 +10,14 @@ import hashlib
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from flink_skills.errors import ResourceError, near_misses
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.paths import inside, resource_parts, skill_file_in, walk_files
 
-__all__ = ["Chunk", "FolderFiles", "MemoryFiles", "SkillFiles"]
+__all__ = ["Chunk", "FolderFiles", "MemoryFiles", "SkillFiles", "digest_of"]
 
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -27,6 +27,18 @@ class Chunk(NamedTuple):
 
     data: bytes
     total: int
+
+
+def digest_of(manifest: Mapping[str, tuple[int, str]]) -> str:
+    """The digest of a skill with these files (architecture.md, section 6).
+
+    >>> digest_of({})[:8]
+    'e3b0c442'
+    """
+    total = hashlib.sha256()
+    for path, (size, sha256) in sorted(manifest.items()):
+        total.update(f"{path}\0{size}\0{sha256}\n".encode(errors="surrogateescape"))
+    return total.hexdigest()
 
 
 class SkillFiles(ABC):
@@ -54,10 +66,7 @@ class SkillFiles(ABC):
 
     def digest(self) -> str:
         """sha256 over the sorted (path, size, sha256) of the files, the same on every machine."""
-        total = hashlib.sha256()
-        for path, (size, sha256) in sorted(self.manifest().items()):
-            total.update(f"{path}\0{size}\0{sha256}\n".encode(errors="surrogateescape"))
-        return total.hexdigest()
+        return digest_of(self.manifest())
 
     def missing(self, path: str) -> ResourceError:
         """The error for a file that is not there, with the files most like it."""
@@ -89,21 +98,33 @@ class MemoryFiles(SkillFiles):
 
 
 class FolderFiles(SkillFiles):
-    """Files of a skill in a folder. ``root`` is the real path of its source, which links must not leave."""
+    """Files of a skill in a folder. ``root`` is the real path of its source, which links must not leave.
 
-    __slots__ = ("_limits", "_manifest", "_stamps", "folder", "root", "skill_file")
+    ``known`` gives the manifest where somebody has it already (the store's index): then no tree is read for
+    it, and each file is compared with it when it is first read, later when its stamp has changed.
+    """
 
-    def __init__(self, folder: str, root: str, skill_file: str, limits: Limits) -> None:
+    __slots__ = ("_known", "_limits", "_manifest", "_stamps", "folder", "root", "skill_file")
+
+    def __init__(
+        self,
+        folder: str,
+        root: str,
+        skill_file: str,
+        limits: Limits,
+        known: Callable[[], Mapping[str, tuple[int, str]]] | None = None,
+    ) -> None:
         self.folder = folder
         self.root = root
         self.skill_file = skill_file
         self._limits = limits
-        self._manifest: dict[str, tuple[int, str]] | None = None
+        self._known = known
+        self._manifest: Mapping[str, tuple[int, str]] | None = None
         self._stamps: dict[str, tuple[int, ...]] = {}
 
     def paths(self) -> tuple[str, ...]:
-        if self._manifest is not None:
-            return tuple(sorted(self._manifest))
+        if self._manifest is not None or self._known is not None:
+            return tuple(sorted(self.manifest()))
         return tuple(sorted(path for path, _ in walk_files(self.folder, self.root, self._limits.skill_files, [])))
 
     def read(self, path: str, offset: int, limit: int) -> Chunk:
@@ -120,6 +141,8 @@ class FolderFiles(SkillFiles):
         return Chunk(data, status.st_size)
 
     def manifest(self) -> Mapping[str, tuple[int, str]]:
+        if self._manifest is None and self._known is not None:
+            self._manifest = self._known()
         if self._manifest is None:
             manifest: dict[str, tuple[int, str]] = {}
             stamps: dict[str, tuple[int, ...]] = {}
@@ -163,13 +186,13 @@ class FolderFiles(SkillFiles):
 
     def _check_unchanged(self, path: str, descriptor: int, status: os.stat_result) -> None:
         """What is read is what the digest was taken of (format rule S08)."""
-        if self._manifest is None:
+        if self._manifest is None and self._known is None:
             return
-        known = self._manifest.get(path)
+        known = self.manifest().get(path)
         if known is None:
             raise ResourceError(f"{path!r} was not there when the skill was loaded")
-        if self._stamps[path] != _stamp(status):
-            if _size_and_sha256(descriptor) != known:
+        if self._stamps.get(path) != _stamp(status):
+            if status.st_size != known[0] or _size_and_sha256(descriptor) != known:
                 raise ResourceError(f"{path!r} has changed since the skill was loaded")
             self._stamps[path] = _stamp(status)
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from flink_skills.skill.diagnostic import Report
 from flink_skills.skill.limits import Limits
+from flink_skills.skill.plain_fields import read_plain_fields
 from flink_skills.skill.repair import repair
-from flink_skills.skill.text import hidden_characters
 from flink_skills.skill.yaml_values import Entry, YamlProblemError, read_mapping
 
-__all__ = ["Block", "find_block", "read_front_matter", "split_body"]
+__all__ = ["Block", "find_block", "read_front_matter", "split_body", "starts_with_front_matter"]
 
 _BOM = b"\xef\xbb\xbf"
 _OPENING = re.compile(rb"(?:[ \t\r\n]*[\r\n])?---[ \t]*(?:\r\n|\n|\r|\Z)")
 _CLOSING = re.compile(rb"(?:\r\n|\n|\r)---[ \t]*(?:\r\n|\n|\r|\Z)")
 # What no YAML reader accepts: controls except tab and line ends, lone surrogates, non-characters.
-_NOT_YAML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_NOT_YAML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+# Line ends for some readers of YAML and for nobody who looks at the file.
+_UNUSUAL_LINE_END = re.compile("[\x85\u2028\u2029]")
 
 
 class Block(NamedTuple):
@@ -28,28 +31,30 @@ class Block(NamedTuple):
     body_offset: int
 
 
+def starts_with_front_matter(data: bytes) -> bool:
+    """Whether the file opens a front matter, closed or not."""
+    return data[:4] == b"---\n" or _OPENING.match(data, len(_BOM) if data.startswith(_BOM) else 0) is not None
+
+
 def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = True) -> Block | None:
     """Find the front matter at the start of ``data``; None, with an error reported, where there is none.
 
     The block ends at a *line* ``---``, never at ``---`` inside a value. ``complete`` is false when ``data``
     is only the beginning of the file.
     """
+    if (block := _usual_block(data, limits)) is not None:
+        return block
     start = 0
     if data.startswith(_BOM):
         start = len(_BOM)
-        report.add("L01", "the file begins with a byte order mark", line=1, mend="save it as UTF-8 without BOM")
+        report.add("L01", "the file begins with a byte order mark", line=1)
     opening = _OPENING.match(data, start)
     if opening is None:
-        report.add(
-            "F02",
-            "the file does not begin with front matter",
-            line=1,
-            mend="begin it with a line '---', 'name:' and 'description:' lines, and a line '---'",
-        )
+        report.add("F02", "the file does not begin with front matter", line=1)
         return None
     first_line = _line_ends(data[start : opening.end()]) + (0 if opening.group().endswith((b"\n", b"\r")) else 1)
     if first_line > 1:
-        report.add("L09", "blank lines stand before the front matter", line=1, mend="remove them")
+        report.add("L09", "blank lines stand before the front matter", line=1)
     # One byte back: the line end of the opening line may also be the one before an immediate closing line.
     closing = _CLOSING.search(data, max(opening.end() - 1, start))
     if closing is not None and closing.end() == len(data) and not complete:
@@ -71,11 +76,24 @@ def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = 
     except UnicodeDecodeError as error:
         text = raw.decode(errors="replace")
         line = first_line + 1 + _line_ends(raw[: error.start])
-        report.add("L03", "the front matter is not UTF-8; what is not was replaced", line=line, mend="save as UTF-8")
+        report.add("L03", "the front matter is not UTF-8; what is not was replaced", line=line)
     if b"\r" in data[start : closing.end()]:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        report.add("L02", "lines end with carriage returns", line=first_line, mend="use \\n line ends")
+        report.add("L02", "lines end with carriage returns", line=first_line)
     return Block(text, first_line + 1, closing.end())
+
+
+def _usual_block(data: bytes, limits: Limits) -> Block | None:
+    """The block of a file of the usual form, with one search instead of patterns; None for any other."""
+    if data[:4] != b"---\n":
+        return None
+    end = data.find(b"\n---", 3)
+    if end < 0 or data[end + 4 : end + 5] != b"\n" or end - 4 > limits.front_matter or data.find(b"\r", 0, end) >= 0:
+        return None
+    try:
+        return Block(data[4:end].decode() if end > 3 else "", 2, end + 5)
+    except UnicodeDecodeError:
+        return None
 
 
 def read_front_matter(block: Block, report: Report, limits: Limits) -> dict[str, Entry] | None:
@@ -84,28 +102,40 @@ def read_front_matter(block: Block, report: Report, limits: Limits) -> dict[str,
     Plain YAML is tried first and repairs only after it failed.
     """
     text = block.text
-    if _NOT_YAML.search(text):
-        found = ", ".join(hidden_characters(text)[:5])
-        report.add("L11", f"control characters ({found}) were removed", line=block.line, mend="remove them")
-        text = _NOT_YAML.sub("", text)
+    if limits.yaml_depth > 1 and (plain := read_plain_fields(text)) is not None:
+        return plain
+    if found := sorted({f"U+{ord(char):04X}" for char in _NOT_YAML.findall(text)}):
+        report.add("L11", f"control characters ({', '.join(found[:5])}) were removed", line=block.line)
+        text = _NOT_YAML.sub("", _UNUSUAL_LINE_END.sub(" ", text))
     notes: list[tuple[str, str, int]] = []
 
     def note(code: str, message: str, line: int) -> None:
         notes.append((code, message, line))
 
     try:
-        fields = read_mapping(text, limits.yaml_depth, note)
+        fields = _read(text, limits.yaml_depth, note, notes)
     except YamlProblemError as problem:
-        notes.clear()
-        repaired = None if problem.refused else repair(text, limits.yaml_depth, note)
-        if repaired is None:
-            code, mend = ("S05", "write the values out") if problem.refused else ("L10", "quote the values")
-            report.add(code, f"the front matter: {problem}", line=block.line + problem.line, mend=mend)
-            return None
-        fields = repaired
+        code, mend = ("S05", "write the values out") if problem.refused else ("L10", "")
+        report.add(code, f"the front matter: {problem}", line=block.line + problem.line, mend=mend)
+        return None
     for code, message, line in notes:
-        report.add(code, message, line=block.line + line, mend=_MENDS[code])
+        report.add(code, message, line=block.line + line)
     return fields
+
+
+def _read(
+    text: str, max_depth: int, note: Callable[[str, str, int], None], notes: list[tuple[str, str, int]]
+) -> dict[str, Entry]:
+    try:
+        return read_mapping(text, max_depth, note)
+    except YamlProblemError as problem:
+        if problem.refused:
+            raise
+        notes.clear()
+        repaired = repair(text, max_depth, note)
+        if repaired is None:
+            raise
+        return repaired
 
 
 def split_body(data: bytes) -> bytes:
@@ -116,15 +146,6 @@ def split_body(data: bytes) -> bytes:
     """
     block = find_block(data, Report(), Limits(front_matter=len(data)))
     return data[block.body_offset :] if block else data
-
-
-_MENDS = {
-    "L04": "put the value in quotes",
-    "L05": "begin the text on the next line, indented",
-    "L06": "put the value in quotes",
-    "L07": "keep one of them",
-    "L08": "remove the tag",
-}
 
 
 def _line_ends(data: bytes) -> int:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from flink_skills.errors import ConfigError, ResourceError
-from flink_skills.skill.fields import Fields
+from flink_skills.skill.fields import Fields, split_tools
 from flink_skills.skill.files import FolderFiles, MemoryFiles, SkillFiles
 from flink_skills.skill.frontmatter import split_body
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.paths import resource_parts
 from flink_skills.skill.render import render_skill_file
 from flink_skills.skill.text import clean_line
+from flink_skills.skill.tools_section import tools_section
 
 __all__ = ["AgentSkill"]
+
+DEFAULT_LIMITS = Limits()
 
 
 class AgentSkill:
@@ -27,7 +31,7 @@ class AgentSkill:
 
     ``path`` is the folder or None, ``origin`` says where the skill came from (without secrets), ``extra``
     holds front-matter fields that the format does not know. ``allowed_tools`` is None where the skill names
-    none.
+    none. ``form`` is ``"skill"``, or ``"heading"`` for a file without front matter (feature row A10).
 
     >>> skill = AgentSkill("greet", "Says hello.", "Say hello.", {"references/a.md": "Hi"})
     >>> skill.name, list(skill.resources)
@@ -38,10 +42,12 @@ class AgentSkill:
         "_digest",
         "_files",
         "_instructions",
+        "_limits",
         "allowed_tools",
         "compatibility",
         "description",
         "extra",
+        "form",
         "license",
         "metadata",
         "name",
@@ -78,6 +84,8 @@ class AgentSkill:
         self.path: str | None = None
         self.origin = origin
         self.remote = False
+        self.form = "skill"
+        self._limits = DEFAULT_LIMITS
         self._digest: str | None = None
         self._instructions: str | None = instructions or ""
         files = {"/".join(_checked(name, path)): text.encode() for path, text in (resources or {}).items()}
@@ -95,9 +103,13 @@ class AgentSkill:
         origin: str = "",
         remote: bool = False,
         limits: Limits | None = None,
+        form: str = "skill",
+        files: SkillFiles | None = None,
+        digest: str | None = None,
     ) -> AgentSkill:
         """A skill backed by ``folder``; ``root`` is the real path that its links must not leave.
 
+        ``files`` and ``digest`` are given where they are known, as they are for what a store has checked.
         Use :func:`flink_skills.skill.load_folder`, which reads the fields and says what is odd about them.
         """
         skill = cls.__new__(cls)
@@ -111,9 +123,11 @@ class AgentSkill:
         skill.path = folder
         skill.origin = origin or folder
         skill.remote = remote
-        skill._digest = None
+        skill.form = form
+        skill._limits = limits = limits or DEFAULT_LIMITS
+        skill._digest = digest
         skill._instructions = None
-        skill._files = FolderFiles(folder, root, skill_file, limits or Limits())
+        skill._files = FolderFiles(folder, root, skill_file, limits) if files is None else files
         return skill
 
     @property
@@ -121,7 +135,7 @@ class AgentSkill:
         """The body of the skill file, without front matter. Raises :class:`ResourceError` if unreadable."""
         if self._instructions is not None:
             return self._instructions
-        return self.body_of(self._files.read(self._files.skill_file, 0, Limits.skill_file).data)
+        return self.body_of(self._files.read(self._files.skill_file, 0, self._limits.skill_file).data)
 
     @staticmethod
     def body_of(data: bytes) -> str:
@@ -130,9 +144,30 @@ class AgentSkill:
         return text.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
 
     @property
+    def tools(self) -> tuple[str, ...]:
+        """The names in the ``Tools:`` section of the instructions (feature row A6); read when asked for.
+
+        >>> AgentSkill("weather", "Knows the weather.", "Tools:\\n- get_weather\\n\\nOverview").tools
+        ('get_weather',)
+        """
+        return tools_section(self.instructions)
+
+    @property
+    def docs(self) -> tuple[str, ...]:
+        """The ``.md`` and ``.txt`` files beside the skill file, at any depth, sorted (feature row A7).
+
+        Hidden files, those in hidden folders, and those that this process may not read are left out.
+        """
+        return tuple(path for path in self._files.paths() if _is_doc(path) and self._readable(path))
+
+    def _readable(self, path: str) -> bool:
+        # Paths of files that were found below the folder: no check of a text that somebody else chose.
+        return self.path is None or os.access(f"{self.path}/{path}", os.R_OK)
+
+    @property
     def resources(self) -> Mapping[str, str]:
         """The other files, relative path -> text, each read when it is asked for."""
-        return _Resources(self._files)
+        return _Resources(self._files, self._limits.resource_read)
 
     @property
     def files(self) -> SkillFiles:
@@ -162,34 +197,47 @@ class AgentSkill:
 
     def to_markdown(self) -> str:
         """The skill as the text of a ``SKILL.md``, which reads back to the same skill."""
+        own = {
+            "name": self.name,
+            "description": self.description,
+            "license": self.license,
+            "compatibility": self.compatibility,
+            "metadata": dict(self.metadata) or None,
+            "allowed-tools": None if self.allowed_tools is None else _written(self.allowed_tools),
+        }
         return render_skill_file(
-            {
-                "name": self.name,
-                "description": self.description,
-                "license": self.license,
-                "compatibility": self.compatibility,
-                "metadata": dict(self.metadata) or None,
-                "allowed-tools": None if self.allowed_tools is None else " ".join(self.allowed_tools),
-                **self.extra,
-            },
-            self.instructions,
+            {key: value for key, value in own.items() if value is not None} | dict(self.extra), self.instructions
         )
 
     def __repr__(self) -> str:
         return f"AgentSkill({self.name!r}, origin={self.origin!r})"
 
 
+def _written(tools: tuple[str, ...]) -> str | list[str]:
+    """One text, as the format has it; a list where a name would not survive that."""
+    text = " ".join(tools)
+    return text if split_tools(text) == tools else list(tools)
+
+
+def _is_doc(path: str) -> bool:
+    return (
+        path.lower().endswith((".md", ".txt"))
+        and path.lower() != "skill.md"
+        and not any(part.startswith(".") for part in path.split("/"))
+    )
+
+
 class _Resources(Mapping[str, str]):
-    def __init__(self, files: SkillFiles) -> None:
+    def __init__(self, files: SkillFiles, limit: int) -> None:
         self._files = files
+        self._limit = limit
 
     def __getitem__(self, path: str) -> str:
         if path not in self:
             raise KeyError(path)
-        limit = Limits.resource_read
-        chunk = self._files.read(path, 0, limit)
-        if chunk.total > limit:
-            raise ResourceError(f"{path!r} has {chunk.total} bytes: read it in pages of at most {limit}")
+        chunk = self._files.read(path, 0, self._limit)
+        if chunk.total > self._limit:
+            raise ResourceError(f"{path!r} has {chunk.total} bytes: read it in pages of at most {self._limit}")
         return chunk.data.decode(errors="replace")
 
     def __iter__(self) -> Iterator[str]:

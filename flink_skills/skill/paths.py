@@ -2,17 +2,19 @@
 
 # Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
 # the calls themselves.
-# ruff: noqa: PTH112, PTH113, PTH114, PTH118, PTH208
+# ruff: noqa: PTH112, PTH115, PTH113, PTH114, PTH118, PTH208
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
 
-__all__ = ["SKIPPED", "inside", "resource_parts", "skill_file_in", "walk_files"]
+__all__ = ["SKIPPED", "inside", "open_inside", "resource_parts", "skill_file_in", "walk_files"]
 
 SKIPPED = frozenset({".git", "__MACOSX", ".DS_Store"})
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
@@ -22,13 +24,46 @@ def skill_file_in(names: Iterator[str] | list[str]) -> str | None:
     >>> skill_file_in(["skill.md", "SKILL.md"])
     'SKILL.md'
     """
-    found = sorted(name for name in names if len(name) == 8 and name.lower() == "skill.md")
-    return found[0] if found else None
+    found = [name for name in names if len(name) == 8 and name.lower() == "skill.md"]
+    return None if not found else "SKILL.md" if "SKILL.md" in found else min(found)
 
 
 def inside(path: str, root: str) -> bool:
     """Whether ``path`` is ``root`` or below it. Both are real paths."""
     return path == root or path.startswith(root if root.endswith(os.sep) else root + os.sep)
+
+
+def open_inside(path: str, root: str) -> int | None:
+    """Open a file for reading: its descriptor, or None when it lies outside of the real path ``root``.
+
+    Links on the way are followed. What counts is where the opened file lies, so that nothing can change
+    between the check and the reading. Raises :class:`OSError`.
+    """
+    try:
+        descriptor = os.open(path, _READ_FLAGS)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        real = os.path.realpath(path)
+        if not inside(real, root):
+            return None
+        descriptor = os.open(real, _READ_FLAGS)
+    try:
+        if inside(_real_path(descriptor, path), root):
+            return descriptor
+    except OSError:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _real_path(descriptor: int, path: str) -> str:
+    try:
+        real = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:  # no /proc: the path once more
+        return os.path.realpath(path)
+    return real if real.startswith("/") else os.path.realpath(path)
 
 
 def resource_parts(path: str) -> tuple[str, ...]:

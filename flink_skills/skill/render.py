@@ -11,7 +11,7 @@ __all__ = ["render_skill_file"]
 
 
 def render_skill_file(fields: Mapping[str, Any], body: str) -> str:
-    """Front matter of the fields that are not None, in their order, and the body.
+    """Front matter of the fields, in their order, and the body.
 
     >>> print(render_skill_file({"name": "a", "description": "b: c"}, "Do."))
     ---
@@ -23,7 +23,7 @@ def render_skill_file(fields: Mapping[str, Any], body: str) -> str:
     <BLANKLINE>
     """
     written = yaml.safe_dump(
-        {key: value for key, value in fields.items() if value is not None},
+        dict(fields),
         allow_unicode=True,
         sort_keys=False,
         width=1_000_000,

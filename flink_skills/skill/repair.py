@@ -2,8 +2,8 @@
 
 Works field by field: a field that is valid YAML on its own is taken as it is, so that one bad field changes
 no other. The rest is what people really write: ``description: Use when: asked``, text on the line of a block
-mark, text that begins with a character that YAML reserves. A repaired value is the text of the file, to the
-character; nothing else is guessed.
+mark, text that begins with a character that YAML reserves. Such text is put in quotes or into a block and read
+as YAML again, so that a repaired value is the text of the file, to the character; nothing else is guessed.
 """
 
 from __future__ import annotations
@@ -11,115 +11,215 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable
+from typing import NamedTuple
 
-from flink_skills.skill.yaml_values import Entry, Node, YamlProblemError, read_mapping
+from flink_skills.skill.quoting import text_in_quotes
+from flink_skills.skill.yaml_values import Entry, Node, YamlProblemError, read_mapping, resolve
 
 __all__ = ["repair"]
 
 Note = Callable[[str, str, int], None]
 
 _FIELD = re.compile(r"([^\s:#'\"\[\]{}&*!|>%@`,-][^:#'\"]*):(?:[ \t]+(.*))?")
+# ``name:text``: no field for YAML, and one for everybody else. Only names that cannot be anything else.
+_TIGHT_FIELD = re.compile(r"(name|description|license|compatibility|allowed-tools|version|author):([^\s:/].*)")
 _BLOCK_MARK = re.compile(r"[|>](?:[+-]?[1-9]?|[1-9][+-])[ \t]*(?:#.*)?")
-_MARKED_TEXT = re.compile(r"([|>])[+-]?[ \t]+(\S.*)")
-# A first character of text that YAML reserves: of these, only whole quotes or brackets have text after them.
-_RESERVED_START = re.compile(r"[@`%,]|\"[^\"]*\"\s*[^\s\"#]|'[^']*'\s*[^\s'#]|\[[^\[\]]*\]\s*[^\s#]|[{]{2}[^{}]*[}]{2}")
+_MARKED_TEXT = re.compile(r"([|>])([+-]?)[ \t]+(\S.*)")
+# What begins like a collection, an alias, an anchor or a tag, but goes on as text.
+_TEXT_START = re.compile(
+    r"\[[^\[\]]*\]\s*[^\s#,]|\{\{[^{}]*\}\}|\{[^{}]*\}\s*[^\s#,]|\*\*\S|\*[^\s*]+\*|\*(?:\s|$)|&[\s&]|![\s!]|[|>][^\s+\-0-9]"
+)
+
+# A list of plain words, one of which begins with a character that YAML reserves.
+_WORD_LIST = re.compile(r"\[([^\[\]{}\"'#]*)\]")
+# Structure, or what a merge left behind.
+_NO_TEXT = re.compile(r"[\]}{\[]|<{7}|>{7}|[-=_*~]+[ \t]*$")
+# One character as JSON writes it and YAML does not read it.
+_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+
+
+class _Chunk(NamedTuple):
+    """A field: its name, its lines, and the number of the first."""
+
+    name: str
+    lines: list[str]
+    number: int
 
 
 def repair(text: str, max_depth: int, note: Note) -> dict[str, Entry] | None:
     """The fields of a block that is no YAML, or None where it cannot be understood.
 
-    ``note(code, message, line)`` is called for each repaired field.
+    ``note(code, message, line)`` is called for each repaired field. Raises :class:`YamlProblemError` for what
+    is refused and not repaired (anchors, depth).
     """
-    chunks = _chunks(text.split("\n"))
+    chunks = _chunks(text.split("\n"), note)
     if chunks is None:
         return None
     fields: dict[str, Entry] = {}
-    for name, lines, number in chunks:
-        value = _field(name, lines, number, max_depth, note)
+    for chunk in chunks:
+        value = _value(chunk, max_depth, note)
         if value is None:
             return None
-        if name in fields:
-            note("L07", f"the field {name!r} is there twice", number)
-        fields[name] = Entry(value, number)
+        if chunk.name in fields:
+            note("L07", f"the field {chunk.name!r} is there twice", chunk.number)
+        fields[chunk.name] = Entry(value, chunk.number)
     return fields
 
 
-def _chunks(lines: list[str]) -> list[tuple[str, list[str], int]] | None:
-    """Split into (name, lines, first line number); None when a line belongs to no field."""
-    chunks: list[tuple[str, list[str], int]] = []
+def _chunks(lines: list[str], note: Note) -> list[_Chunk] | None:
+    """Split into fields; None when a line belongs to no field."""
+    chunks: list[_Chunk] = []
     for number, line in enumerate(lines):
-        if not line.strip() or line[0] in " \t" or line.startswith(("- ", "#")) or line == "-":
+        if line.startswith("#"):
+            continue  # a comment, wherever a field can begin
+        if not line.strip() or line[0] in " \t" or line.startswith("- ") or line == "-":
             if chunks:
-                chunks[-1][1].append(line)
-            elif line.strip() and not line.startswith("#"):
+                chunks[-1].lines.append(line)
+            elif line.strip():
                 return None
             continue
-        field = _FIELD.fullmatch(line)
-        if field is None:
+        if field := _FIELD.fullmatch(line) or _TIGHT_FIELD.fullmatch(line):
+            chunks.append(_Chunk(field.group(1).rstrip(), [line], number))
+        elif chunks and _goes_on(chunks[-1], line):
+            # For YAML no part of the field, for a reader nothing else.
+            note("L14", f"the line belongs to {chunks[-1].name!r} but is not indented", number)
+            chunks[-1].lines.append("  " + line)
+        else:
             return None
-        chunks.append((field.group(1).rstrip(), [line], number))
     return chunks
 
 
-def _field(name: str, lines: list[str], number: int, max_depth: int, note: Note) -> Node | None:
+def _goes_on(chunk: _Chunk, line: str) -> bool:
+    """Whether ``line`` can only be more of the text of ``chunk``, without a blank line between them."""
+    field = _FIELD.fullmatch(chunk.lines[0])
+    return (
+        chunk.name not in ("name", "metadata")
+        and field is not None
+        and bool(field.group(2))
+        and bool(chunk.lines[-1].strip())
+        and not _NO_TEXT.match(line)
+    )
+
+
+def _value(chunk: _Chunk, max_depth: int, note: Note) -> Node | None:
     heard: list[tuple[str, str, int]] = []
+    if (paired := [_PAIR.sub(_character, line) for line in chunk.lines]) != chunk.lines:
+        note("L06", f"{chunk.name}: a character written as two escapes", chunk.number)
+        chunk = _Chunk(chunk.name, paired, chunk.number)
     try:
-        alone = read_mapping("\n".join(lines), max_depth, lambda c, m, n: heard.append((c, m, n)))
+        alone = read_mapping("\n".join(chunk.lines), max_depth, lambda c, m, n: heard.append((c, m, n)))
     except YamlProblemError as problem:
         if problem.refused:
-            return None
+            raise YamlProblemError(str(problem), chunk.number + problem.line, refused=True) from None
     else:
-        if name in alone:
+        if chunk.name in alone:
             for code, message, line in heard:
-                note(code, message, number + line)
-            return alone[name].value
-    return _literal(name, lines, number, max_depth, note)
+                note(code, message, chunk.number + line)
+            return alone[chunk.name].value
+    return _literal(chunk, max_depth, note)
 
 
-def _literal(name: str, lines: list[str], number: int, max_depth: int, note: Note) -> Node | None:
+def _character(pair: re.Match[str]) -> str:
+    return chr(0x10000 + ((int(pair.group(1), 16) - 0xD800) << 10) + int(pair.group(2), 16) - 0xDC00)
+
+
+def _literal(chunk: _Chunk, max_depth: int, note: Note) -> Node | None:
+    name, lines, number = chunk
     match = _FIELD.fullmatch(lines[0])
-    first = ((match.group(2) if match else None) or "").strip()
+    tight = None if match else _TIGHT_FIELD.fullmatch(lines[0])
+    first = ((match or tight).group(2) or "").strip() if (match or tight) else ""  # type: ignore[union-attr]
     rest = lines[1:]
+    value: Node | None
     if not first or first.startswith("#"):
-        return _nested(rest, number + 1, max_depth, note)
-    marked = None if _BLOCK_MARK.fullmatch(first) else _MARKED_TEXT.fullmatch(first)
-    if marked:
-        note("L05", f"{name}: text stands on the line of the block mark {marked.group(1)!r}", number)
-        return _block(marked.group(1), marked.group(2), rest)
-    if _BLOCK_MARK.fullmatch(first):
+        return _nested(chunk, max_depth, note)
+    if tight:
+        note("L06", f"{name}: there is no space after the colon", number)
+        value = _value(_Chunk(name, [f"{name}: {first}", *rest], number), max_depth, note)
+    elif _BLOCK_MARK.fullmatch(first):
         # The indentation of a block may not fit YAML's rules; the lines are still the text.
         note("L06", f"{name}: the block is not indented as YAML wants it", number)
-        return _block(first[0], "", rest)
-    if _RESERVED_START.match(first):
-        note("L06", f"{name}: the value begins like something else than text", number)
-    elif first[0] in "\"'[{&*!|>":
-        return None
+        value = _block(first[0] + "".join(c for c in first[1:3] if c in "+-"), rest)
+    elif marked := _MARKED_TEXT.fullmatch(first):
+        note("L05", f"{name}: text stands on the line of the block mark {marked.group(1)!r}", number)
+        value = _block(marked.group(1) + marked.group(2), [marked.group(3), *_dedented(rest)])
+    elif first[0] in "\"'":
+        value = text_in_quotes(first, rest)
+        if value is not None:
+            note("L06", f"{name}: the quotes do not fit YAML", number)
+    elif not rest and (words := _WORD_LIST.fullmatch(first)):
+        note("L06", f"{name}: a word of the list begins with a reserved character", number)
+        value = [resolve(word.strip()) for word in words.group(1).split(",") if word.strip()]
+    elif first[0] in "[{&*!|>" and not _TEXT_START.match(first):
+        value = None
     else:
-        note("L04", f"{name}: an unquoted value has ': ' in it", number)
-    return _folded([first, *rest])
+        if ": " in first or first.endswith(":") or any(": " in line for line in rest):
+            note("L04", f"{name}: an unquoted value has ': ' in it", number)
+        else:
+            note("L06", f"{name}: the value begins like something else than text", number)
+        value = _quoted(first, rest)
+    return value
 
 
-def _nested(lines: list[str], number: int, max_depth: int, note: Note) -> Node | None:
-    """The value below a bare ``key:`` line: a mapping whose own fields are repaired, one level less deep."""
-    inner = textwrap.dedent("\n".join(line.replace("\t", "  ") for line in lines))
-    if max_depth <= 1 or not inner.strip():
+def _nested(chunk: _Chunk, max_depth: int, note: Note) -> Node | None:
+    """The value below a bare ``key:`` line, one level less deep: a mapping or list whose parts are repaired."""
+    lines = textwrap.dedent("\n".join(_without_tabs(line) for line in chunk.lines[1:])).split("\n")
+    if max_depth <= 1 or not any(lines):
         return None
-    found = repair(inner, max_depth - 1, lambda code, message, line: note(code, message, number + line))
+    above = chunk.number + 1
+
+    def note_below(code: str, message: str, line: int) -> None:
+        note(code, message, above + line)
+
+    if next(filter(None, lines)).startswith("- "):
+        return _items(chunk.name, lines, max_depth - 1, note_below)
+    try:
+        found = repair("\n".join(lines), max_depth - 1, note_below)
+    except YamlProblemError as problem:
+        raise YamlProblemError(str(problem), above + problem.line, refused=problem.refused) from None
     return None if found is None else {key: entry.value for key, entry in found.items()}
 
 
-def _block(mark: str, first: str, rest: list[str]) -> str:
-    below = textwrap.dedent("\n".join(rest)).strip("\n").split("\n") if any(r.strip() for r in rest) else []
-    lines = ([first.rstrip()] if first else []) + [line.rstrip() for line in below]
-    return "\n".join(lines) if mark == "|" else _folded(lines)
+def _items(name: str, lines: list[str], max_depth: int, note: Note) -> Node | None:
+    """A list, each item read like the value of a field."""
+    items: list[Node] = []
+    start = 0
+    for number in range(1, len(lines) + 1):
+        if number < len(lines) and not lines[number].startswith("- "):
+            continue
+        item = ["x: " + lines[start][2:].strip(), *lines[start + 1 : number]]
+        value = _value(_Chunk("x", item, start), max_depth, lambda c, m, n: note(c, m.replace("x:", f"{name}:", 1), n))
+        if value is None or not lines[start].startswith("- "):
+            return None
+        items.append(value)
+        start = number
+    return items
 
 
-def _folded(lines: list[str]) -> str:
-    """Join lines as YAML folds plain text: a line end is a space, a blank line a line end."""
-    paragraphs: list[list[str]] = [[]]
-    for line in (line.strip() for line in lines):
-        if line:
-            paragraphs[-1].append(line)
-        elif paragraphs[-1]:
-            paragraphs.append([])
-    return "\n".join(" ".join(words) for words in paragraphs if words)
+def _without_tabs(line: str) -> str:
+    """``line`` with two spaces for each tab of its indentation."""
+    text = line.lstrip(" \t")
+    return line[: len(line) - len(text)].replace("\t", "  ") + text
+
+
+def _dedented(lines: list[str]) -> list[str]:
+    return textwrap.dedent("\n".join(map(_without_tabs, lines))).split("\n") if lines else []
+
+
+def _block(mark: str, lines: list[str]) -> str | None:
+    """The lines as the block scalar that ``mark`` begins."""
+    indented = "\n".join("  " + line.rstrip() if line.strip() else "" for line in _dedented(lines))
+    return _text_of(f"x: {mark[0]}2{mark[1:]}\n{indented}\n")
+
+
+def _quoted(first: str, rest: list[str]) -> str | None:
+    """The lines as the plain text that they look like: folded by YAML, in quotes."""
+    lines = [first, *("  " + line.strip() for line in rest)]
+    return _text_of("x: '" + "\n".join(lines).replace("'", "''").rstrip() + "'")
+
+
+def _text_of(text: str) -> str | None:
+    try:
+        value = read_mapping(text, 2, lambda code, message, line: None)["x"].value
+    except YamlProblemError:
+        return None
+    return value if isinstance(value, str) else None

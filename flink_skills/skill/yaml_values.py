@@ -12,7 +12,17 @@ from typing import Any, NamedTuple, Union
 
 import yaml
 
-__all__ = ["Entry", "Node", "Untyped", "YamlProblemError", "plain_value", "read_mapping", "source_text"]
+__all__ = [
+    "Entry",
+    "Node",
+    "Untyped",
+    "YamlProblemError",
+    "is_null",
+    "plain_value",
+    "read_mapping",
+    "resolve",
+    "source_text",
+]
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -60,13 +70,18 @@ def read_mapping(text: str, max_depth: int, note: Callable[[str, str, int], None
     if not text.strip():
         return {}
     try:
-        reader = _Reader(_Loader(text), max_depth, note)
+        reader = _Reader(text, max_depth, note)
         return reader.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise YamlProblemError(str(error.problem or error.context), mark.line if mark else 0) from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise YamlProblemError(_first_line(error), 0) from None
+
+
+def is_null(node: Node) -> bool:
+    """Whether the node is an unquoted null: nothing, ``~`` or ``null``."""
+    return isinstance(node, Untyped) and node.value is None
 
 
 def source_text(node: Node) -> str | None:
@@ -92,7 +107,12 @@ def plain_value(node: Node) -> Any:
     return {key: plain_value(value) for key, value in node.items()}
 
 
-def _resolve(text: str) -> str | Untyped:
+def resolve(text: str) -> str | Untyped:
+    """An unquoted scalar: text, or what YAML takes it for.
+
+    >>> resolve("yes"), resolve("true"), resolve("1.10")
+    ('yes', Untyped(text='true', value=True), Untyped(text='1.10', value=1.1))
+    """
     if text in _WORDS:
         return Untyped(text, _WORDS[text])
     # More digits than any count has: text, and no quadratic conversion of a hostile number.
@@ -113,8 +133,9 @@ def _first_line(error: Exception) -> str:
 
 
 class _Reader:
-    def __init__(self, loader: Any, max_depth: int, note: Callable[[str, str, int], None]) -> None:
-        self._next = loader.get_event
+    def __init__(self, text: str, max_depth: int, note: Callable[[str, str, int], None]) -> None:
+        self._lines = text.split("\n")
+        self._next = _Loader(text).get_event
         self._max_depth = max_depth
         self._note = note
 
@@ -132,7 +153,10 @@ class _Reader:
             key, line = self._key(event), _line(event)
             if key in fields:
                 self._note("L07", f"the field {key!r} is there twice", line)
-            fields[key] = Entry(self._node(self._next(), 1), line)
+            event = self._next()
+            fields[key] = Entry(self._node(event, 1), line)
+            if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and self._cut(event):
+                self._note("L12", f"the value of {key!r} ends at ' #'", _line(event))
         self._next()  # document end
         if not isinstance(event := self._next(), yaml.StreamEndEvent):
             raise YamlProblemError("the front matter holds a second document", _line(event))
@@ -149,7 +173,7 @@ class _Reader:
         self._refuse_anchor(event)
         if isinstance(event, yaml.ScalarEvent):
             if event.implicit[0]:
-                return _resolve(event.value)
+                return resolve(event.value)
             if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
                 self._note("L08", f"the YAML tag {event.tag!r} was ignored", _line(event))
             return str(event.value)
@@ -165,8 +189,16 @@ class _Reader:
         mapping: dict[str, Node] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key = self._key(event)
+            if key in mapping:
+                self._note("L07", f"the field {key!r} is there twice", _line(event))
             mapping[key] = self._node(self._next(), depth + 1)
         return mapping
+
+    def _cut(self, event: Any) -> bool:
+        """Whether text follows that looks more like ``#1`` or ``#tag`` than like a comment."""
+        line, column = event.end_mark.line, event.end_mark.column
+        rest = self._lines[line][column:].lstrip(" ") if line < len(self._lines) else ""
+        return len(rest) > 1 and rest[0] == "#" and rest[1] not in "# \t"
 
     def _refuse_anchor(self, event: Any) -> None:
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:

@@ -2,5 +2,14 @@
 
 from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
 from flink_skills.sources.registry import open_source, register_source, source_kinds
+from flink_skills.sources.spec import SourceSpec
 
-__all__ = ["SkillSource", "SourceContext", "SourceTree", "open_source", "register_source", "source_kinds"]
+__all__ = [
+    "SkillSource",
+    "SourceContext",
+    "SourceSpec",
+    "SourceTree",
+    "open_source",
+    "register_source",
+    "source_kinds",
+]

@@ -5,15 +5,23 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+import unicodedata
 from urllib.parse import urlsplit
 
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["AddressPolicy", "links_of", "protocol_of", "redact"]
+__all__ = ["AddressPolicy", "host_of", "is_reserved", "links_of", "protocol_of", "redact", "redact_text"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _CHAIN = re.compile(r"::(?![^\[\]/]*\])")  # but not inside an IPv6 address
+_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^\s'\"<>]+")
+_HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
+_DOTS = str.maketrans(dict.fromkeys("\u3002\uff0e\uff61", "."))  # full stops that host names may use for '.'
+# Blocks that hold an IPv4 address in their last 32 bits, beside those that ipaddress knows.
+_EMBEDDING = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
+# Not for the internet, whatever the ipaddress of this Python says.
+_RESERVED = tuple(ipaddress.ip_network(block) for block in ("192.0.0.0/24", "64:ff9b:1::/48", "fec0::/10"))
 
 
 def redact(url: str) -> str:
@@ -25,19 +33,25 @@ def redact(url: str) -> str:
     return "::".join(_redact_one(link) for link in links_of(url))
 
 
+def redact_text(text: str) -> str:
+    """A text of somebody else, such as a library's message, with every URL in it redacted."""
+    return _IN_TEXT.sub(lambda found: redact(found[0]), text)
+
+
 def _redact_one(url: str) -> str:
-    shown = re.split(r"[?#]", url, maxsplit=1)[0]
-    scheme, sign, rest = shown.partition("://")
+    scheme, sign, rest = url.partition("://")
     if not sign:
-        return shown.rpartition("@")[2]
-    authority, slash, path = rest.partition("/")
-    # A password with '/' in it would end the authority early: everything before the last '@' goes.
-    if "@" in path and ":" in authority and "@" not in authority and not _is_host(authority):
-        authority, slash, path = path.rpartition("@")[2].partition("/")
+        return re.split(r"[?#]", url, maxsplit=1)[0].rpartition("@")[2]
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    # A password with '/', '?' or '#' in it would end the authority early: everything before the last '@' goes.
+    if "@" not in authority and ":" in authority and "@" in rest and not _has_port(authority):
+        rest = rest.rpartition("@")[2]
+    shown = re.split(r"[?#]", rest, maxsplit=1)[0]
+    authority, slash, path = shown.partition("/")
     return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"
 
 
-def _is_host(authority: str) -> bool:
+def _has_port(authority: str) -> bool:
     _, _, port = authority.rpartition(":")
     return port.isdigit() or authority.endswith("]")
 
@@ -56,12 +70,46 @@ def links_of(url: str) -> list[str]:
     return _CHAIN.split(url)
 
 
+def host_of(url: str) -> str:
+    """The host of a URL as a connection would use it: ASCII, lower case, without a last dot.
+
+    Raises :class:`ConfigError` for a URL whose host cannot be one.
+
+    >>> host_of("https://Skills.Example.org.:8443/a.zip")
+    'skills.example.org'
+    """
+    shown = redact(url)
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        _ = parts.port  # urlsplit reads it here
+    except ValueError:
+        raise ConfigError(f"skill source {shown}: its host or port cannot be read; write https://host/path") from None
+    if not host:
+        raise ConfigError(f"skill source {shown}: has no host; write https://host/path")
+    try:
+        return str(ipaddress.IPv6Address(host.partition("%")[0])) if "[" in parts.netloc else _ascii(host)
+    except ValueError:
+        message = f"skill source {shown}: {host!r} cannot be a host; write letters, digits, '-' and '.' only"
+        raise ConfigError(message) from None
+
+
+def _ascii(host: str) -> str:
+    host = unicodedata.normalize("NFKC", host.translate(_DOTS)).casefold().rstrip(".")
+    encoded = host if host.isascii() else host.encode("idna").decode()
+    if not _HOST.fullmatch(encoded):
+        raise ValueError("no host")
+    return encoded
+
+
 class AddressPolicy:
     """Which http(s) addresses may be fetched."""
 
     def __init__(self, config: SkillConfig) -> None:
         self.allow_http = config.get(SkillOptions.SOURCE_ALLOW_HTTP)
         self.allow_private = config.get(SkillOptions.SOURCE_ALLOW_PRIVATE)
+        self.allow_redirects = config.get(SkillOptions.SOURCE_ALLOW_REDIRECTS)
+        self._hosts = tuple(_pattern(host) for host in config.get(SkillOptions.SOURCE_ALLOWED_HOSTS))
 
     def check_url(self, url: str) -> None:
         """Raise :class:`ConfigError` for a URL that the options forbid, as far as shows without a look-up."""
@@ -72,19 +120,32 @@ class AddressPolicy:
         if scheme == "http" and not self.allow_http:
             key = SkillOptions.SOURCE_ALLOW_HTTP.key
             raise ConfigError(f"skill source {shown}: plain http is not allowed; use https, or set {key}: true")
-        try:
-            host = urlsplit(url).hostname or ""
-        except ValueError:
-            host = ""
-        if not host:
-            raise ConfigError(f"skill source {shown}: has no host; write https://host/path")
-        if not self.allow_private and (host.rstrip(".").endswith("localhost") or _is_private(host)):
+        if "${" in url.partition("://")[2].partition("/")[0]:
+            return  # the host is known only where the reference is replaced, and checked there
+        host = host_of(url)
+        if not self.allow_private and (host.endswith("localhost") or is_reserved(host)):
             raise ConfigError(self.private_message(shown))
+        if self._hosts and not self.lists(host):
+            key = SkillOptions.SOURCE_ALLOWED_HOSTS.key
+            raise ConfigError(f"skill source {shown}: the host {host} is not one of {key}; add it there to allow it")
+
+    def check_step(self, home: str, url: str) -> None:
+        """Raise :class:`ConfigError` where a source on the host ``home`` may not lead on to ``url``."""
+        self.check_url(url)
+        host = host_of(url)
+        if host != home and not self.allow_redirects and not self.lists(host):
+            keys = SkillOptions.SOURCE_ALLOWED_HOSTS.key, SkillOptions.SOURCE_ALLOW_REDIRECTS.key
+            mend = f"to allow it, add the host to {keys[0]} or set {keys[1]}: true"
+            raise ConfigError(f"{redact(url)} is on another host than {home}; {mend}")
 
     def check_addresses(self, addresses: list[str], shown: str) -> None:
         """Raise :class:`SourceError` where a name leads to an address that the options forbid."""
-        if not self.allow_private and any(_is_private(address) for address in addresses):
+        if not self.allow_private and any(is_reserved(address) for address in addresses):
             raise SourceError(self.private_message(shown), source=shown)
+
+    def lists(self, host: str) -> bool:
+        """Whether ``skills.source.allowed-hosts`` names a host (as :func:`host_of` gives it)."""
+        return any(host.endswith(name) if name.startswith(".") else host == name for name in self._hosts)
 
     @staticmethod
     def private_message(shown: str) -> str:
@@ -92,9 +153,28 @@ class AddressPolicy:
         return f"skill source {shown}: is on a loopback or private address; to allow it, set {key}: true"
 
 
-def _is_private(host: str) -> bool:
-    """Whether a literal address, in any of its spellings, is one that the internet does not route."""
+def _pattern(text: str) -> str:
+    """A host of the option in the spelling of :func:`host_of`; one with a leading dot for all below it."""
+    wanted = text.strip()
+    below = wanted.startswith("*.")
+    try:
+        if not below and ":" in wanted:
+            return str(ipaddress.IPv6Address(wanted.strip("[]")))
+        return ("." if below else "") + _ascii(wanted.removeprefix("*."))
+    except ValueError:
+        key = SkillOptions.SOURCE_ALLOWED_HOSTS.key
+        mend = "write a host such as 'skills.example.org', or '*.example.org' for all below it"
+        raise ConfigError(f"option {key}: {redact(text)!r} is no host; {mend}") from None
+
+
+def is_reserved(host: str) -> bool:
+    """Whether a literal address, in any of its spellings, is one that the internet does not route.
+
+    >>> is_reserved("2130706433"), is_reserved("::ffff:10.0.0.1"), is_reserved("8.8.8.8")
+    (True, True, False)
+    """
     plain = host.strip("[]").partition("%")[0]
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
     try:
         address = ipaddress.ip_address(plain)
     except ValueError:
@@ -102,5 +182,11 @@ def _is_private(host: str) -> bool:
             address = ipaddress.ip_address(socket.inet_aton(plain))  # 127.1, 0x7f000001, 2130706433
         except (OSError, ValueError, UnicodeError):
             return False
-    mapped = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
-    return not address.is_global or address.is_multicast or (mapped is not None and _is_private(str(mapped)))
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if inner is None and any(address in block for block in _EMBEDDING):
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_reserved(str(inner))
+    blocked = any(address in block for block in _RESERVED if block.version == address.version)
+    return blocked or not address.is_global or address.is_multicast

@@ -2,10 +2,11 @@
 
 # Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
 # the calls themselves.
-# ruff: noqa: PTH103, PTH118
+# ruff: noqa: PTH102, PTH118
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import unicodedata
@@ -14,11 +15,14 @@ from typing import BinaryIO
 
 from flink_skills.skill import Limits
 
-__all__ = ["ArchiveRefusedError", "Extraction"]
+__all__ = ["ArchiveRefusedError", "Extraction", "shown"]
 
 _IGNORED = frozenset({"__MACOSX", ".git", ".DS_Store"})
 _DRIVE = re.compile(r"[A-Za-z]:")
 _MAX_DEPTH = 32
+_MAX_NAME = 255
+_MAX_PATH = 1024
+_SHOWN = 100
 _CHUNK = 1 << 18
 # Below this, no ratio is suspicious: a few kilobytes of one character are no bomb.
 _RATIO_FLOOR = 256 << 10
@@ -32,17 +36,20 @@ class Extraction:
     """Writes the entries of one archive below ``target``, an empty private folder, and counts.
 
     Folders are only ever made here and links never, so a path that was checked by name cannot lead out.
+    ``files`` has size and sha256 of each file that was written, by its relative path.
     """
 
     def __init__(self, target: str, archive_size: int, limits: Limits) -> None:
         self._target = target
         self._limits = limits
+        self.files: dict[str, tuple[int, str]] = {}
         self._budget = min(limits.total, max(archive_size * limits.ratio, _RATIO_FLOOR))
         self._ratio_first = self._budget < limits.total
         self._entries = 0
         self._written = 0
         self._names: dict[str, tuple[str, bool]] = {}
         self._folders: set[str] = set()
+        self._made: set[str] = set()
 
     def entry(self, name: str, *, is_folder: bool, size: int) -> tuple[str, ...] | None:
         """Admit an entry before anything of it is read; its path, or None for one that is left out."""
@@ -51,7 +58,7 @@ class Extraction:
             raise ArchiveRefusedError(f"has more than {self._limits.entries} entries")
         parts = _checked_parts(name)
         if size < 0 or size > self._limits.file:
-            raise ArchiveRefusedError(f"{name!r} has {size} bytes; the limit for a file is {self._limits.file}")
+            raise ArchiveRefusedError(f"{shown(name)} has {size} bytes; the limit for a file is {self._limits.file}")
         self._check_total(self._written + size)
         if not parts or _IGNORED.intersection(parts):
             return None
@@ -67,23 +74,27 @@ class Extraction:
         """Write a file of exactly ``size`` bytes; more or fewer is a refusal."""
         folder = self._make_folder(parts[:-1])
         path = os.path.join(folder, parts[-1])
+        name = "/".join(parts)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            written = self._copy("/".join(parts), read, file, size)
+            written, sha256 = self._copy(name, read, file, size)
             os.fchmod(file.fileno(), 0o555 if executable else 0o444)
         if written != size:
-            raise ArchiveRefusedError(f"{'/'.join(parts)!r} has {written} bytes; its header says {size}")
+            raise ArchiveRefusedError(f"{shown(name)} has {written} bytes; its header says {size}")
+        self.files[name] = (size, sha256)
 
-    def _copy(self, name: str, read: Callable[[int], bytes], file: BinaryIO, size: int) -> int:
+    def _copy(self, name: str, read: Callable[[int], bytes], file: BinaryIO, size: int) -> tuple[int, str]:
         written = 0
+        digest = hashlib.sha256()
         while data := read(min(_CHUNK, size + 1 - written)):
             written += len(data)
             self._written += len(data)
             if written > size:
-                raise ArchiveRefusedError(f"{name!r} is larger than the {size} bytes that its header says")
+                raise ArchiveRefusedError(f"{shown(name)} is larger than the {size} bytes that its header says")
             self._check_total(self._written)
+            digest.update(data)
             file.write(data)
-        return written
+        return written, digest.hexdigest()
 
     def _check_total(self, total: int) -> None:
         if total > self._budget:
@@ -97,34 +108,48 @@ class Extraction:
         key = unicodedata.normalize("NFC", name).casefold()
         known = self._names.get(key)
         if known is None:
+            # Folders that are only named in the paths of others count too, for the disk and for memory.
+            if len(self._names) >= 2 * self._limits.entries:
+                raise ArchiveRefusedError(f"has more than {2 * self._limits.entries} files and folders")
             self._names[key] = (name, is_folder)
             if declared:
                 self._folders.add(name)
             return
         if known[0] != name:
-            raise ArchiveRefusedError(f"{known[0]!r} and {name!r} differ in upper and lower case only")
+            raise ArchiveRefusedError(f"{shown(known[0])} and {shown(name)} differ in upper and lower case only")
         if not (known[1] and is_folder):
-            raise ArchiveRefusedError(f"{name!r} is there twice")
+            raise ArchiveRefusedError(f"{shown(name)} is there twice")
         if declared:
             if name in self._folders:
-                raise ArchiveRefusedError(f"{name!r} is there twice")
+                raise ArchiveRefusedError(f"{shown(name)} is there twice")
             self._folders.add(name)
 
     def _make_folder(self, parts: tuple[str, ...]) -> str:
         path = os.path.join(self._target, *parts)
-        os.makedirs(path, mode=0o755, exist_ok=True)
+        if parts and path not in self._made:
+            self._make_folder(parts[:-1])
+            os.mkdir(path, 0o755)
+            self._made.add(path)
         return path
 
 
 def _checked_parts(name: str) -> tuple[str, ...]:
     plain = name.replace("\\", "/")  # zips made on Windows
+    if len(plain) > _MAX_PATH:
+        raise ArchiveRefusedError(f"the name {shown(name)} is too long or too deep")
     if "\0" in plain or any(ord(char) < 0x20 or 0xD800 <= ord(char) < 0xE000 for char in plain):
-        raise ArchiveRefusedError(f"the name {name!r} has control characters or is no text")
+        raise ArchiveRefusedError(f"the name {shown(name)} has control characters or is no text")
     if plain.startswith("/") or _DRIVE.match(plain):
-        raise ArchiveRefusedError(f"the name {name!r} is absolute")
+        raise ArchiveRefusedError(f"the name {shown(name)} is absolute")
     parts = tuple(part for part in plain.split("/") if part not in ("", "."))
     if ".." in parts:
-        raise ArchiveRefusedError(f"the name {name!r} leaves the archive")
-    if len(parts) > _MAX_DEPTH or any(len(part.encode()) > 255 for part in parts):
-        raise ArchiveRefusedError(f"the name {name[:100]!r}… is too long or too deep")
+        raise ArchiveRefusedError(f"the name {shown(name)} leaves the archive")
+    sizes = [len(part.encode()) for part in parts]
+    if len(parts) > _MAX_DEPTH or max(sizes, default=0) > _MAX_NAME or sum(sizes) + len(sizes) > _MAX_PATH:
+        raise ArchiveRefusedError(f"the name {shown(name)} is too long or too deep")
     return parts
+
+
+def shown(name: str) -> str:
+    """A name from an archive as messages show it: quoted, escaped and not at any length."""
+    return repr(name) if len(name) <= _SHOWN else f"{name[:_SHOWN]!r}…"

@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+import re
+import tarfile
 
+from flink_skills.sources.compressed import Readable
 from flink_skills.sources.entries import ArchiveRefusedError
 
 __all__ = ["ForwardReader"]
 
-_LARGEST_READ = 1 << 20
-_SKIP = 1 << 18
+_CHUNK = 1 << 18
+# Most bytes of headers at one entry (a path, an owner and some attributes take a few kilobytes), and what each
+# entry may add to what was saved. It also bounds how deep tarfile calls itself, which it does once for each
+# header that belongs to the next.
+_HEADERS = 64 << 10
+_HEADERS_PER_ENTRY = 4 << 10
+_EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_TYPE_AT = 156
+_DIGITS = re.compile(rb"[0-9]+")
+# A length, a size or a time. In longer ones, patterns of older versions of tarfile search for ever.
+_LONGEST_NUMBER = 32
 
 
 class ForwardReader(io.RawIOBase):
     """Wraps a binary file for :mod:`tarfile`, which steps one byte back before each header.
 
-    Bounds what is read in all (a bomb) and at once (a huge extended header, which tarfile takes into memory).
+    Bounds what is read in all (a bomb), and what is read of headers, which tarfile takes into memory, until
+    :meth:`entry_begins` is called.
     """
 
-    def __init__(self, source: Any, limit: int) -> None:
+    def __init__(self, source: Readable, limit: int) -> None:
         super().__init__()
         self._source = source
         self._limit = limit
         self._position = 0
         self._last = b""
         self._step_back = False
+        self._headers = _HEADERS
+        self._in_headers = True
         self.last_read = b""
 
     def readable(self) -> bool:
@@ -37,6 +51,15 @@ class ForwardReader(io.RawIOBase):
     def tell(self) -> int:
         return self._position - self._step_back
 
+    def entry_begins(self) -> None:
+        """What is read from here on is the content of an entry."""
+        self._in_headers = False
+
+    def entry_ends(self) -> None:
+        """What is read from here on is headers."""
+        self._in_headers = True
+        self._headers = min(_HEADERS, self._headers + _HEADERS_PER_ENTRY)
+
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence != io.SEEK_SET:
             raise ValueError("only absolute positions")
@@ -47,13 +70,17 @@ class ForwardReader(io.RawIOBase):
         if offset < self._position:
             raise ValueError("an entry begins before the end of the one before it")
         while self._position < offset:
-            if not self._take(min(_SKIP, offset - self._position)):
+            if not self._take(min(_CHUNK, offset - self._position)):
                 break
         return self._position
 
     def read(self, size: int = -1, /) -> bytes:
-        if size < 0 or size > _LARGEST_READ:
-            raise ArchiveRefusedError(f"has a header of {size} bytes")
+        if self._in_headers:
+            if not 0 <= size <= self._headers:
+                raise ArchiveRefusedError(f"has more than {_HEADERS} bytes of headers for one entry, or too many")
+            self._headers -= size
+        elif not 0 <= size <= _CHUNK:
+            raise ValueError(f"more than {_CHUNK} bytes at once")
         if not size:
             return b""
         data = self._last if self._step_back else b""
@@ -63,14 +90,28 @@ class ForwardReader(io.RawIOBase):
             if not more:
                 break
             data += more
+        if self._in_headers and self.last_read[_TYPE_AT : _TYPE_AT + 1] in _EXTENDED:
+            _check_extended(data)
         self.last_read = data
         return data
 
+    def only_zeros_follow(self) -> bool:
+        """Read to the end; whether nothing but padding is left."""
+        while data := self._take(_CHUNK):
+            if data.count(0) != len(data):
+                return False
+        return True
+
     def _take(self, size: int) -> bytes:
-        data: bytes = self._source.read(size)
+        data = self._source.read(size)
         self._position += len(data)
         if self._position > self._limit:
             raise ArchiveRefusedError(f"unpacks to more than {self._limit} bytes")
         if data:
             self._last = data[-1:]
         return data
+
+
+def _check_extended(data: bytes) -> None:
+    if any(len(number) > _LONGEST_NUMBER for number in _DIGITS.findall(data)):
+        raise ArchiveRefusedError(f"has an extended header with a number of more than {_LONGEST_NUMBER} digits")

@@ -2,17 +2,23 @@
 
 # Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
 # the calls themselves.
-# ruff: noqa: PTH100, PTH111, PTH116, PTH117, PTH119, PTH120
+# ruff: noqa: PTH100, PTH111, PTH112, PTH116, PTH117, PTH119, PTH120, PTH123
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
+import time
 
 from flink_skills.errors import ConfigError, SourceError
+from flink_skills.options import SkillOptions
 from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
+from flink_skills.sources.spec import SourceSpec
 
-__all__ = ["PathSource", "local_tree"]
+__all__ = ["PathSource", "check_pin", "check_pinned_folder", "local_tree"]
+
+_BLOCK = 1 << 18
 
 
 class PathSource(SkillSource):
@@ -20,39 +26,85 @@ class PathSource(SkillSource):
 
     kind = "path"
 
-    def __init__(self, location: str, context: SourceContext) -> None:
-        super().__init__(location, context)
-        if "\0" in location or not location:
+    def __init__(self, spec: SourceSpec, context: SourceContext) -> None:
+        super().__init__(spec, context)
+        location = spec.location
+        if "\0" in location or not location.strip():
             raise ConfigError(f"skill path {location!r}: cannot be a path; give an absolute one")
+        if "://" in location:
+            raise ConfigError(f"skill path {spec.shown!r}: is a URL; declare it with the URLs (skills.from.urls)")
         if not os.path.isabs(location):
             absolute = os.path.abspath(os.path.expanduser(location))
             raise ConfigError(
                 f"skill path {location!r} is relative, but a job has no current folder on its TaskManagers: "
                 f"give {absolute!r}"
             )
+        check_pinned_folder(location, spec)
 
     def resolve(self) -> list[SourceTree]:
-        return [local_tree(self.location, self.location, self.context)]
+        return [local_tree(self.location, self.spec, self.context)]
 
 
-def local_tree(path: str, origin: str, context: SourceContext) -> SourceTree:
+def local_tree(path: str, spec: SourceSpec, context: SourceContext, *, origin: str | None = None) -> SourceTree:
     """The tree of a folder, or of an archive, which is extracted into the store."""
+    origin = origin or spec.shown
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         mend = "create it, or check the path on every machine that runs the job"
         raise SourceError(f"skill source {origin}: does not exist; {mend}", source=origin) from None
-    except OSError as error:
-        raise SourceError(f"skill source {origin}: cannot be read: {error.strerror}", source=origin) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no file can have such a name"
+        raise SourceError(f"skill source {origin}: cannot be read: {reason}", source=origin) from None
     if stat.S_ISDIR(mode):
+        if spec.sha256:
+            raise SourceError(_folder_has_no_pin(origin), source=origin)
         if not os.access(path, os.R_OK | os.X_OK):
             message = f"skill source {origin}: cannot be read: permission denied; allow reading it"
             raise SourceError(message, source=origin)
-        return SourceTree(path, origin)
+        return SourceTree(path, origin, format=spec.format)
     if not stat.S_ISREG(mode):
         raise SourceError(f"skill source {origin}: is neither a folder nor a file; give one of them", source=origin)
     if os.path.basename(path).lower() == "skill.md":
         folder = os.path.dirname(path)
         message = f"skill source {origin}: is the file of one skill; give its folder, {folder!r}"
         raise SourceError(message, source=origin)
-    return SourceTree(context.store.add_archive(path, origin), origin)
+    deadline = time.monotonic() + context.config.get(SkillOptions.SOURCE_TIMEOUT)
+    if spec.sha256:
+        check_pin(path, spec.sha256, origin)
+    stored = context.store.add_archive(path, origin, deadline=deadline)
+    if spec.sha256 and stored.sha256 != spec.sha256:  # replaced after it was checked
+        stored.lease.close()
+        raise _other_content(stored.sha256, origin)
+    return SourceTree.of_store(stored, origin, remote=False, format=spec.format)
+
+
+def check_pinned_folder(path: str, spec: SourceSpec) -> None:
+    """Raise :class:`ConfigError` for a pin on a folder, whose bytes have no one digest."""
+    if spec.sha256 and os.path.isdir(path):
+        raise ConfigError(_folder_has_no_pin(spec.shown))
+
+
+def check_pin(path: str, sha256: str, origin: str) -> None:
+    """Raise :class:`SourceError` where a file's content is not the pinned one."""
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while data := file.read(_BLOCK):
+                digest.update(data)
+    except OSError as error:
+        raise SourceError(f"skill source {origin}: cannot be read: {error.strerror}", source=origin) from None
+    if digest.hexdigest() != sha256:
+        raise _other_content(digest.hexdigest(), origin)
+
+
+def _other_content(sha256: str, origin: str) -> SourceError:
+    message = f"skill source {origin}: its sha256 is {sha256} and not the pinned one"
+    return SourceError(f"{message}; check what changed, then pin the new one", source=origin)
+
+
+def _folder_has_no_pin(origin: str) -> str:
+    return (
+        f"skill source {origin}: a folder cannot be pinned with sha256; "
+        f"pin its skills with {SkillOptions.LOCK.key} ('flink-skills lock' writes the file)"
+    )

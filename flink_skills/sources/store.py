@@ -1,139 +1,288 @@
 """The content-addressed store: archives unpacked once, at a path that depends on their content alone.
 
-Layout: ``<store>/<sha256 of the archive>/…`` (read-only once it is there), ``.work/<key>`` (what is being
-made), ``.locks/<key>``, ``.urls/<key>.json`` (what was last fetched from where). A folder appears under its
-final name by one rename, after everything in it is written: whoever sees it may use it without asking. What a
-killed process left in ``.work`` is removed by the next one that holds the same lock.
+Layout: ``<store>/<sha256 of the archive>/…`` (read-only once it is there), ``.index/<sha256>/…`` (what is known
+of each tree, see :mod:`~flink_skills.sources.catalog_index`), ``.work/<key>`` (what is being made),
+``.locks/<key>``, ``.urls/<key>.json`` (what was last fetched from where). A folder appears under its final name
+by one rename, after everything in it and its index are written: whoever sees it may use it without asking, and
+holds a lease on it meanwhile. What a killed process left behind is removed by the next one.
 """
 
 # Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
 # the calls themselves.
-# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH112, PTH114, PTH116, PTH118, PTH119, PTH123, PTH208
+# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH105, PTH113, PTH116, PTH118, PTH119, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import os
-import shutil
 import stat
 import tempfile
 import time
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 
-from flink_skills.errors import SourceError
+from flink_skills.errors import ResourceError, SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.skill import Limits, Report
 from flink_skills.skill.fields import judge_fields
 from flink_skills.skill.frontmatter import find_block, read_front_matter
 from flink_skills.skill.paths import skill_file_in
-from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
+from flink_skills.sources.archive import KINDS, archive_kind, unpack
+from flink_skills.sources.catalog_index import index_name, write_index
 from flink_skills.sources.entries import ArchiveRefusedError
-from flink_skills.sources.locking import file_lock
+from flink_skills.sources.locking import Lease, file_lock, try_lock
+from flink_skills.sources.upkeep import INDEXES, LOCKS, RECORDS, WORK, evict, remove_tree, sweep, sweep_work
 
-__all__ = ["Store"]
+__all__ = ["Store", "StoredTree", "remove_tree"]
 
-_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_SHA256 = 64
+_RETRYABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+_MENDS = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit on open files",
+    errno.ENOLCK: "choose a file system with locks, such as a local disk",
+    errno.EROFS: "mount it so that it can be written",
+}
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StoredTree:
+    """A folder of the store: its path, the sha256 of what was unpacked, its index if it has one.
+
+    The store keeps it for as long as the ``lease`` is open.
+    """
+
+    path: str
+    sha256: str
+    index: str | None = None
+    lease: Lease = field(compare=False, repr=False, kw_only=True)
 
 
 class Store:
-    """A store below ``folder``; an empty name is a private folder below the machine's temporary one."""
+    """A store below ``folder``; an empty name is a private folder below the machine's temporary one.
 
-    def __init__(self, folder: str, limits: Limits | None = None) -> None:
+    ``max_size``: most bytes that it keeps (``skills.store.max-size``); 0: no limit. Safe for any number of
+    threads and processes.
+
+        with store.add_archive("/data/skills.zip", "skills.zip").lease: ...
+    """
+
+    def __init__(
+        self, folder: str, limits: Limits | None = None, *, max_size: int = SkillOptions.STORE_MAX_SIZE.default
+    ) -> None:
         self._is_shared_place = not folder
         self.folder = folder or os.path.join(tempfile.gettempdir(), f"flink-skills-store-{os.geteuid()}")
         self._limits = limits or Limits()
+        self._max_size = max_size
 
-    def add_archive(self, path: str, origin: str, *, deadline: float | None = None, name: str = "") -> str:
-        """Unpack an archive, unless its content is there already; the folder.
+    def open_tree(self, sha256: str, origin: str = "") -> StoredTree | None:
+        """The tree of an archive with this digest; None if it is not there. ``origin`` is for messages.
 
-        ``name`` is the archive's name where ``path`` has a temporary one. Raises :class:`SourceError` for
-        what is no archive, is refused or too large, or does not fit on the disk; nothing of it stays on the
-        disk then.
+        Raises :class:`SourceError` where the store cannot be read.
         """
-        deadline = time.monotonic() + SkillOptions.SOURCE_TIMEOUT.default if deadline is None else deadline
+        if len(sha256) != _SHA256 or not set(sha256) <= set("0123456789abcdef"):
+            return None
+        try:
+            tree = self._find(sha256)
+            if tree is None or not self._may_write(WORK):
+                return tree
+            sweep_work(self.folder)
+            if tree.index is None:
+                with try_lock(self.lock_path(sha256)) as free:
+                    tree = self._indexed(tree) if free else tree
+        except OSError as error:
+            raise self.disk_error(error, origin or f"sha256={sha256}") from None
+        return tree
+
+    def add_archive(self, path: str, origin: str, *, deadline: float | None = None, name: str = "") -> StoredTree:
+        """Unpack an archive, unless its content is there already.
+
+        ``deadline`` (monotonic seconds) bounds the wait for other processes; ``name`` is the archive's name
+        where ``path`` has a temporary one. Raises :class:`SourceError` for what is no archive, is refused or
+        too large, or does not fit on the disk; nothing of it stays on the disk then.
+        """
         try:
             sha256, head, size = _sha256(path, self._limits.download)
         except OSError as error:
             raise SourceError(f"skill source {origin}: cannot be read: {error.strerror}", source=origin) from None
         if size > self._limits.download:
             message = f"skill source {origin}: has {size} bytes; the limit is {self._limits.download}"
-            raise SourceError(message, source=origin)
+            raise SourceError(f"{message} ({SkillOptions.LIMIT_DOWNLOAD.key})", source=origin)
         kind = archive_kind(name or os.path.basename(path), head)
         if kind is None:
-            raise SourceError(f"skill source {origin}: is no archive; give a folder, zip, tar or tar.gz", source=origin)
-        final = os.path.join(self.folder, sha256)
-        if os.path.isdir(final):
-            return final
+            message = f"skill source {origin}: is no archive; give a folder, {KINDS}"
+            raise SourceError(message, source=origin)
+
+        def fill(folder: str) -> Mapping[str, tuple[int, str]]:
+            hashes = unpack(path, kind, folder, self._limits)
+            if _sha256(path, self._limits.download)[0] != sha256:
+                raise ArchiveRefusedError("changed while it was read")
+            return hashes
+
+        return self._open_or_make(sha256, fill, origin, deadline)
+
+    def add_file(self, data: bytes, file_name: str, origin: str, *, deadline: float | None = None) -> StoredTree:
+        """Put a single skill file there, in a folder of its skill's name.
+
+        Raises :class:`SourceError` where it does not fit on the disk.
+        """
+        sha256 = hashlib.sha256(data).hexdigest()
+
+        def fill(folder: str) -> Mapping[str, tuple[int, str]]:
+            path = os.path.join(folder, file_name)
+            with open(path, "xb") as file:
+                file.write(data)
+            os.chmod(path, 0o444)
+            return {file_name: (len(data), sha256)}
+
+        return self._open_or_make(sha256, fill, origin, deadline)
+
+    def lock_path(self, key: str) -> str:
+        """The lock file of a key, its folder made; what a holder left behind that was killed is removed."""
+        path = os.path.join(self._own_folder(LOCKS), key)
+        work = os.path.join(self.folder, WORK, key)
+        if os.path.lexists(work):  # while somebody holds the lock, its work is swept up by nobody
+            with try_lock(path) as dead:
+                if dead:
+                    remove_tree(work)
+        return path
+
+    def work_path(self, key: str) -> str:
+        """An empty folder for what the holder of the lock ``key`` makes."""
+        work = os.path.join(self._own_folder(WORK), key)
+        remove_tree(work)
+        os.mkdir(work, 0o700)
+        return work
+
+    def record_path(self, key: str) -> str:
+        """Where the holder of the lock ``key`` notes what it fetched."""
+        return os.path.join(self._own_folder(RECORDS), f"{key}.json")
+
+    def disk_error(self, error: OSError, origin: str) -> SourceError:
+        """The error for a disk that fails: retryable where space may come free."""
+        number = error.errno or 0
+        mend = _MENDS.get(number, "check the disk")
+        if number in (errno.EACCES, errno.EPERM):
+            mend = f"let user {os.geteuid()} write there"
+            with suppress(OSError):
+                mend += f" (it belongs to user {os.stat(self.folder).st_uid})"
+        text = f"skill source {origin}: the store {self.folder} cannot be written ({error.strerror or error})"
+        message = f"{text}; {mend}, or set {SkillOptions.STORE_DIR.key} to another folder"
+        return SourceError(message, source=origin, retryable=number in _RETRYABLE)
+
+    def _open_or_make(
+        self,
+        sha256: str,
+        fill: Callable[[str], Mapping[str, tuple[int, str]]],
+        origin: str,
+        deadline: float | None,
+    ) -> StoredTree:
+        deadline = time.monotonic() + SkillOptions.SOURCE_TIMEOUT.default if deadline is None else deadline
+        if tree := self.open_tree(sha256, origin):
+            return tree
         try:
             with file_lock(self.lock_path(sha256), deadline, origin):
-                if not os.path.isdir(final):
-                    self._unpack_to(final, path, kind, sha256)
+                if tree := self._find(sha256):
+                    return self._indexed(tree)
+                tree = self._make(sha256, fill)
         except ArchiveRefusedError as refused:
             raise SourceError(f"skill source {origin}: {refused}; the archive is refused", source=origin) from None
         except OSError as error:
             raise self.disk_error(error, origin) from None
-        return final
-
-    def add_file(self, data: bytes, file_name: str, origin: str, *, deadline: float) -> str:
-        """Put a single skill file there, in a folder of its skill's name; the folder above."""
-        final = os.path.join(self.folder, hashlib.sha256(data).hexdigest())
         try:
-            with file_lock(self.lock_path(os.path.basename(final)), deadline, origin):
-                if not os.path.isdir(final):
-                    work = self._new_work(os.path.basename(final))
-                    Path(work, file_name).write_bytes(data)
-                    self._finish(work, final)
-        except OSError as error:
-            raise self.disk_error(error, origin) from None
-        return final
+            sweep(self.folder)
+            if self._max_size:
+                evict(self.folder, self._max_size, deadline)
+        except (OSError, SourceError) as error:
+            # What was asked for is there; the next one tidies up.
+            _logger.warning("skill store %s: cannot be tidied up (%s)", self.folder, error)
+        return tree
 
-    def lock_path(self, key: str) -> str:
-        """The lock file of a key, its folder made."""
-        return os.path.join(self._private_folder(".locks"), key)
+    def _find(self, sha256: str) -> StoredTree | None:
+        path = os.path.join(self.folder, sha256)
+        lease = Lease.take(path)
+        if lease is None:
+            return None
+        self._check_place()
+        lease.touch()
+        if os.stat(path).st_mode & 0o222:  # its maker was killed after the rename
+            with suppress(OSError):
+                os.chmod(path, 0o555)  # noqa: S103 - read-only
+        index = self._index_path(sha256)
+        return StoredTree(path, sha256, index if os.path.isfile(index) else None, lease=lease)
 
-    def work_path(self, key: str) -> str:
-        """An empty folder for what the holder of the lock ``key`` makes."""
-        return self._new_work(key)
-
-    def record_path(self, key: str) -> str:
-        return os.path.join(self._private_folder(".urls"), f"{key}.json")
-
-    def disk_error(self, error: OSError, origin: str) -> SourceError:
-        """The error for a disk that fails: retryable where space may come free."""
-        full = error.errno in _DISK_FULL
-        mend = "free some space" if full else "check its permissions"
-        text = f"skill source {origin}: the store {self.folder} cannot be written ({error.strerror})"
-        message = f"{text}; {mend}, or set {SkillOptions.STORE_DIR.key} to another folder"
-        return SourceError(message, source=origin, retryable=full)
-
-    def _unpack_to(self, final: str, path: str, kind: ArchiveKind, sha256: str) -> None:
-        work = self._new_work(sha256)
+    def _make(self, sha256: str, fill: Callable[[str], Mapping[str, tuple[int, str]]]) -> StoredTree:
+        """Make the tree, read-only and with its index, and show it; the caller holds its lock."""
+        work = self.work_path(sha256)
+        lease = None
         try:
-            unpack(path, kind, work, self._limits)
-            if _sha256(path, self._limits.download)[0] != sha256:
-                raise ArchiveRefusedError("changed while it was read")
-            self._finish(work, final)
+            made = os.path.join(work, "tree")
+            os.mkdir(made, 0o755)
+            hashes = self._wrapped(made, fill(made))
+            for folder, _, _ in os.walk(made, topdown=False):
+                if folder != made:  # the top stays writable until it has been renamed
+                    os.chmod(folder, 0o555)  # noqa: S103 - read-only, and readable by all
+            index = self._write_index(made, sha256, work, hashes)
+            lease = Lease.take(made)
+            if lease is None:
+                raise FileNotFoundError(errno.ENOENT, "somebody removed the folder that was being made")
+            lease.touch()
+            final = os.path.join(self.folder, sha256)
+            os.rename(made, final)
+            os.chmod(final, 0o555)  # noqa: S103
+            return StoredTree(final, sha256, index, lease=lease)
         except BaseException:
-            remove_tree(work)
+            if lease is not None:
+                lease.close()
             raise
+        finally:
+            remove_tree(work)
 
-    def _finish(self, work: str, final: str) -> None:
-        """Make it read-only and show it. A skill at the root gets a folder of its own name first."""
-        if skill_file := skill_file_in(os.listdir(work)):
-            inner = f"{work}.skill"
-            remove_tree(inner)
-            os.rename(work, inner)
-            os.mkdir(work, 0o755)
-            os.rename(inner, os.path.join(work, self._skill_folder(os.path.join(inner, skill_file))))
-        for folder, _, files in os.walk(work):
-            for name in files:
-                file = os.path.join(folder, name)
-                os.chmod(file, 0o555 if os.stat(file).st_mode & 0o100 else 0o444)
-            if folder != work:  # the top stays writable until it has been renamed
-                os.chmod(folder, 0o555)  # noqa: S103 - read-only, and readable as it was
-        os.rename(work, final)
-        os.chmod(final, 0o555)  # noqa: S103
+    def _indexed(self, tree: StoredTree) -> StoredTree:
+        """The tree with an index for these limits; the caller holds its lock."""
+        if tree.index is not None:
+            return tree
+        try:
+            work = self.work_path(tree.sha256)
+            try:
+                index = self._write_index(tree.path, tree.sha256, work, {})
+            finally:
+                remove_tree(work)
+        except (OSError, ResourceError) as error:
+            _logger.warning("skill store %s: no index of %s can be written (%s)", self.folder, tree.path, error)
+            return tree
+        return StoredTree(tree.path, tree.sha256, index, lease=tree.lease)
+
+    def _write_index(self, folder: str, sha256: str, work: str, hashes: Mapping[str, tuple[int, str]]) -> str:
+        new = os.path.join(work, "index")
+        write_index(folder, new, self._limits, hashes)
+        index = self._index_path(sha256)
+        os.makedirs(os.path.dirname(index), mode=0o755, exist_ok=True)
+        os.replace(new, index)
+        return index
+
+    def _index_path(self, sha256: str) -> str:
+        return os.path.join(self.folder, INDEXES, sha256, index_name(self._limits))
+
+    def _wrapped(self, folder: str, hashes: Mapping[str, tuple[int, str]]) -> Mapping[str, tuple[int, str]]:
+        """A skill at the root gets a folder of its own name."""
+        skill_file = skill_file_in(os.listdir(folder))
+        if not skill_file:
+            return hashes
+        name = self._skill_folder(os.path.join(folder, skill_file))
+        inner = f"{folder}.inner"
+        os.rename(folder, inner)
+        os.mkdir(folder, 0o755)
+        os.rename(inner, os.path.join(folder, name))
+        return {f"{name}/{path}": entry for path, entry in hashes.items()}
 
     def _skill_folder(self, skill_file: str) -> str:
         """The name that the skill gives itself, where it can be a folder's; depends on the content alone."""
@@ -146,31 +295,22 @@ class Store:
         name = fields.name if fields else "skill"
         return name if len(name.encode()) <= 255 else "skill"
 
-    def _new_work(self, key: str) -> str:
-        work = os.path.join(self._private_folder(".work"), key)
-        remove_tree(work)
-        os.mkdir(work, 0o755)
-        return work
-
-    def _private_folder(self, name: str) -> str:
+    def _own_folder(self, name: str) -> str:
         os.makedirs(self.folder, mode=0o755, exist_ok=True)
-        if self._is_shared_place:  # where anybody could have made it first, and put skills into it
-            status = os.lstat(self.folder)
-            if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
-                raise PermissionError(errno.EPERM, "others can write to it")
+        self._check_place()
         folder = os.path.join(self.folder, name)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         return folder
 
+    def _check_place(self) -> None:
+        """Below the machine's temporary folder anybody could have made it first, and put skills into it."""
+        if self._is_shared_place:
+            status = os.lstat(self.folder)
+            if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
+                raise PermissionError(errno.EPERM, "others can write to it")
 
-def remove_tree(path: str) -> None:
-    """Remove a folder and what is below it, read-only or not; links are removed and not followed."""
-    if os.path.islink(path) or not os.path.isdir(path):
-        Path(path).unlink(missing_ok=True)
-        return
-    for folder, _, _ in os.walk(path):
-        os.chmod(folder, 0o700)
-    shutil.rmtree(path)
+    def _may_write(self, name: str) -> bool:
+        return os.access(os.path.join(self.folder, name), os.W_OK | os.X_OK)
 
 
 def _sha256(path: str, limit: int) -> tuple[str, bytes, int]:

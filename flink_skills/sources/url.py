@@ -1,142 +1,184 @@
-"""Skills behind a URL: an archive or a single SKILL.md, through fsspec."""
+"""Skills behind a URL: an archive, a single SKILL.md or an index of skills, through fsspec."""
 
 # Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
 # the calls themselves.
-# ruff: noqa: PTH105, PTH112, PTH113, PTH118, PTH119, PTH123, PTH202
+# ruff: noqa: PTH113, PTH119
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
-import secrets
 import time
-from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
-from flink_skills.sources.address import links_of, protocol_of, redact
+from flink_skills.sources.address import AddressPolicy, links_of, protocol_of, redact
 from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
 from flink_skills.sources.download import RemoteFile
+from flink_skills.sources.fetch_record import FetchRecord
+from flink_skills.sources.fetching import Fetch, is_answered, keep, noted
 from flink_skills.sources.locking import file_lock
-from flink_skills.sources.path import local_tree
-from flink_skills.sources.store import remove_tree
+from flink_skills.sources.path import check_pin, check_pinned_folder, local_tree
+from flink_skills.sources.secrets import has_references
+from flink_skills.sources.spec import SourceSpec
+from flink_skills.sources.store import Store, StoredTree, remove_tree
+from flink_skills.sources.wellknown import SkillIndex, index_address
 
 __all__ = ["UrlSource"]
 
-_PIN = re.compile(r"#sha256=([0-9A-Fa-f]{64})$")
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/?(?!/)")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_FILES_OF_GITHUB = ("archive", "releases", "raw", "zipball", "tarball")
+_UNSUPPORTED = {
+    "ftp": "FTP sends everything unencrypted; serve the file over https",
+    "ftps": "serve the file over https",
+    "git": "a repository is no archive; give the https address of its zip or tar.gz",
+    "ssh": "a repository is no archive; give the https address of its zip or tar.gz",
+}
 
 
 class UrlSource(SkillSource):
-    """A URL of a zip, tar or tar.gz archive or of a bare ``SKILL.md``; ``file://`` also of a folder.
+    """A URL of a zip, tar or tar.gz archive, of a bare ``SKILL.md`` or of an index of skills; ``file://`` also of a
+    folder.
 
-    ``#sha256=…`` at the end pins the content. Several processes that open the same URL at once download it
-    once; a later one asks the server whether it has changed, where the server can tell.
+    Several processes that open the same URL at once download it once; ``skills.store.check`` says when the server is
+    asked whether it has changed, where the server can tell. Pinned content that is in the store is never asked for.
     """
 
     kind = "url"
 
-    def __init__(self, location: str, context: SourceContext) -> None:
-        super().__init__(location, context)
-        pin = _PIN.search(location)
-        self._sha256 = pin.group(1).lower() if pin else None
-        if "#sha256=" in location and pin is None:
-            raise ConfigError(f"skill source {self.origin}: '#sha256=' needs 64 hexadecimal digits")
+    def __init__(self, spec: SourceSpec, context: SourceContext) -> None:
+        super().__init__(spec, context)
+        _check_shape(spec)
         # A fragment is never sent: without it the same file has the same key.
-        self._url = location.partition("#")[0] if protocol_of(location) in ("http", "https") or pin else location
-        if not protocol_of(location):
-            raise ConfigError(f"skill source {self.origin}: is no URL; write https://…, s3://… or file:///…")
+        web = protocol_of(spec.location) in ("http", "https") and len(links_of(spec.location)) == 1
+        self._url = spec.location.partition("#")[0] if web else spec.location
         self._local = _local_path(self._url, self.origin) if protocol_of(self._url) in ("file", "local") else None
-        self._remote = None if self._local is not None else RemoteFile(self._url, context)
-
-    @property
-    def origin(self) -> str:
-        return redact(self.location)
+        if self._local is not None:
+            check_pinned_folder(self._local, spec)
+            return
+        self._check_remote()
+        address = index_address(self._url) if web else None
+        self._index = SkillIndex(address, spec, context) if address else None
 
     def resolve(self) -> list[SourceTree]:
-        deadline = time.monotonic() + self.context.config.get(SkillOptions.SOURCE_TIMEOUT)
-        if self._local is not None or self._remote is None:
-            if self._sha256 and self._local and os.path.isfile(self._local):
-                self._check_pin(self._local)
-            return [local_tree(self._local or "", self.origin, self.context)]
-        store = self.context.store
-        key = hashlib.sha256(self._url.encode()).hexdigest()
-        asked = time.time()
+        began, deadline = time.time(), time.monotonic() + self.context.config.get(SkillOptions.SOURCE_TIMEOUT)
+        if self._local is not None:
+            return [self._local_tree(self._local, deadline)]
+        if self._index is not None:
+            return self._index.resolve(began, deadline)
+        stored = self._stored(began, deadline)
+        return [SourceTree.of_store(stored, self.origin, remote=True, format=self.spec.format)]
+
+    def _check_remote(self) -> None:
+        """What can be said of the URL before it is fetched, on a machine that may not have its secrets."""
+        for link in links_of(self._url):
+            AddressPolicy(self.context.config).check_url(link)
+            _check_page(link, self.origin)
+            self.context.file_system_options(protocol_of(link) or link.lower(), expanded=False)
+        options = self.context.config.get(SkillOptions.SOURCE_OPTIONS)
+        RemoteFile(self._url, self.context.without_options() if has_references(options) else self.context)
+
+    def _stored(self, began: float, deadline: float) -> StoredTree:
+        store, pin = self.context.store, self.spec.sha256
+        if pin and (stored := store.open_tree(pin, self.origin)):
+            return stored
+        fetch = Fetch(self._url, self.origin, self.context)
+        key = hashlib.sha256(fetch.url.encode()).hexdigest()
         try:
             with file_lock(store.lock_path(key), deadline, self.origin):
-                known = self._known(store.record_path(key), asked)
-                if known is not None and known["fetched"] < asked:
-                    version = self._remote.version(deadline)
-                    if version is None or version != known["version"]:
-                        known = None
-                if known is None:
-                    folder, version = self._download(self._remote, key, deadline)
-                    known = {"fetched": time.time(), "folder": os.path.basename(folder), "version": version}
-                    _write_whole(store.record_path(key), json.dumps(known))
+                if pin and (stored := store.open_tree(pin, self.origin)):  # another process was first
+                    return stored
+                path = store.record_path(key)
+                known = None if pin else self._known(fetch, path, began, deadline)
+                return known or self._download(fetch, key, path, deadline)
         except OSError as error:
             raise store.disk_error(error, self.origin) from None
-        return [SourceTree(os.path.join(store.folder, known["folder"]), self.origin, remote=True)]
 
-    def _known(self, path: str, asked: float) -> dict[str, Any] | None:
-        """What was fetched before, if it is still in the store and the pin does not ask for something
-        else."""
-        try:
-            record = json.loads(Path(path).read_text())
-        except (FileNotFoundError, ValueError):
+    def _known(self, fetch: Fetch, path: str, began: float, deadline: float) -> StoredTree | None:
+        """What was fetched before, if it is in the store and has not changed."""
+        record = FetchRecord.read(path)
+        stored = self.context.store.open_tree(record.sha256, self.origin) if record else None
+        if record is None or stored is None or is_answered(record, self.context, began):
+            return stored
+        version = fetch.version(deadline)
+        if version is None or version != record.version:
+            stored.lease.close()
             return None
-        if not isinstance(record, dict) or not isinstance(record.get("fetched"), float):
-            return None
-        folder = str(record.get("folder"))
-        # A clock that was set back must not make a record look new for good.
-        if record["fetched"] > asked + 3600 or not os.path.isdir(os.path.join(self.context.store.folder, folder)):
-            return None
-        return None if self._sha256 and folder != self._sha256 else record
+        noted(FetchRecord(record.sha256, version, time.time()), path)
+        return stored
 
-    def _download(self, remote: RemoteFile, key: str, deadline: float) -> tuple[str, str | None]:
-        store = self.context.store
+    def _download(self, fetch: Fetch, key: str, path: str, deadline: float) -> StoredTree:
+        store: Store = self.context.store
         work = store.work_path(key)
         try:
-            name = os.path.basename(unquote(urlsplit(links_of(self._url)[-1]).path))
-            # A name of its own: a transfer that was given up may still write to the old one.
-            target = os.path.join(work, secrets.token_hex(8))
-            version = remote.fetch(target, self.context.limits.download, deadline)
-            if self._sha256:
-                self._check_pin(target)
-            if name.lower() == "skill.md":
-                return self._single_file(target, deadline), version
-            return store.add_archive(target, self.origin, deadline=deadline, name=name), version
+            target, version = fetch.fetch(work, self.context.limits.download, deadline, self.spec.sha256)
+            stored = keep(target, fetch.name, self.origin, self.context, deadline)
+            noted(FetchRecord(stored.sha256, version, time.time()), path)
+            return stored
         finally:
             remove_tree(work)
 
-    def _single_file(self, target: str, deadline: float) -> str:
-        size, limit = os.path.getsize(target), self.context.limits.skill_file
-        if size > limit:
-            message = f"skill source {self.origin}: has {size} bytes; the limit for a SKILL.md is {limit}"
-            raise SourceError(message, source=self.origin)
-        return self.context.store.add_file(Path(target).read_bytes(), "SKILL.md", self.origin, deadline=deadline)
+    def _local_tree(self, path: str, deadline: float) -> SourceTree:
+        if os.path.basename(path).lower() != "skill.md" or not os.path.isfile(path):
+            return local_tree(path, self.spec, self.context)
+        if self.spec.sha256:
+            check_pin(path, self.spec.sha256, self.origin)
+        try:
+            stored = keep(path, "SKILL.md", self.origin, self.context, deadline)
+        except OSError as error:
+            message = f"skill source {self.origin}: cannot be read: {error.strerror}"
+            raise SourceError(message, source=self.origin) from None
+        return SourceTree.of_store(stored, self.origin, remote=False, format=self.spec.format)
 
-    def _check_pin(self, path: str) -> None:
-        digest = hashlib.sha256()
-        with open(path, "rb") as file:
-            while data := file.read(1 << 18):
-                digest.update(data)
-        if digest.hexdigest() != self._sha256:
-            message = f"skill source {self.origin}: its sha256 is {digest.hexdigest()} and not the pinned one"
-            raise SourceError(f"{message}; check what changed, then pin the new one", source=self.origin)
+
+def _check_shape(spec: SourceSpec) -> None:
+    """Raise :class:`ConfigError` for what is no URL, with what was probably meant."""
+    url, shown = spec.location, spec.shown
+    if not url.strip():
+        raise ConfigError("skill source '': is empty; give a URL such as https://host/skills.zip")
+    if url != url.strip() or _CONTROL.search(url):
+        shown = repr(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", shown).strip())
+        message = f"skill source {shown}: has spaces around it, or control characters in it; remove them"
+        raise ConfigError(message)
+    protocol = protocol_of(url)
+    if protocol in _UNSUPPORTED:
+        raise ConfigError(f"skill source {shown}: {protocol} is not supported; {_UNSUPPORTED[protocol]}")
+    if protocol and "://" in url:
+        return
+    if url.startswith(("/", "./", "../", "~")):
+        mend = f"write file://{url}" if url.startswith("/") else "a job needs an absolute one"
+        raise ConfigError(f"skill source {shown}: is a path and no URL; {mend}, or use {SkillOptions.FROM_PATHS.key}")
+    found = _ONE_SLASH.match(url)
+    mend = f"write {found[1].lower()}://…" if found else "write https://…, s3://… or file:///…"
+    if found and found[1].lower() in ("file", "local"):
+        mend = "write file:///…"
+    raise ConfigError(f"skill source {shown}: is no URL; {mend}")
+
+
+def _check_page(url: str, shown: str) -> None:
+    """Raise :class:`ConfigError` for a page of a GitHub repository, which people take for its files."""
+    found = re.match(r"https?://(?:[^/@]*@)?(?:www\.)?github\.com(?:/([^?#]*))?(?:[?#]|\Z)", url, re.IGNORECASE)
+    owner, repository, page, *rest = [*(found[1] or "").split("/"), "", "", "", ""] if found else ["", "", "", ""]
+    if found is None or page in _FILES_OF_GITHUB:
+        return
+    repository = repository.removesuffix(".git") or "<repository>"
+    home = f"{owner or '<owner>'}/{repository}"
+    branch = (rest[0] if page in ("tree", "blob") else "") or "<branch>"
+    mend = f"give its archive, https://codeload.github.com/{home}/zip/refs/heads/{branch}"
+    if page == "blob" and rest[1:]:
+        mend = (
+            f"give the file itself, https://raw.githubusercontent.com/{home}/{'/'.join(part for part in rest if part)}"
+        )
+    raise ConfigError(f"skill source {shown}: is a page of GitHub and no file; {mend}")
 
 
 def _local_path(url: str, shown: str) -> str:
     rest = url.partition("://")[2]
     host, slash, path = rest.partition("/")
     if host not in ("", "localhost") or not slash:
-        raise ConfigError(f"skill source {shown}: a file URL has three slashes and an absolute path: file:///…")
+        message = f"skill source {shown}: a file URL has three slashes and an absolute path: file:///…"
+        raise ConfigError(f"{message}; there is no way to other hosts ({redact(host)!r})" if host else message)
     return "/" + unquote(path)
-
-
-def _write_whole(path: str, text: str) -> None:
-    new = f"{path}.new"
-    Path(new).write_text(text)
-    os.replace(new, path)

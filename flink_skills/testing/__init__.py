@@ -3,7 +3,11 @@ standalone Flink cluster.
 
     from flink_skills.testing import Reply, ScriptedModel, ScriptedModelServer
 
-Needs the ``http`` extra (aiohttp) for the server only, Flink and ``psutil`` for the cluster only.
+:class:`ChatModelContract` and :class:`SkillSourceContract` are what any chat model and any source of skills must keep
+to, as tests to inherit.
+
+Needs the ``http`` extra (aiohttp) for the server only, Flink and ``psutil`` for the cluster only, and ``pytest`` for
+:class:`SkillSourceContract`.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from flink_skills.testing.model_server import ScriptedModelServer
     from flink_skills.testing.scripted_model import ScriptedModel, call, calls
     from flink_skills.testing.scripts import Call, Reply, Rule, Script, load_script
+    from flink_skills.testing.sources import SkillSourceContract
 
 __all__ = [
     "Call",
@@ -28,6 +33,7 @@ __all__ = [
     "Script",
     "ScriptedModel",
     "ScriptedModelServer",
+    "SkillSourceContract",
     "StandaloneCluster",
     "call",
     "calls",
@@ -44,6 +50,7 @@ _HOMES = {
     "Script": "scripts",
     "ScriptedModel": "scripted_model",
     "ScriptedModelServer": "model_server",
+    "SkillSourceContract": "sources",
     "StandaloneCluster": "cluster",
     "call": "scripted_model",
     "calls": "scripted_model",

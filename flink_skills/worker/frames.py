@@ -22,6 +22,7 @@ __all__ = [
     "SessionData",
     "StartTurn",
     "encode_end",
+    "encode_metrics",
     "encode_need_session",
     "encode_open_failed",
     "encode_opened",
@@ -31,7 +32,7 @@ __all__ = [
 MAX_FRAME = 256 * 1024 * 1024
 
 OPEN, TURN, SESSION, CANCEL, CLOSE = 0x01, 0x02, 0x03, 0x04, 0x05
-OPENED, OPEN_FAILED, STEP, END, NEED_SESSION = 0x81, 0x82, 0x83, 0x84, 0x85
+OPENED, OPEN_FAILED, STEP, END, NEED_SESSION, METRICS = 0x81, 0x82, 0x83, 0x84, 0x85, 0x86
 
 _U32 = struct.Struct(">I")
 _HEADER = struct.Struct(">IB")
@@ -196,6 +197,11 @@ def encode_opened(plan: int, report: bytes) -> bytes:
 def encode_open_failed(plan: int, message: str, *, retryable: bool) -> bytes:
     """A plan cannot be opened; ``retryable`` says whether a restart of the job may help."""
     return _frame(OPEN_FAILED, _U32.pack(plan), bytes([retryable]), _sized(message.encode("utf-8", "replace")))
+
+
+def encode_metrics(plan: int, figures: bytes) -> bytes:
+    """The latest figures of a plan: a JSON object of numbers."""
+    return _frame(METRICS, _U32.pack(plan), _sized(figures))
 
 
 def encode_step(operator: int, turn: int, entry: bytes, *, reset: bool) -> bytes:

@@ -11,6 +11,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
+from flink_skills.worker.redaction import Redactor
+
 __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
@@ -22,18 +24,19 @@ def main() -> NoReturn:
     """Serve the JVM on stdin and stdout until it closes or is gone."""
     read_fd, write_fd = _take_stdio()
     _set_up_process()
-    _set_up_logging()
-    asyncio.run(_serve(read_fd, write_fd))
+    redactor = Redactor()
+    _set_up_logging(redactor)
+    asyncio.run(_serve(read_fd, write_fd, redactor))
     raise AssertionError("unreachable")
 
 
-async def _serve(read_fd: int, write_fd: int) -> NoReturn:
+async def _serve(read_fd: int, write_fd: int, redactor: Redactor) -> NoReturn:
     from flink_skills.worker.server import Worker
 
     loop = asyncio.get_running_loop()
     # Steps and tools that are plain functions mostly wait; the default of a few threads would make turns queue.
     loop.set_default_executor(ThreadPoolExecutor(_STEP_THREADS, thread_name_prefix="step"))
-    worker = Worker(read_fd, write_fd)
+    worker = Worker(read_fd, write_fd, redactor)
     loop.add_signal_handler(signal.SIGTERM, worker.closed.cancel)
     try:
         await worker.closed
@@ -77,15 +80,19 @@ def _set_up_process() -> None:
 class _LevelFormatter(logging.Formatter):
     """``LEVEL logger: message``, the level on each line: the bridge logs line by line."""
 
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__("%(message)s")
+        self._redactor = redactor
+
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{record.name}: {super().format(record)}"
+        text = self._redactor.redacted(f"{record.name}: {super().format(record)}")
         level = {"WARNING": "WARN", "CRITICAL": "ERROR"}.get(record.levelname, record.levelname)
         return "\n".join(f"{level} {line}" for line in text.splitlines())
 
 
-def _set_up_logging() -> None:
+def _set_up_logging(redactor: Redactor) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_LevelFormatter("%(message)s"))
+    handler.setFormatter(_LevelFormatter(redactor))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(os.environ.get("FLINK_SKILLS_LOG_LEVEL", "INFO"))

@@ -14,6 +14,7 @@ from flink_skills.agents.event import Record
 from flink_skills.agents.keys import key_failure
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents.sealing import secret_values
 from flink_skills.agents.session import Session, SessionChange, SessionOp
 from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
 from flink_skills.errors import SkillsError, TurnError
@@ -26,11 +27,13 @@ from flink_skills.worker.frames import (
     SessionData,
     StartTurn,
     encode_end,
+    encode_metrics,
     encode_need_session,
     encode_open_failed,
     encode_opened,
     encode_step,
 )
+from flink_skills.worker.redaction import Redactor
 
 __all__ = ["Worker"]
 
@@ -47,8 +50,9 @@ class _CachedSession:
 class Worker:
     """Serves one connection. ``closed`` is done when the JVM says so or is gone."""
 
-    def __init__(self, read_fd: int, write_fd: int) -> None:
+    def __init__(self, read_fd: int, write_fd: int, redactor: Redactor | None = None) -> None:
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._redactor = redactor or Redactor()
         self._connection = Connection(read_fd, write_fd, self._receive, self._end)
         self._runtimes: dict[int, AgentRuntime] = {}
         self._opening: set[asyncio.Task[None]] = set()
@@ -99,23 +103,29 @@ class Worker:
     async def _open(self, frame: OpenPlan) -> None:
         try:
             config = json.loads(frame.config)
+            secrets = json.loads(config.get("secrets") or "{}")
+            self._redactor.hide(secret_values(secrets))
             runtime = await AgentRuntime.open(
-                AgentPlan.from_json(config["plan"]),
+                AgentPlan.from_json(config["plan"]).unseal(secrets),
                 scratch_dir=config["scratch_dir"],
                 resource_paths=config.get("resources") or {},
                 store_dir=config.get("store_dir"),
+                on_figures=lambda figures: self._connection.send(
+                    encode_metrics(frame.plan, json.dumps(dict(figures)).encode())
+                ),
+                quiet=config.get("worker_index", 0) > 0,
             )
         except SkillsError as error:
-            self._connection.send(encode_open_failed(frame.plan, str(error), retryable=error.retryable))
+            self._open_failed(frame.plan, str(error), retryable=error.retryable)
         except Exception as error:
             _log.exception("opening failed")
-            message = f"the worker cannot open the agent: {type(error).__name__}: {error}"
-            self._connection.send(encode_open_failed(frame.plan, message, retryable=False))
+            self._open_failed(frame.plan, f"the worker cannot open the agent: {type(error).__name__}: {error}")
         else:
             self._runtimes[frame.plan] = runtime
-            report = runtime.report()
-            _log.info("opened %s", json.dumps(report))
-            self._connection.send(encode_opened(frame.plan, json.dumps(report).encode()))
+            self._connection.send(encode_opened(frame.plan, json.dumps(runtime.report()).encode()))
+
+    def _open_failed(self, plan: int, message: str, *, retryable: bool = False) -> None:
+        self._connection.send(encode_open_failed(plan, self._redactor.redacted(message), retryable=retryable))
 
     async def _run(self, frame: StartTurn) -> None:
         try:

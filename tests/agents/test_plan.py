@@ -73,7 +73,7 @@ def test_plan_is_json_that_comes_back() -> None:
     plan = compile_plan(Triage)
     data = json.loads(json.dumps(plan.to_json()))
     assert AgentPlan.from_json(data) == plan
-    assert data["version"] == 1
+    assert data["version"] == 2
     assert data["agent"] == {"kind": "import", "class": "tests.agents.test_plan:Triage"}
     (model,) = data["models"]
     assert model["setup"]["base_url"] == "http://localhost:1/v1"

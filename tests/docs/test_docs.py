@@ -19,6 +19,8 @@ from tests.docs.pages import ROOT, Block, all_pages, anchors_of, blocks_of, link
 
 SEPARATOR = "---- end of block ----"
 SECONDS = 120
+# What looks like a key of an option and is none.
+NO_OPTIONS = {"skills.md", "skills.zip", "skills.example.org"}
 
 
 def marked_pages(argument: str) -> list[str]:
@@ -113,16 +115,29 @@ def test_readme_begins_with_the_two_commands() -> None:
             assert target in targets, f"{name_of(page)}: there is no 'make {target}'"
 
 
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gen_options", ROOT / "docs/gen_options.py")
+def generator(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_options_page_is_current() -> None:
-    assert generator().main(["--check"]) == 0, "run: python docs/gen_options.py"
+@pytest.mark.parametrize("name", ["gen_options", "gen_diagnostics"])
+def test_generated_page_is_current(name: str) -> None:
+    assert generator(name).main(["--check"]) == 0, f"run: python docs/{name}.py"
+
+
+@pytest.mark.parametrize("name", ["gen_options", "gen_diagnostics"])
+def test_page_that_is_not_current_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = generator(name)
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(module, "PAGE", page)
+    assert module.main(["--check"]) == 1
+    assert module.main([]) == 0
+    assert module.main(["--check"]) == 0
+    page.write_text(page.read_text().replace("| ", "|  ", 1))
+    assert module.main(["--check"]) == 1
 
 
 def test_every_option_that_is_mentioned_exists() -> None:
@@ -132,7 +147,7 @@ def test_every_option_that_is_mentioned_exists() -> None:
         for key in re.findall(r"(?<![\w/])skills\.[a-z]+(?:[.-][a-z]+)*", page.read_text(encoding="utf-8")):
             mentioned.add(key)
             whole = key in known or any(option.startswith(f"{key}.") for option in known)
-            assert whole or key in ("skills.md", "skills.zip"), f"{name_of(page)}: there is no option {key}"
+            assert whole or key in NO_OPTIONS, f"{name_of(page)}: there is no option {key}"
     assert known <= mentioned
 
 
@@ -144,28 +159,35 @@ def test_api_reference_has_every_public_name() -> None:
     assert listed == {*flink_skills.__all__, "errors"} - errors - {"__version__"}
 
 
-def test_command_line_reference_has_every_option() -> None:
+def test_command_line_reference_has_every_command_and_option() -> None:
     import typer
 
     from flink_skills.cli.app import app
 
-    command = typer.main.get_command(app)
-    wanted = {
-        option
-        for parameter in command.commands["run"].params  # type: ignore[attr-defined]
-        for option in parameter.opts
-        if option.startswith("--") and option != "--help"
-    }
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     text = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(--[a-z-]+)", text, re.MULTILINE)) == wanted
+    sections = dict(re.findall(r"^## ([\w ]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    shared = sections["What the commands about skills have in common"]
+    assert set(commands) <= set(sections)
+    for name, command in commands.items():
+        options = {word for parameter in command.params for word in parameter.opts if word.startswith("--")}
+        options.discard("--help")
+        said = sections[name] + (shared if name != "run" else "")
+        missing = {option for option in options if not re.search(rf"{option}(?![\w-])", said)}
+        assert not missing, f"{name}: {missing} are not in the reference"
+        unknown = set(re.findall(r"--[a-z][a-z-]+", sections[name])) - options
+        assert not unknown, f"{name}: has no option {unknown}"
 
 
 def test_diagnostics_reference_has_every_code() -> None:
     from flink_skills.skill import CODES
 
     text = (ROOT / "docs/reference/diagnostics.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\w\d\d) \| (.+?) \| (\w+) \| (\w+) \|$", text, re.MULTILINE)
-    assert rows == [(name, code.meaning, code.lenient, code.strict) for name, code in CODES.items()]
+    rows = re.findall(r"^\| (\w\d\d) \| (.+?) \| (\w+) \| (\w+) \| (.+) \|$", text, re.MULTILINE)
+    assert sorted(rows) == sorted(
+        (name, code.meaning.replace("|", "\\|"), code.lenient, code.strict, code.mend.replace("|", "\\|"))
+        for name, code in CODES.items()
+    )
 
 
 def test_skills_readme_has_every_skill() -> None:

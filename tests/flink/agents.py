@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -17,8 +18,10 @@ from flink_skills import (
     chat_model_setup,
     tool,
 )
+from flink_skills.manager import parse_menu
+from flink_skills.testing.flink_rest import wait_until
 
-__all__ = ["Commander", "Echo", "Scripted", "Shop", "Tally", "Verdict"]
+__all__ = ["Commander", "Echo", "Guarded", "Offerings", "Scripted", "Shop", "Tally", "Verdict"]
 
 
 class Echo(Agent):
@@ -123,3 +126,41 @@ class Commander(Agent):
         await ctx.call_tool("load_skill", name=event["skill"])
         done = await ctx.call_tool("execute_shell_command", command=event["command"])
         return {"skill": event["skill"], "loaded": ctx.loaded_skills, **done}
+
+
+class Offerings(Agent):
+    """Says which skills its model is offered, where they are and what they say."""
+
+    name = "offerings"
+    model = "offline"
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        names = [name for name, _ in parse_menu(ctx._turn.generation.model(None).system)]
+        found = {"names": names, "paths": {}, "bodies": {}}
+        for name in names:
+            loaded = await ctx.call_tool("load_skill", name=name)
+            found["paths"][name] = loaded["path"]
+            view = ctx._turn.generation.model(None).view
+            found["bodies"][name] = view.get(name).instructions
+        return found
+
+
+def wait_for_file(path: str) -> None:
+    """Says by a file that somebody waits here, and waits until the file itself is there."""
+    Path(path + ".reached").touch()
+    wait_until(Path(path).exists, 60, path)
+
+
+class Guarded(Agent):
+    """Says its skills. Where the event is a path, it waits until that file is there. It carries a secret of its own."""
+
+    name = "guarded"
+    model = "offline"
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        if event.startswith("/"):
+            await ctx.step("wait", wait_for_file, event)
+        return [name for name, _ in parse_menu(ctx._turn.generation.model(None).system)]

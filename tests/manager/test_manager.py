@@ -9,24 +9,11 @@ import pytest
 from flink_skills.errors import ConfigError, SkillFormatError, SourceError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope, parse_menu
 from flink_skills.options import SkillConfig
-
-
-def write_skill(folder: Path, name: str | None = None, description: str = "Does it.", body: str = "Do it.") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    text = f"---\nname: {name or folder.name}\ndescription: {description}\n---\n\n{body}\n"
-    (folder / "SKILL.md").write_text(text)
-    return folder
+from tests.manager.writing import write_skill
 
 
 def codes(manager: AgentSkillManager) -> list[str]:
     return [diagnostic.code for diagnostic in manager.diagnostics]
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    for name in ("b", "a", "c"):
-        write_skill(tmp_path / "skills" / name, description=f"Does {name}.")
-    return tmp_path / "skills"
 
 
 def test_skills_from_folders_archives_and_resources(tree: Path, tmp_path: Path) -> None:

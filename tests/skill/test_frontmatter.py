@@ -4,7 +4,7 @@ import time
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills.skill import CODES, AgentSkill, Limits, Report
@@ -83,7 +83,7 @@ def test_dashes_inside_a_value_are_no_end() -> None:
         ("\n---\nname: a\n", "F02", 2),
         ("---\n- a\n- b\n---\n", "L10", 2),
         ("---\nname: [a\ndescription: d\n---\n", "L10", 3),
-        ("---\nname: a\n---\n", "F08", 0),
+        ("---\nname: a\n---\n", "F08", 1),
         ("---\nname: a\ndescription:\n---\n", "F08", 3),
         ("---\nname: a\ndescription: '  '\n---\n", "F08", 3),
         ("---\nname: a\ndescription: {a: b}\n---\n", "F08", 3),
@@ -238,7 +238,6 @@ def test_tool_names_are_split_outside_parentheses(text: str, tools: tuple[str, .
     assert split_tools(text) == tools
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300))
 def test_no_bytes_raise_anything(data: bytes) -> None:
     for text in (data, b"---\n" + data + b"\n---\n", b"---\nname: a\ndescription: " + data + b"\n---\nx"):
@@ -269,7 +268,6 @@ def test_without_libyaml_it_is_the_same(lines: list[str], monkeypatch: pytest.Mo
 _yamlish = st.text(alphabet="ab:-|>#'\"[]{}&*!%@`,?~ \t\n0.1é\u200b", max_size=80)
 
 
-@settings(max_examples=500, deadline=None)
 @given(_yamlish)
 def test_no_text_like_yaml_raises_anything(text: str) -> None:
     for data in (f"---\n{text}\n---\n", f"---\ndescription: d\nx: {text}\n---\n"):
@@ -284,7 +282,6 @@ _field_text = st.text(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(_field_text.filter(lambda t: t.strip() == t and t), st.dictionaries(_field_text, _field_text, max_size=3))
 def test_written_and_read_again_a_skill_is_the_same(description: str, metadata: dict[str, str]) -> None:
     skill = AgentSkill("a", description, "Do --- it.\n\n---\nYes.", metadata=metadata, allowed_tools=("A", "B(c d)"))
@@ -297,7 +294,6 @@ def test_written_and_read_again_a_skill_is_the_same(description: str, metadata: 
     assert not [d for d in report.diagnostics if d.code.startswith("L")]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.recursive(
         st.text("ab1.~: ", max_size=5) | st.booleans() | st.integers(-(10**18), 10**18),

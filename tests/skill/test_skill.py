@@ -243,6 +243,38 @@ def test_limits_of_the_search(tmp_path: Path) -> None:
     assert codes == ["D01"]
 
 
+def test_folders_inside_a_skill_are_counted_apart(tmp_path: Path) -> None:
+    for number in range(4):
+        for name in ("references", "scripts"):
+            (write_skill(tmp_path / f"s{number}") / name).mkdir()
+    assert found(tmp_path, Limits(tree_directories=5)) == (["s0", "s1", "s2", "s3"], [])
+    assert found(tmp_path, Limits(tree_directories=4)) == (["s0", "s1", "s2"], ["D01"])
+    for number in range(3):
+        (tmp_path / "s1" / f"deep{number}").mkdir()
+    write_skill(tmp_path / "s1" / "z-nested")
+    folders, codes = found(tmp_path, Limits(tree_directories=5))
+    assert (folders, codes) == (["s0", "s1", "s2", "s3"], ["D01"])
+
+
+def test_a_file_counts_where_it_lies_and_not_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that becomes a link between the search and the reading leads nowhere."""
+    from flink_skills.skill import paths
+
+    root, outside = tmp_path / "root", write_skill(tmp_path / "outside")
+    inside = write_skill(root / "greet")
+    opened = os.open
+
+    def swapped(path: str, flags: int) -> int:
+        inside.rename(tmp_path / "gone")
+        inside.symlink_to(outside)
+        return opened(path, flags)
+
+    monkeypatch.setattr(paths.os, "open", swapped)
+    assert paths.open_inside(str(inside / "SKILL.md"), str(root)) is None
+    monkeypatch.undo()
+    assert load_folder(str(inside), root=str(root.resolve())).skill is None
+
+
 def test_the_layer_imports_nothing_above_it() -> None:
     import subprocess
 

@@ -1,10 +1,14 @@
 """What archives are refused for, and that nothing of a refused one stays (format.md, section 4)."""
 
+import bz2
 import contextlib
+import gzip
 import io
+import lzma
 import os
 import stat
 import struct
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -20,6 +24,7 @@ from flink_skills.skill import Limits
 from flink_skills.sources.archive import archive_kind, unpack
 from flink_skills.sources.entries import ArchiveRefusedError
 from flink_skills.sources.store import Store
+from tests.sources import bombs
 
 SKILL = b"---\nname: greet\ndescription: Says hello.\n---\nHi\n"
 
@@ -36,13 +41,24 @@ def make_zip(path: Path, entries: dict[str, bytes], mode: int = 0o644) -> Path:
 
 
 def make_tar(path: Path, entries: dict[str, bytes | tarfile.TarInfo]) -> Path:
-    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
         for name, data in entries.items():
             info = data if isinstance(data, tarfile.TarInfo) else tarfile.TarInfo(name)
             if isinstance(data, bytes):
                 info.size = len(data)
             archive.addfile(info, io.BytesIO(data) if isinstance(data, bytes) else None)
+    path.write_bytes(compressed(plain.getvalue(), path.suffix))
     return path
+
+
+def compressed(data: bytes, suffix: str) -> bytes:
+    if suffix == ".zst":
+        zstandard = pytest.importorskip("zstandard")
+        made: bytes = zstandard.ZstdCompressor().compress(data)
+        return made
+    ways = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+    return ways[suffix](data) if suffix in ways else data
 
 
 def member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
@@ -51,7 +67,7 @@ def member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     return info
 
 
-@pytest.fixture(params=["zip", "tar", "tar.gz"])
+@pytest.fixture(params=["zip", "tar", "tar.gz", "tar.bz2", "tar.xz", "tar.zst"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[dict[str, bytes]], Path]:
     def make_one(entries: dict[str, bytes]) -> Path:
         path = tmp_path / f"skills.{request.param}"
@@ -67,26 +83,25 @@ def refused(path: Path, reason: str, limits: Limits | None = None) -> None:
     assert error.value.source == str(path)
     assert str(path) in str(error.value)
     assert not error.value.retryable
-    left = [p for p in Path(store.folder).rglob("*") if p.parent.name != ".locks" and not p.name.startswith(".")]
-    assert left == []
+    assert {str(left.relative_to(store.folder)) for left in Path(store.folder).rglob("*")} <= {".work", ".locks"}
 
 
 def test_a_good_archive(make: Callable[[dict[str, bytes]], Path]) -> None:
     path = make({"skills/greet/SKILL.md": SKILL, "skills/greet/scripts/run.py": b"print()", "__MACOSX/x": b"x"})
     store = Store(str(path.parent / "store"))
-    folder = Path(store.add_archive(str(path), str(path)))
+    folder = Path(store.add_archive(str(path), str(path)).path)
     assert (folder / "skills/greet/SKILL.md").read_bytes() == SKILL
     assert not (folder / "__MACOSX").exists()
     assert folder.parent == Path(store.folder)
     assert stat.S_IMODE((folder / "skills/greet/SKILL.md").stat().st_mode) == 0o444
     assert all(stat.S_IMODE(p.stat().st_mode) == 0o555 for p in [folder, *folder.rglob("*")] if p.is_dir())
-    assert store.add_archive(str(path), "again") == str(folder)
+    assert store.add_archive(str(path), "again").path == str(folder)
     assert list((Path(store.folder) / ".work").iterdir()) == []
 
 
 def test_one_skill_at_the_root_gets_a_folder_of_its_name(make: Callable[[dict[str, bytes]], Path]) -> None:
     path = make({"SKILL.md": SKILL, "a.md": b"a"})
-    folder = Path(Store(str(path.parent / "store")).add_archive(str(path), "x"))
+    folder = Path(Store(str(path.parent / "store")).add_archive(str(path), "x").path)
     assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*")) == [
         "greet",
         "greet/SKILL.md",
@@ -96,7 +111,7 @@ def test_one_skill_at_the_root_gets_a_folder_of_its_name(make: Callable[[dict[st
 
 def test_executable_files_stay_so(tmp_path: Path) -> None:
     path = make_zip(tmp_path / "s.zip", {"greet/run.sh": b"#!/bin/sh\n"}, mode=0o4755)
-    folder = Path(Store(str(tmp_path / "store")).add_archive(str(path), "x"))
+    folder = Path(Store(str(tmp_path / "store")).add_archive(str(path), "x").path)
     assert stat.S_IMODE((folder / "greet/run.sh").stat().st_mode) == 0o555  # and no set-user-id
 
 
@@ -173,12 +188,15 @@ def test_other_compression(tmp_path: Path) -> None:
 def test_an_entry_larger_than_its_header_says(tmp_path: Path) -> None:
     path = make_zip(tmp_path / "s.zip", {"a.md": b"x" * 1000})
     patched(path, b"PK\x01\x02", 24, struct.pack("<L", 10))
+    refused(path, "two headers")
+    patched(path, b"PK\x03\x04", 22, struct.pack("<L", 10))
     refused(path, "damaged")  # by its checksum; and with one that fits what is read first:
     refused(patched(path, b"PK\x01\x02", 16, struct.pack("<L", zlib.crc32(b"x" * 11))), "larger than the 10")
 
 
 def test_an_entry_smaller_than_its_header_says(tmp_path: Path) -> None:
     path = make_zip(tmp_path / "s.zip", {"a.md": b"x" * 1000})
+    patched(path, b"PK\x03\x04", 22, struct.pack("<L", 2000))
     refused(patched(path, b"PK\x01\x02", 24, struct.pack("<L", 2000)), "header says 2000")
 
 
@@ -206,7 +224,7 @@ def test_a_huge_extended_header_is_not_read_into_memory(tmp_path: Path) -> None:
     info = tarfile.TarInfo("pax")
     info.type, info.size = tarfile.XHDTYPE, 200 << 20
     (tmp_path / "s.tar").write_bytes(info.tobuf() + b"\0" * 4096)
-    refused(tmp_path / "s.tar", "header of")
+    refused(tmp_path / "s.tar", "65536 bytes of headers")
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.6, 0.9, 0.999])
@@ -232,13 +250,123 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
     refused(tmp_path / "s.zip", "no complete zip")
 
 
-def test_the_kind_comes_from_the_name_else_from_the_content(tmp_path: Path) -> None:
-    path = make_tar(tmp_path / "s.tar", {"a.md": b"x"})
-    assert archive_kind("x", path.read_bytes()[:512]) == "tar"
-    assert archive_kind("x.TGZ", b"") == "tar.gz"
-    assert archive_kind("x", b"\x1f\x8b") == "tar.gz"
-    assert archive_kind("x", b"PK\x03\x04") == "zip"
-    assert archive_kind("x", b"#!") is None
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("x.ZIP", "zip"),
+        ("x.tar", "tar"),
+        ("x.tar.gz", "tar.gz"),
+        ("x.TGZ", "tar.gz"),
+        ("x.tar.bz2", "tar.bz2"),
+        ("x.tbz2", "tar.bz2"),
+        ("x.tar.xz", "tar.xz"),
+        ("x.txz", "tar.xz"),
+        ("x.tar.zst", "tar.zst"),
+        ("x.tzst", "tar.zst"),
+        ("x.gz", None),
+        ("x", None),
+    ],
+)
+def test_the_kind_comes_from_the_name(name: str, kind: str | None) -> None:
+    assert archive_kind(name, b"#!") == kind
+
+
+def test_else_from_the_content(make: Callable[[dict[str, bytes]], Path]) -> None:
+    path = make({"greet/SKILL.md": SKILL})
+    assert archive_kind("x", path.read_bytes()[:512]) == path.name.removeprefix("skills.")
+    nameless = path.rename(path.with_name("download"))
+    tree = Store(str(path.parent / "store")).add_archive(str(nameless), "x")
+    assert Path(tree.path, "greet/SKILL.md").read_bytes() == SKILL
+
+
+def test_a_name_that_says_something_else(tmp_path: Path) -> None:
+    make_tar(tmp_path / "s.tar.xz", {"a.md": b"x"}).rename(tmp_path / "s.tar.gz")
+    refused(tmp_path / "s.tar.gz", r"is named like a tar\.gz but is a tar\.xz")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+def test_compressed_streams_one_after_another(tmp_path: Path, suffix: str) -> None:
+    """As parallel compressors write them."""
+    plain = make_tar(tmp_path / "s.tar", {"greet/SKILL.md": SKILL, "greet/x": os.urandom(50_000)}).read_bytes()
+    parts = [compressed(plain[at : at + 10_000], suffix) for at in range(0, len(plain), 10_000)]
+    path = tmp_path / f"s.tar{suffix}"
+    path.write_bytes(b"".join(parts) + (bytes(8) if suffix == ".xz" else b""))
+    tree = Store(str(tmp_path / "store")).add_archive(str(path), "x")
+    assert Path(tree.path, "greet/SKILL.md").read_bytes() == SKILL
+    (tmp_path / "other").mkdir()
+    longer = tmp_path / "other" / path.name
+    longer.write_bytes(b"".join(parts) + b"garbage")
+    refused(longer, "damaged|goes on")
+
+
+def test_zstd_without_a_library_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_tar(tmp_path / "s.tar.zst", {"greet/SKILL.md": SKILL})
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    refused(path, "install the package 'zstandard'")
+
+
+class Unseekable(io.BytesIO):
+    def seekable(self) -> bool:
+        return False
+
+    def seek(self, *_: int) -> int:
+        raise OSError
+
+    def tell(self) -> int:
+        raise OSError
+
+
+def streamed_zip() -> bytes:
+    """Sizes stand after each entry, as programs write that cannot go back."""
+    stream = Unseekable()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("greet/", b"")
+        archive.writestr("greet/SKILL.md", SKILL)
+    return stream.getvalue()
+
+
+def large_zip() -> bytes:
+    """Zip64 fields at an entry that would not need them."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive, archive.open("greet/SKILL.md", "w", force_zip64=True) as entry:
+        entry.write(SKILL)
+    return buffer.getvalue()
+
+
+def zip64_end() -> bytes:
+    """A zip64 end at a directory that would not need it."""
+    local, central = bombs.one_entry_zip(b"greet/SKILL.md")
+    ends = bombs.end64(1, len(central), len(local)) + bombs.end(0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF)
+    return local + central + ends
+
+
+def commented_zip() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("greet/SKILL.md", SKILL)
+        archive.comment = b"0123456789abcdef0123456789abcdef01234567"  # as git writes it
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("make_bytes", [streamed_zip, large_zip, zip64_end, commented_zip])
+def test_unusual_zips_that_are_right(tmp_path: Path, make_bytes: Callable[[], bytes]) -> None:
+    (tmp_path / "s.zip").write_bytes(make_bytes())
+    tree = Store(str(tmp_path / "store")).add_archive(str(tmp_path / "s.zip"), "x")
+    assert Path(tree.path, "greet/SKILL.md").read_bytes() == SKILL
+
+
+@pytest.mark.parametrize("tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_every_format_of_tar(tmp_path: Path, tar_format: int) -> None:
+    long_name = "greet/references/" + "a" * 90 + "/" + "\u00e9" * 45 + ".md"
+    headers = {"comment": "0123456789abcdef"} if tar_format == tarfile.PAX_FORMAT else {}
+    with tarfile.open(tmp_path / "s.tar", "w", format=tar_format, pax_headers=headers) as archive:
+        for name in ("greet/SKILL.md", long_name):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = len(SKILL), 1_700_000_000.25 if headers else 0
+            archive.addfile(info, io.BytesIO(SKILL))
+    tree = Store(str(tmp_path / "store")).add_archive(str(tmp_path / "s.tar"), "x")
+    assert Path(tree.path, long_name).read_bytes() == SKILL
 
 
 def test_an_impossible_offset(tmp_path: Path) -> None:
@@ -251,7 +379,7 @@ def test_an_impossible_offset(tmp_path: Path) -> None:
 @given(st.data())
 def test_damaged_archives_raise_nothing_else(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
-    name = data.draw(st.sampled_from(["s.zip", "s.tar", "s.tar.gz"]))
+    name = data.draw(st.sampled_from(["s.zip", "s.tar", "s.tar.gz", "s.tar.bz2", "s.tar.xz"]))
     entries = {"a/SKILL.md": SKILL, "a/b.md": b"b" * 700}
     path = make_zip(folder / name, entries) if name == "s.zip" else make_tar(folder / name, dict(entries))
     content = bytearray(path.read_bytes())

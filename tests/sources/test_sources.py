@@ -1,53 +1,15 @@
-"""Sources: paths, job-JAR resources and URLs."""
+"""Sources on this machine: paths, job-JAR resources, file URLs; and what is no source at all."""
 
 import hashlib
-import io
-import json
-import multiprocessing
 import os
-import time
-import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import fsspec
 import pytest
-from fsspec.registry import known_implementations
 
-from flink_skills.errors import ConfigError, SourceError, UnknownNameError
+from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillConfig
-from flink_skills.skill import Limits
-from flink_skills.sources import (
-    SkillSource,
-    SourceContext,
-    SourceTree,
-    open_source,
-    register_source,
-    source_kinds,
-)
-from flink_skills.sources.address import redact
-from flink_skills.sources.locking import file_lock
-from flink_skills.sources.store import Store
-from tests.sources.web import Page, Web
-
-SKILL = b"---\nname: greet\ndescription: Says hello.\n---\nHi\n"
-ALLOWED = {"skills.source.allow-http": True, "skills.source.allow-private": True}
-
-
-def zip_bytes(entries: dict[str, bytes] | None = None) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, data in (entries or {"skills/greet/SKILL.md": SKILL}).items():
-            archive.writestr(zipfile.ZipInfo(name), data)
-    return buffer.getvalue()
-
-
-@pytest.fixture
-def web() -> Iterator[Web]:
-    server = Web()
-    yield server
-    server.close()
+from flink_skills.sources import SourceContext, SourceTree, open_source
+from tests.sources.web import ALLOWED, SKILL, zip_bytes
 
 
 @pytest.fixture
@@ -59,61 +21,153 @@ def context(store: str, **options: object) -> SourceContext:
     return SourceContext(SkillConfig({**ALLOWED, **options}), store_dir=store)
 
 
-def resolve(url: str, store: str, **options: object) -> SourceTree:
-    [tree] = open_source("url", url, context(store, **options)).resolve()
+def resolve(kind: str, location: str, store: str) -> SourceTree:
+    [tree] = open_source(kind, location, context(store)).resolve()
     return tree
 
 
-def failure(url: str, store: str, **options: object) -> SourceError:
-    with pytest.raises(SourceError) as caught:
-        resolve(url, store, **options)
-    assert Path(store).is_dir()
-    assert list((Path(store) / ".work").glob("*")) == []
-    return caught.value
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
-# Paths and resources
+# Paths
 
 
 def test_a_folder_is_used_where_it_is(tmp_path: Path, store: str) -> None:
-    assert open_source("path", str(tmp_path), context(store)).resolve() == [SourceTree(str(tmp_path), str(tmp_path))]
+    assert resolve("path", str(tmp_path), store) == SourceTree(str(tmp_path), str(tmp_path))
     assert not Path(store).exists()
 
 
-def test_a_relative_path_shows_the_absolute_one(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("location", ["./skills", "skills", "~/skills", "../skills"])
+def test_a_relative_path_shows_the_absolute_one(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str
+) -> None:
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    monkeypatch.setenv("HOME", str(tmp_path / "a"))
+    absolute = tmp_path / "skills" if location.startswith("..") else tmp_path / "a" / "skills"
     with pytest.raises(ConfigError, match="is relative") as error:
-        open_source("path", "./skills", context(store))
-    assert repr(str(tmp_path / "skills")) in str(error.value)
+        open_source("path", location, context(store))
+    assert f"give {str(absolute)!r}" in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["missing", "missing/deeper", "file.txt/x"])
+@pytest.mark.parametrize("name", ["missing", "missing/deeper", "file.txt/x", "missing #1", "x" * 300])
 def test_a_missing_path(tmp_path: Path, store: str, name: str) -> None:
     (tmp_path / "file.txt").write_text("x")
-    with pytest.raises(SourceError, match="does not exist"):
-        open_source("path", str(tmp_path / name), context(store)).resolve()
+    with pytest.raises(SourceError, match=r"does not exist|cannot be read: File name too long") as error:
+        resolve("path", str(tmp_path / name), store)
+    assert error.value.source == str(tmp_path / name)
+    assert not error.value.retryable
 
 
 def test_paths_that_are_no_source(tmp_path: Path, store: str) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "SKILL.md").write_bytes(SKILL)
-    with pytest.raises(SourceError, match="neither a folder nor a file"):
-        open_source("path", str(tmp_path / "fifo"), context(store)).resolve()
-    with pytest.raises(SourceError, match="give its folder"):
-        open_source("path", str(tmp_path / "SKILL.md"), context(store)).resolve()
-    with pytest.raises(ConfigError):
-        open_source("path", "", context(store))
+    (tmp_path / "page.html").write_text("<html>")
+    for name, said in (
+        ("fifo", "neither a folder nor a file"),
+        ("SKILL.md", f"give its folder, {str(tmp_path)!r}"),
+        ("page.html", "is no archive"),
+    ):
+        with pytest.raises(SourceError) as error:
+            resolve("path", str(tmp_path / name), store)
+        assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        ("", "give an absolute one"),
+        ("  ", "give an absolute one"),
+        ("a\0b", "give an absolute one"),
+        ("https://me:s3cret@host/a.zip?t=s3cret", "is a URL; declare it with the URLs"),
+    ],
+)
+def test_what_is_no_path(location: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        open_source("path", location, SourceContext())
+    assert said in str(error.value)
+    assert "s3cret" not in str(error.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_read(tmp_path: Path, store: str) -> None:
+    tmp_path.chmod(0o000)
+    try:
+        with pytest.raises(SourceError, match="permission denied"):
+            resolve("path", str(tmp_path), store)
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_pinned_archive_on_this_machine(tmp_path: Path, store: str) -> None:
+    path, data = tmp_path / "s.zip", zip_bytes()
+    path.write_bytes(data)
+    for location in (f"{path}#sha256={sha256(data)}", f"file://{path}#sha256={sha256(data).upper()}"):
+        tree = resolve("path" if location.startswith("/") else "url", location, store)
+        assert (tree.path, tree.version, tree.remote) == (f"{store}/{sha256(data)}", sha256(data), False)
+    path.write_bytes(b"other")
+    for kind, place in (("path", str(path)), ("url", f"file://{path}")):
+        with pytest.raises(SourceError) as error:
+            resolve(kind, f"{place}#sha256={sha256(data)}", store)
+        assert f"its sha256 is {sha256(b'other')} and not the pinned one" in str(error.value)
+        assert not error.value.retryable
+    assert not Path(store, sha256(b"other")).exists()
+
+
+def test_a_folder_has_no_pin(tmp_path: Path, store: str) -> None:
+    pin = f"#sha256={'0' * 64}"
+    given = SourceContext(store_dir=store, resource_paths={"skills": [str(tmp_path)]})
+    for kind, location in (("path", str(tmp_path)), ("url", tmp_path.as_uri()), ("resource", "skills")):
+        with pytest.raises(ConfigError, match=r"cannot be pinned with sha256; pin its skills with skills\.lock"):
+            open_source(kind, location + pin, given)
+    for kind, location in (("path", f"{tmp_path}/later"), ("url", f"{tmp_path.as_uri()}/later")):
+        source = open_source(kind, location + pin, given)
+        (tmp_path / "later").mkdir()
+        with pytest.raises(SourceError, match=r"skills\.lock"):
+            source.resolve()
+        (tmp_path / "later").rmdir()
+
+
+# File URLs
+
+
+def test_file_urls(tmp_path: Path, store: str) -> None:
+    (tmp_path / "my skills.zip").write_bytes(zip_bytes())
+    tree = resolve("url", f"file://{tmp_path}/my%20skills.zip", store)
+    assert Path(tree.path, "skills/greet").is_dir()
+    assert not tree.remote
+    assert resolve("url", f"file://localhost{tmp_path}", store).path == str(tmp_path)
+    with pytest.raises(SourceError, match="no file can have such a name"):
+        resolve("url", "file:///a%00b", store)
+
+
+def test_a_file_url_of_one_skill_file(tmp_path: Path, store: str) -> None:
+    (tmp_path / "Skill.md").write_bytes(SKILL)
+    url = f"file://{tmp_path}/Skill.md"
+    tree = resolve("url", url, store)
+    assert (Path(tree.path) / "greet" / "SKILL.md").read_bytes() == SKILL
+    assert resolve("url", f"{url}#sha256={sha256(SKILL)}", store) == tree
+    with pytest.raises(SourceError, match="not the pinned one"):
+        resolve("url", f"{url}#sha256={'0' * 64}", store)
+
+
+# Resources
 
 
 def test_resources_are_what_the_runtime_made_of_them(tmp_path: Path, store: str) -> None:
     (tmp_path / "one").mkdir()
-    (tmp_path / "skills.zip").write_bytes(zip_bytes())
-    paths = {"skills": [str(tmp_path / "one"), str(tmp_path / "skills.zip")]}
+    data = zip_bytes()
+    (tmp_path / "skills.zip").write_bytes(data)
+    paths = {"skills": [str(tmp_path / "one"), str(tmp_path / "skills.zip")], "a.zip": [str(tmp_path / "skills.zip")]}
     given = SourceContext(store_dir=store, resource_paths=paths)
     trees = open_source("resource", "skills/", given).resolve()
     assert [tree.origin for tree in trees] == ["resource:skills/"] * 2
     assert trees[0].path == str(tmp_path / "one")
     assert Path(trees[1].path, "skills/greet/SKILL.md").read_bytes() == SKILL
+    assert open_source("resource", f"a.zip#sha256={sha256(data)}", given).resolve()[0].version == sha256(data)
+    with pytest.raises(SourceError, match="not the pinned one"):
+        open_source("resource", f"a.zip#sha256={'0' * 64}", given).resolve()
     with pytest.raises(SourceError, match=r"no such folder or file \(did you mean 'skills'\?\)"):
         open_source("resource", "skill", given).resolve()
     with pytest.raises(SourceError, match="no job JAR here"):
@@ -122,349 +176,97 @@ def test_resources_are_what_the_runtime_made_of_them(tmp_path: Path, store: str)
         open_source("resource", "../x", given)
 
 
-# The registry
-
-
-class MadeSource(SkillSource):
-    kind = "made"
-
-    def resolve(self) -> list[SourceTree]:
-        return [SourceTree(f"/made/{self.location}", "made")]
-
-
-def test_kinds_can_be_added_but_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flink_skills.sources import registry
-
-    monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
-    register_source("made", f"{__name__}:MadeSource")
-    assert open_source("made", "x", SourceContext()).resolve()[0].path == "/made/x"
-    assert "made" in source_kinds()
-    with pytest.raises(ConfigError, match="already"):
-        register_source("url", f"{__name__}:MadeSource")
-    with pytest.raises(UnknownNameError, match="did you mean 'path'"):
-        open_source("paths", "x", SourceContext())
-
-
-# Where URLs may lead
+# What is no URL
 
 
 @pytest.mark.parametrize(
-    ("url", "options", "said"),
+    ("url", "said"),
     [
-        ("http://example.org/s.zip", {}, "skills.source.allow-http"),
-        ("http://127.0.0.1/s.zip", {"skills.source.allow-http": True}, "skills.source.allow-private"),
-        ("https://localhost/s.zip", {}, "skills.source.allow-private"),
-        ("https://10.1.2.3/s.zip", {}, "skills.source.allow-private"),
-        ("https://169.254.169.254/latest", {}, "skills.source.allow-private"),
-        ("https://[::1]/s.zip", {}, "skills.source.allow-private"),
-        ("https://[::ffff:127.0.0.1]/s.zip", {}, "skills.source.allow-private"),
-        ("https://0x7f000001/s.zip", {}, "skills.source.allow-private"),
-        ("https://127.1/s.zip", {}, "skills.source.allow-private"),
-        ("simplecache::http://example.org/s.zip", {}, "skills.source.allow-http"),
-        ("HTTP://example.org/s.zip", {}, "skills.source.allow-http"),
-        ("https:///s.zip", {}, "no host"),
-        ("foo://x/s.zip", {}, "nothing here knows the protocol 'foo'"),
-        ("hdfs2", {}, "is no URL"),
-        ("file://host/s.zip", {}, "three slashes"),
-        ("https://example.org/s.zip#sha256=12", {}, "64 hexadecimal"),
-        ("memory://s.zip", {"skills.source.options": "{"}, "is no JSON"),
-        ("memory://s.zip", {"skills.source.options": '{"memory": 1}'}, "write a JSON object by protocol"),
+        ("", "is empty; give a URL"),
+        (" \n", "is empty; give a URL"),
+        (" https://example.org/s.zip", "spaces around it"),
+        ("https://example.org/s.zip\r\nX: y", "control characters"),
+        ("s3:/bucket/s.zip", "write s3://…"),
+        ("S3:bucket/s.zip", "write s3://…"),
+        ("https:example.org", "write https://…"),
+        ("file:/opt/skills", "write file:///…"),
+        ("example.org/s.zip", "is no URL; write https://…, s3://… or file:///…"),
+        ("/opt/s.zip", "write file:///opt/s.zip, or use skills.from.paths"),
+        ("./s.zip", "is a path and no URL"),
+        ("file://host/s.zip", "three slashes"),
+        ("file://", "three slashes"),
+        ("foo://x/s.zip", "nothing here knows the protocol 'foo'"),
+        (
+            "ftp://example.org/s.zip",
+            "ftp is not supported; FTP sends everything unencrypted; serve the file over https",
+        ),
+        ("git://example.org/s.git", "a repository is no archive"),
+        ("https://exa mple.org/s.zip", "cannot be a host"),
+        ("https://exa\u2100mple.org/s.zip", "its host or port cannot be read"),
+        ("https://example.org:x/s.zip", "its host or port cannot be read"),
+        ("https://github.com/acme/skills", "https://codeload.github.com/acme/skills/zip/refs/heads/<branch>"),
+        ("https://www.github.com/acme/skills.git", "https://codeload.github.com/acme/skills/zip/refs/heads/<branch>"),
+        ("https://github.com/acme/skills/tree/main/a", "https://codeload.github.com/acme/skills/zip/refs/heads/main"),
+        (
+            "https://github.com/acme/skills/blob/main/a/SKILL.md",
+            "https://raw.githubusercontent.com/acme/skills/main/a/SKILL.md",
+        ),
+        ("https://github.com", "is a page of GitHub and no file"),
+        ("memory://s.zip#sha256=12", "64 hexadecimal"),
     ],
 )
-def test_urls_that_are_refused_before_anything_is_read(url: str, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match="(?s)" + said):
-        open_source("url", url, SourceContext(SkillConfig(options)))
-
-
-def test_a_protocol_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(known_implementations, "oss", {"class": "not_there.OSS", "err": "Install ossfs"})
-    with pytest.raises(ConfigError, match="pip install ossfs"):
-        open_source("url", "oss://bucket/s.zip", SourceContext())
-
-
-def test_a_name_that_leads_to_a_private_address_is_refused(
-    web: Web, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import socket
-
-    port = web.url.rpartition(":")[2]
-    look_up = socket.getaddrinfo
-
-    def resolve_to_loopback(host: Any, *arguments: Any, **named: Any) -> Any:
-        return look_up("127.0.0.1" if host == "skills.example" else host, *arguments, **named)
-
-    monkeypatch.setattr(socket, "getaddrinfo", resolve_to_loopback)
-    web.pages["/s.zip"] = Page(zip_bytes())
-    url = f"http://skills.example:{port}/s.zip"
-    error = failure(url, store, **{"skills.source.allow-private": False})
-    assert "skills.source.allow-private" in str(error)
-    assert not error.retryable
-    assert web.requests == []
-    resolve(url, store)
-    assert web.requests == [("GET", "/s.zip")]
-
-
-def test_redirects_are_checked_like_urls(web: Web, store: str) -> None:
-    web.pages["/a.zip"] = Page(status=302, headers={"Location": f"{web.url}/s.zip"})
-    web.pages["/s.zip"] = Page(zip_bytes())
-    assert resolve(f"{web.url}/a.zip", store).remote
-    web.pages["/b.zip"] = Page(status=302, headers={"Location": "https:///nowhere"})
-    assert "redirects to an address that is not allowed" in str(failure(f"{web.url}/b.zip", store))
-
-
-# What is fetched
-
-
-@pytest.mark.parametrize("name", ["s.zip", "unnamed"])
-def test_an_archive_behind_a_url(web: Web, store: str, name: str) -> None:
-    web.pages[f"/{name}"] = Page(zip_bytes())
-    tree = resolve(f"{web.url}/{name}", store)
-    assert tree.remote
-    assert tree.path == f"{store}/{hashlib.sha256(zip_bytes()).hexdigest()}"
-    assert Path(tree.path, "skills/greet/SKILL.md").read_bytes() == SKILL
-
-
-def test_a_bare_skill_file(web: Web, store: str) -> None:
-    web.pages["/some/skill.md"] = Page(SKILL)
-    tree = resolve(f"{web.url}/some/skill.md", store)
-    assert [str(p.relative_to(tree.path)) for p in Path(tree.path).rglob("*.md")] == ["greet/SKILL.md"]
-
-
-def test_memory_and_file_urls(tmp_path: Path, store: str) -> None:
-    fsspec.filesystem("memory").pipe("/skills-test/s.zip", zip_bytes())
-    assert Path(resolve("memory://skills-test/s.zip", store).path, "skills/greet").is_dir()
-    (tmp_path / "my skills.zip").write_bytes(zip_bytes())
-    assert Path(resolve(f"file://{tmp_path}/my%20skills.zip", store).path, "skills/greet").is_dir()
-    assert resolve(f"file://localhost{tmp_path}", store).path == str(tmp_path)
-    assert "is a folder" in str(failure("memory://skills-test", store))
-
-
-def test_pins(web: Web, tmp_path: Path, store: str) -> None:
-    sha256 = hashlib.sha256(zip_bytes()).hexdigest()
-    web.pages["/s.zip"] = Page(zip_bytes())
-    assert resolve(f"{web.url}/s.zip#sha256={sha256.upper()}", store).path.endswith(sha256)
-    web.pages["/s.zip"] = Page(zip_bytes({"b/SKILL.md": SKILL}))
-    assert "not the pinned one" in str(failure(f"{web.url}/s.zip#sha256={sha256}", str(tmp_path / "other")))
-    (tmp_path / "s.zip").write_bytes(b"x")
-    with pytest.raises(SourceError, match="not the pinned one"):
-        resolve(f"file://{tmp_path}/s.zip#sha256={sha256}", store)
-
-
-def test_unchanged_content_is_not_fetched_again(web: Web, store: str) -> None:
-    web.pages["/s.zip"] = Page(zip_bytes(), headers={"ETag": '"1"'})
-    first = resolve(f"{web.url}/s.zip", store)
-    assert resolve(f"{web.url}/s.zip", store) == first
-    assert web.requests == [("GET", "/s.zip"), ("HEAD", "/s.zip")]
-    web.pages["/s.zip"] = Page(zip_bytes({"b/SKILL.md": SKILL}), headers={"ETag": '"2"'})
-    assert resolve(f"{web.url}/s.zip", store) != first
-    assert web.count("GET") == 2
-
-
-def test_a_server_that_says_nothing_of_versions_is_asked_for_the_file(web: Web, store: str) -> None:
-    web.pages["/s.zip"] = Page(zip_bytes())
-    first = resolve(f"{web.url}/s.zip", store)
-    assert resolve(f"{web.url}/s.zip", store) == first
-    assert web.count("GET") == 2
-
-
-def test_a_store_that_was_emptied_is_filled_again(web: Web, store: str) -> None:
-    from flink_skills.sources.store import remove_tree
-
-    web.pages["/s.zip"] = Page(zip_bytes(), headers={"ETag": '"1"'})
-    first = resolve(f"{web.url}/s.zip", store)
-    remove_tree(first.path)
-    assert resolve(f"{web.url}/s.zip", store) == first
-    assert Path(first.path).is_dir()
-
-
-# What goes wrong
+def test_what_is_no_url_gets_a_hint(url: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        open_source("url", url, SourceContext())
+    assert said in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("page", "said", "retryable"),
+    "url",
     [
-        (Page(status=404), "does not exist", False),
-        (Page(status=403), "access is refused", False),
-        (Page(status=503), "answered 503; try again", True),
-        (Page(body=b"x" * 100, cut=10), "the transfer failed", True),
-        (Page(body=b"hello"), "no complete zip", False),
+        "s3:/key:s3cret@bucket/s.zip?t=s3cret",
+        "https://me:s3cret@github.com/acme/skills?t=s3cret",
+        "foo://me:s3cret@host/s.zip?t=s3cret",
+        "ftp://me:s3cret@host/s.zip?t=s3cret",
+        "file://me:s3cret@host/s.zip?t=s3cret",
+        "http://me:s3cret@example.org/s.zip?t=s3cret",
+        "https://me:s3cret@127.0.0.1/s.zip?t=s3cret",
+        "https://me:s3cret@exa mple.org/s.zip?t=s3cret",
+        "https://me:s3cret@h:x/s.zip?t=s3cret",
+        " https://me:s3cret@h/s.zip?t=s3cret",
+        "zip://x?t=s3cret::http://me:s3cret@example.org/s.zip?t=s3cret",
+        "me:s3cret@host/s.zip?t=s3cret",
     ],
 )
-def test_failures_have_one_type_and_no_secrets(
-    web: Web, store: str, page: Page, said: str, retryable: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flink_skills.sources.download._FIRST_WAIT", 0.001)
-    web.pages["/s.zip"] = page
-    url = web.url.replace("//", "//user:s3cret@") + "/s.zip?token=s3cret"
-    error = failure(url, store)
-    assert said in str(error)
-    assert error.retryable == retryable
-    assert "s3cret" not in str(error) + error.source
-    assert f"{web.url}/s.zip" in str(error)
-    assert web.count("GET") == (4 if retryable else 1)
-    assert error.__cause__ is None
-
-
-def test_a_transient_failure_is_tried_again(web: Web, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flink_skills.sources.download._FIRST_WAIT", 0.001)
-    web.pages["/s.zip"] = lambda number: Page(status=503) if number < 3 else Page(zip_bytes())
-    assert resolve(f"{web.url}/s.zip", store).remote
-    assert web.count("GET") == 3
-
-
-def test_one_deadline_whatever_hangs(web: Web, store: str) -> None:
-    web.pages["/s.zip"] = Page(hang=True)
-    began = time.monotonic()
-    error = failure(f"{web.url}/s.zip", store, **{"skills.source.timeout": "300 ms"})
-    assert "not read within 0.3 s" in str(error)
-    assert "skills.source.timeout" in str(error)
-    assert error.retryable
-    assert time.monotonic() - began < 10
-
-
-def test_a_download_that_is_too_large(web: Web, store: str) -> None:
-    web.pages["/s.zip"] = Page(os.urandom(3000))
-    given = SourceContext(SkillConfig(ALLOWED), store_dir=store, limits=Limits(download=1000))
-    with pytest.raises(SourceError, match="larger than the limit of 1000"):
-        open_source("url", f"{web.url}/s.zip", given).resolve()
-    assert web.count("GET") == 1
-
-
-def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    (tmp_path / "s.zip").write_bytes(zip_bytes())
-    with pytest.raises(SourceError, match=r"cannot be written .*skills\.store\.dir"):
-        Store(str(tmp_path / "file")).add_archive(str(tmp_path / "s.zip"), "s.zip")
-
-
-def test_the_default_store_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / "s.zip").write_bytes(zip_bytes())
-    folder = Path(Store("").folder)
-    assert folder.parent == tmp_path
-    folder.mkdir(mode=0o700)
-    folder.chmod(0o777)
-    with pytest.raises(SourceError, match=r"others can write to it.*skills\.store\.dir"):
-        Store("").add_archive(str(tmp_path / "s.zip"), "s.zip")
-    folder.chmod(0o755)
-    assert Path(Store("").add_archive(str(tmp_path / "s.zip"), "s.zip")).parent == folder
+def test_no_hint_shows_a_secret(url: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        open_source("url", url, SourceContext())
+    assert "s3cret" not in str(error.value)
+    assert error.value.__cause__ is None
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    "url",
     [
-        ("https://host/a.zip", "https://host/a.zip"),
-        ("https://u:p@host:8443/a.zip?X-Amz-Signature=1#x", "https://host:8443/a.zip"),
-        ("https://u:p/w@host/a.zip", "https://host/a.zip"),
-        ("https://u:p@w@host/a.zip", "https://host/a.zip"),
-        ("s3://bucket/key@2.zip", "s3://bucket/key@2.zip"),
-        ("https://host:8443/a@b.zip", "https://host:8443/a@b.zip"),
-        ("https://u:p@[::1]:8443/a.zip?t=1", "https://[::1]:8443/a.zip"),
-        ("simplecache::https://u:p@host/a.zip?t=1", "simplecache::https://host/a.zip"),
-        ("zip://a?b::s3://k:s@bucket/x.zip", "zip://a::s3://bucket/x.zip"),
+        "https://github.com/acme/skills/archive/refs/heads/main.zip",
+        "https://github.com/acme/skills/releases/download/v1/s.zip",
+        "https://b\u00fccher.example/s.zip",
+        "https://example.org/my skills.zip",
+        "https://${env:NOT_SET_HERE}@${file:/not/there}/s.zip",
+        "zip://inner.zip::https://example.org/s.zip",
+        "https://example.org",
     ],
 )
-def test_what_of_a_url_is_shown(url: str, shown: str) -> None:
-    assert redact(url) == shown
+def test_urls_that_may_work(url: str) -> None:
+    assert open_source("url", url, SourceContext()).location == url
 
 
-# Several processes
-
-
-def _open_once(url: str, store: str, ready: Any, go: Any, results: Any) -> None:
-    ready.release()
-    go.wait(30)
-    results.put(resolve(url, store).path)
-
-
-def test_processes_that_open_at_once_download_once(web: Web, store: str) -> None:
-    web.pages["/s.zip"] = Page(zip_bytes())
-    spawn = multiprocessing.get_context("spawn")
-    ready, go, results = spawn.Semaphore(0), spawn.Event(), spawn.Queue()
-    arguments = (f"{web.url}/s.zip", store, ready, go, results)
-    processes = [spawn.Process(target=_open_once, args=arguments) for _ in range(3)]
-    with file_lock_held(store, f"{web.url}/s.zip"):
-        for process in processes:
-            process.start()
-        for _ in processes:
-            assert ready.acquire(timeout=60)
-        go.set()
-        # All of them have asked before any may begin: each is served by the first download after its question.
-        wait_until(lambda: all(_waits_for_lock(process.pid) for process in processes))
-    paths = {results.get(timeout=60) for _ in processes}
-    for process in processes:
-        process.join(60)
-        assert process.exitcode == 0
-    assert len(paths) == 1
-    assert web.requests == [("GET", "/s.zip")]
-
-
-def file_lock_held(store: str, url: str) -> Any:
-    key = hashlib.sha256(url.encode()).hexdigest()
-    return file_lock(Store(store).lock_path(key), time.monotonic() + 10, "test")
-
-
-def _waits_for_lock(pid: int | None) -> bool:
-    try:
-        return any("/.locks/" in str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir())
-    except FileNotFoundError:
-        return False
-
-
-def wait_until(condition: Any, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not reached in time"
-        time.sleep(0.01)
-
-
-def _unpack_and_die(archive: str, store: str) -> None:
-    from flink_skills.sources import store as module
-
-    def die(*_: object) -> None:
-        Path(store, "died").touch()
-        os._exit(9)
-
-    module.Store._finish = die  # type: ignore[method-assign,assignment]
-    Store(store).add_archive(archive, "x")
-
-
-def test_a_process_that_is_killed_leaves_nothing_that_counts(tmp_path: Path, store: str) -> None:
-    (tmp_path / "s.zip").write_bytes(zip_bytes())
-    process = multiprocessing.get_context("spawn").Process(
-        target=_unpack_and_die, args=(str(tmp_path / "s.zip"), store)
-    )
-    process.start()
-    process.join(60)
-    assert process.exitcode == 9
-    assert list((Path(store) / ".work").iterdir())  # half a skill, where nobody looks
-    folder = Store(store).add_archive(str(tmp_path / "s.zip"), "x")
-    assert Path(folder, "skills/greet/SKILL.md").read_bytes() == SKILL
-    assert list((Path(store) / ".work").iterdir()) == []
-
-
-def test_a_lock_is_not_waited_for_beyond_the_deadline(tmp_path: Path) -> None:
-    path = str(tmp_path / "lock")
-    with (
-        file_lock(path, time.monotonic() + 1, "a"),
-        pytest.raises(SourceError, match="another process") as error,
-        file_lock(path, time.monotonic() + 0.1, "b"),
-    ):
-        raise AssertionError("two hold the lock")
-    assert error.value.retryable
-
-
-def test_records_survive_nonsense(web: Web, store: str) -> None:
-    web.pages["/s.zip"] = Page(zip_bytes(), headers={"ETag": '"1"'})
-    url = f"{web.url}/s.zip"
-    resolve(url, store)
-    [record] = (Path(store) / ".urls").iterdir()
-    for text in (
-        "",
-        "[]",
-        "{}",
-        json.dumps({"fetched": 1e18, "folder": "x", "version": None}),
-        '{"fetched": 1.0}',
-    ):
-        record.write_text(text)
-        assert Path(resolve(url, store).path, "skills/greet/SKILL.md").is_file()
+def test_options_may_refer_to_secrets_that_only_the_cluster_has() -> None:
+    options = '{"https": {"headers": {"Authorization": "${env:NOT_SET_HERE}"}}}'
+    config = SkillConfig({"skills.source.options": options})
+    source = open_source("url", "https://example.org/s.zip", SourceContext(config))
+    with pytest.raises(SourceError, match="environment variable 'NOT_SET_HERE'") as error:
+        source.resolve()
+    assert error.value.source == "https://example.org/s.zip"
+    with pytest.raises(ConfigError, match="is no JSON"):
+        open_source("url", "memory://s.zip", SourceContext(SkillConfig({"skills.source.options": "{"})))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.manager import SkillView
+from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.skill import AgentSkill
 from flink_skills.tools import CORE_TOOL_NAMES, ToolContext, ToolSet, core_tools
 
@@ -151,3 +151,38 @@ async def test_negative_offset(talk: Conversation) -> None:
 async def test_a_body_that_cannot_be_read_is_a_result(talk: Conversation, skills: Path) -> None:
     (skills / "billing/SKILL.md").unlink()
     assert (await talk.call("load_skill", name="billing")).is_error
+
+
+async def test_the_base_dir_is_the_folder_of_the_skill(talk: Conversation, skills: Path, manager) -> None:  # type: ignore[no-untyped-def]
+    folder = skills / "billing"
+    text = "---\nname: billing\ndescription: Reads invoices.\n---\nRun sh __BASE_DIR__/scripts/sum.sh.\n"
+    (folder / "SKILL.md").write_text(text)
+    (folder / "notes.md").write_text("All of it is in __BASE_DIR__.")
+    manager.refresh()
+    new = Conversation(manager.view(["billing"]), None)
+    assert f"Run sh {folder}/scripts/sum.sh." in (await new.call("load_skill", name="billing")).content
+    notes = await new.call("load_skill_resource", name="billing", path="notes.md")
+    assert notes.content == f"All of it is in {folder}."
+
+
+async def test_a_skill_that_changed_is_a_result_that_says_so(talk: Conversation, skills: Path, manager) -> None:  # type: ignore[no-untyped-def]
+    assert not (await talk.call("load_skill", name="billing")).is_error
+    (skills / "billing/SKILL.md").write_text("---\nname: billing\ndescription: Reads invoices.\n---\nNew text.\n")
+    (skills / "billing/scripts/sum.sh").write_text("echo 43 and more\n")
+    for tool, more in (("load_skill", {}), ("load_skill_resource", {"path": "scripts/sum.sh"})):
+        result = await talk.call(tool, name="billing", **more)
+        assert result.is_error
+        assert "billing" in result.content
+        assert "has changed since" in result.content
+    assert manager.refresh().changed == ("billing",)
+    new = Conversation(manager.view(["billing"]), None)
+    new.activations.apply({"op": "load", "skill": "billing", "digest": talk.activations.digest("billing")})
+    assert "New text." in (await new.call("load_skill", name="billing")).content
+
+
+async def test_a_binary_file_is_a_result_with_advice(skills: Path) -> None:
+    (skills / "log-triage/logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    talk = Conversation(AgentSkillManager([str(skills)]).view(), None)
+    result = await talk.call("load_skill_resource", name="log-triage", path="logo.png")
+    assert result.is_error
+    assert "binary file of 16 bytes; use it through a command" in result.content

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import pickle
 import select
@@ -36,6 +37,19 @@ class Remembers(Agent):
         return [await ctx.step("s", lambda: ctx.call_id), ctx.state["seen"]]
 
 
+class LogsItsSource(Remembers):
+    """Logs, as a library below might, what only the sources should see."""
+
+    def __init__(self) -> None:
+        self.name = "logs"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        log = logging.getLogger("some.library")
+        log.warning("GET https://%s@127.0.0.1:1/a.zip?%s", "user:pl4nted-pw", "token=pl4nted-query")
+        log.warning("Authorization: %s", "pl4nted-header")
+
+
 class Dies(Agent):
     async def on_event(self, event: Any, ctx: Any) -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -52,7 +66,10 @@ def many(items: list[bytes]) -> bytes:
 class Bridge:
     """The JVM's side of one worker."""
 
+    index = 0
+
     def __init__(self, folder: Path) -> None:
+        self.figures: list[tuple[int, dict[str, int]]] = []
         self.scratch = folder / "scratch"
         self.scratch.mkdir()
         self.log = (folder / "stderr").open("w+b")
@@ -82,6 +99,10 @@ class Bridge:
             self.received += data
         length = struct.unpack(">I", self.received[:4])[0]
         frame, self.received = self.received[4 : 4 + length], self.received[4 + length :]
+        if frame[0] == frames.METRICS:
+            (plan,) = struct.unpack_from(">I", frame, 1)
+            self.figures.append((plan, json.loads(frame[9:])))
+            return self.receive()
         return frame[0], frame[1:]
 
     def stderr(self) -> str:
@@ -91,7 +112,14 @@ class Bridge:
     def open(self, agent: Any, plan: int = 1, **options: Any) -> tuple[int, str]:
         scopes = options.pop("scopes", [])
         compiled = compile_plan(agent, job_scopes=scopes, config=SkillConfig(options), events="pickle")
-        config = {"plan": compiled.to_json(), "resources": {}, "scratch_dir": str(self.scratch)}
+        sealed, secrets = compiled.seal()
+        config = {
+            "plan": sealed.to_json(),
+            "secrets": json.dumps(secrets),
+            "resources": {},
+            "scratch_dir": str(self.scratch),
+            "worker_index": self.index,
+        }
         self.send(frames.OPEN, struct.pack(">I", plan) + sized(json.dumps(config).encode()))
         kind, body = self.receive()
         return kind, body[9 if kind == frames.OPEN_FAILED else 8 :].decode()
@@ -241,6 +269,68 @@ def test_opening_fails_with_one_message(bridge: Bridge, tmp_path: Path) -> None:
     kind, message = bridge.open(Remembers, scopes=[SkillScope(level="job", paths=(str(tmp_path / "missing"),))])
     assert kind == frames.OPEN_FAILED
     assert "missing" in message and "Traceback" not in message
+
+
+def write_skill(folder: Path, body: str = "Say hello.") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "SKILL.md").write_text(f"---\nname: {folder.name}\ndescription: Greets.\n---\n{body}\n")
+
+
+def test_figures_come_before_the_answer_to_opening_and_after_each_refresh(bridge: Bridge, tmp_path: Path) -> None:
+    write_skill(tmp_path / "skills" / "greet")
+    (tmp_path / "skills" / "broken").mkdir()
+    (tmp_path / "skills" / "broken" / "SKILL.md").write_text("no front matter\n")
+    scope = SkillScope(level="job", paths=(str(tmp_path / "skills"),))
+    options = {"skills.refresh.interval": "50 ms", "skills.store.dir": str(tmp_path / "store")}
+    kind, _ = bridge.open(Remembers, plan=3, scopes=[scope], **options)
+    assert kind == frames.OPENED
+    plan, figures = bridge.figures[0]
+    assert plan == 3
+    assert {name: figures[name] for name in ("skills", "diagnosticErrors", "failedSources", "generation")} == {
+        "skills": 1,
+        "diagnosticErrors": 1,
+        "failedSources": 0,
+        "generation": 1,
+    }
+    write_skill(tmp_path / "skills" / "second")
+    deadline = time.monotonic() + DEADLINE
+    turn = 0
+    while bridge.figures[-1][1]["generation"] < 2:
+        assert time.monotonic() < deadline
+        turn += 1
+        bridge.turn(turn, "tick", plan=3, number=turn, session=[], version=turn - 1)
+        bridge.end()
+    assert bridge.figures[-1][1]["skills"] == 2
+    assert bridge.figures[-1][1]["refreshes"] >= 1
+    assert bridge.figures[-1][1]["refreshFailures"] == 0
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_what_is_found_is_said_by_the_first_worker_of_a_machine(bridge: Bridge, tmp_path: Path, index: int) -> None:
+    bridge.index = index
+    write_skill(tmp_path / "skills" / "greet")
+    (tmp_path / "skills" / "broken").mkdir()
+    (tmp_path / "skills" / "broken" / "SKILL.md").write_text("no front matter\n")
+    bridge.open(Remembers, scopes=[SkillScope(level="job", paths=(str(tmp_path / "skills"),))])
+    said = bridge.stderr()
+    assert said.count("is open: 1 skills from 1 sources") == (1 - index)
+    assert said.count("error F02") == (1 - index)
+
+
+def test_no_secret_of_a_source_is_in_a_message_or_the_log(bridge: Bridge) -> None:
+    scope = SkillScope(level="job", urls=("https://user:pl4nted-pw@127.0.0.1:1/a.zip?token=pl4nted-query",))
+    options = {
+        "skills.source.allow-private": True,
+        "skills.source.timeout": "2 s",
+        "skills.source.options": json.dumps({"https": {"headers": {"Authorization": "pl4nted-header"}}}),
+    }
+    kind, message = bridge.open(LogsItsSource, scopes=[scope], **options)
+    assert kind == frames.OPEN_FAILED
+    assert "127.0.0.1" in message
+    # What a library logs of an URL and its key.
+    assert "GET https://***@127.0.0.1:1/a.zip?***" in bridge.stderr()
+    assert "Authorization: ***" in bridge.stderr()
+    assert "pl4nted" not in message + bridge.stderr()
 
 
 def test_death_is_seen_as_the_end_of_the_stream(bridge: Bridge) -> None:

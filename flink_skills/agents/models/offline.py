@@ -28,6 +28,7 @@ from flink_skills.agents.models.instructions import first_command, first_paragra
 from flink_skills.agents.models.matching import SkillIndex
 from flink_skills.agents.models.menus import has_menu, offered_skills
 from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.notices import named_in_notice
 from flink_skills.options import SkillConfig
 
 __all__ = ["OfflineModel", "create"]
@@ -108,11 +109,13 @@ def _last_event(messages: Sequence[Message]) -> int | None:
 
 
 def _loaded_text(messages: Sequence[Message], skill: str) -> str | None:
-    """What ``load_skill`` answered for ``skill`` earlier in this conversation, unless it was unloaded."""
+    """What ``load_skill`` answered for ``skill`` earlier in this conversation, unless it was unloaded or changed."""
     text: str | None = None
     asked: dict[str, tuple[str, str]] = {}
     for message in messages:
-        if isinstance(message, AssistantMessage):
+        if skill in named_in_notice(message):
+            text = None
+        elif isinstance(message, AssistantMessage):
             for call in message.tool_calls:
                 if call.name in (LOAD, UNLOAD) and isinstance(call.arguments, Mapping):
                     asked[call.id] = (call.name, str(call.arguments.get("name", "")))

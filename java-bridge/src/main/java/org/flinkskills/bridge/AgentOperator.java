@@ -43,7 +43,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   private static final long serialVersionUID = 1L;
   private static final String MAIN_OUTPUT = "";
 
-  private final transient byte[] planJson;
+  private final transient AgentPlan plan;
   private final transient AgentSettings settings;
   private final transient Configuration pythonConfig;
   private final transient AgentOperatorFactory.LauncherProvider launchers;
@@ -75,12 +75,12 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
 
   AgentOperator(
       StreamOperatorParameters<byte[]> parameters,
-      byte[] planJson,
+      AgentPlan plan,
       AgentSettings settings,
       Configuration pythonConfig,
       AgentOperatorFactory.LauncherProvider launchers) {
     super(parameters);
-    this.planJson = planJson;
+    this.plan = plan;
     this.settings = settings;
     this.pythonConfig = pythonConfig;
     this.launchers = launchers;
@@ -116,9 +116,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
                     launchers.open(
                         scratch, pythonConfig, settings, getRuntimeContext(), environment)));
     pool = lease.pool();
-    planId =
-        pool.registerPlan(
-            planJson, settings.resources(), getUserCodeClassloader(), settings.openTimeoutMs());
+    planId = pool.registerPlan(plan, settings, getUserCodeClassloader());
     slots = new WorkerSlot[pool.workers()];
     for (int i = 0; i < slots.length; i++) {
       slots[i] = new WorkerSlot(i);

@@ -31,22 +31,22 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
         throws Exception;
   }
 
-  private final byte[] planJson;
+  private final AgentPlan plan;
   private final AgentSettings settings;
   private final LauncherProvider launchers;
   private final transient StreamExecutionEnvironment env;
   private Configuration pythonConfig;
 
-  AgentOperatorFactory(byte[] planJson, AgentSettings settings, StreamExecutionEnvironment env) {
-    this(planJson, settings, env, AgentOperatorFactory::openPython);
+  AgentOperatorFactory(AgentPlan plan, AgentSettings settings, StreamExecutionEnvironment env) {
+    this(plan, settings, env, AgentOperatorFactory::openPython);
   }
 
   AgentOperatorFactory(
-      byte[] planJson,
+      AgentPlan plan,
       AgentSettings settings,
       StreamExecutionEnvironment env,
       LauncherProvider launchers) {
-    this.planJson = planJson;
+    this.plan = plan;
     this.settings = settings;
     this.env = env;
     this.launchers = launchers;
@@ -56,8 +56,7 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
   @Override
   public <T extends StreamOperator<byte[]>> T createStreamOperator(
       StreamOperatorParameters<byte[]> parameters) {
-    AgentOperator operator =
-        new AgentOperator(parameters, planJson, settings, pythonConfig, launchers);
+    AgentOperator operator = new AgentOperator(parameters, plan, settings, pythonConfig, launchers);
     @SuppressWarnings("unchecked")
     T typed = (T) operator;
     return typed;

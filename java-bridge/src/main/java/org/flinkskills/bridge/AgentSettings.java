@@ -19,6 +19,7 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMap
  * @param maxCrashes worker crashes after which a turn is given up
  * @param sessionTtlMs how long the session of an idle key is kept, in milliseconds; 0: for ever
  * @param resources names of resources inside the job's jars
+ * @param resourceLimits what is copied out of a jar at the most
  * @param pythonExecutable the interpreter when the job's configuration names none; may be null
  * @param env additional environment variables of the worker processes
  */
@@ -30,6 +31,7 @@ record AgentSettings(
     int maxCrashes,
     long sessionTtlMs,
     ArrayList<String> resources,
+    JobResources.Limits resourceLimits,
     String pythonExecutable,
     LinkedHashMap<String, String> env)
     implements Serializable {
@@ -43,6 +45,9 @@ record AgentSettings(
           "maxCrashes",
           "sessionTtlMs",
           "resources",
+          "resourceEntries",
+          "resourceFileBytes",
+          "resourceTotalBytes",
           "pythonExecutable",
           "env");
 
@@ -57,7 +62,16 @@ record AgentSettings(
 
   static AgentSettings defaults() {
     return new AgentSettings(
-        1000, 10_000, 0, 300_000, 3, 0, new ArrayList<>(), null, new LinkedHashMap<>());
+        1000,
+        10_000,
+        0,
+        300_000,
+        3,
+        0,
+        new ArrayList<>(),
+        JobResources.Limits.defaults(),
+        null,
+        new LinkedHashMap<>());
   }
 
   /** How many worker processes to start on this machine. */
@@ -98,6 +112,10 @@ record AgentSettings(
         (int) number(node, "maxCrashes", defaults.maxCrashes),
         number(node, "sessionTtlMs", defaults.sessionTtlMs),
         resources,
+        new JobResources.Limits(
+            (int) number(node, "resourceEntries", defaults.resourceLimits.entries()),
+            number(node, "resourceFileBytes", defaults.resourceLimits.fileBytes()),
+            number(node, "resourceTotalBytes", defaults.resourceLimits.totalBytes())),
         node.path("pythonExecutable").asText(null),
         env);
   }

@@ -1,6 +1,5 @@
 package org.flinkskills.bridge;
 
-import java.nio.charset.StandardCharsets;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.streaming.api.datastream.DataStream;
@@ -57,6 +56,18 @@ public final class AgentStream {
     return keyed;
   }
 
+  /** Runs an agent that has no secrets on keyed events. */
+  public static SingleOutputStreamOperator<byte[]> apply(
+      StreamExecutionEnvironment env,
+      DataStream<Row> keyed,
+      String uid,
+      String name,
+      String description,
+      String planJson,
+      String settingsJson) {
+    return apply(env, keyed, uid, name, description, planJson, settingsJson, "{}");
+  }
+
   /**
    * Runs an agent on keyed events.
    *
@@ -65,6 +76,8 @@ public final class AgentStream {
    * @param description shown in Flink's web UI; may be null
    * @param planJson the agent's plan, a JSON object that only the worker understands
    * @param settingsJson the operator's own settings, see {@link AgentSettings}
+   * @param secretsJson what only the workers may know of the plan: it is handed to them as it is
+   *     and appears in no name, description, log or message
    * @return pickled outputs; side outputs under the tags that the plan names
    */
   public static SingleOutputStreamOperator<byte[]> apply(
@@ -74,10 +87,11 @@ public final class AgentStream {
       String name,
       String description,
       String planJson,
-      String settingsJson) {
+      String settingsJson,
+      String secretsJson) {
     AgentOperatorFactory factory =
         new AgentOperatorFactory(
-            planJson.getBytes(StandardCharsets.UTF_8), AgentSettings.fromJson(settingsJson), env);
+            new AgentPlan(planJson, secretsJson), AgentSettings.fromJson(settingsJson), env);
     SingleOutputStreamOperator<byte[]> result =
         keyed
             .keyBy(new KeyedEvents.KeyOf(), Types.STRING)

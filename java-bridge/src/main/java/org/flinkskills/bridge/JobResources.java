@@ -1,24 +1,32 @@
 package org.flinkskills.bridge;
 
+import java.io.BufferedOutputStream;
 import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
+import java.io.Serializable;
 import java.net.URI;
 import java.net.URISyntaxException;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.LocalDateTime;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Enumeration;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.stream.Stream;
+import java.util.zip.CRC32;
 import java.util.zip.ZipEntry;
 import java.util.zip.ZipException;
 import java.util.zip.ZipFile;
+import java.util.zip.ZipOutputStream;
 
 /**
  * Copies resources out of the job's jars: a folder ({@code skills}) or a file ({@code skills.zip}).
@@ -26,32 +34,48 @@ import java.util.zip.ZipFile;
  * <p>The entries of each jar are walked, because many jars have no entries for their folders, and
  * then the class loader does not find a folder. When several jars have the resource, each gives one
  * copy, in class path order.
+ *
+ * <p>A folder becomes a zip of the same bytes whenever it has the same content: the workers put it
+ * into their store, at a path that depends on the content alone, and check its entries there as
+ * those of any archive. Nothing is ever written under a name that a jar's entry has.
  */
 final class JobResources {
+  private static final LocalDateTime NO_TIME = LocalDateTime.of(1980, 1, 1, 0, 0);
+
   private JobResources() {}
 
   /**
-   * Copies the resource to {@code <target>/<number>-<i>/<last part of its name>}.
+   * What is copied out of one jar at the most.
+   *
+   * @param entries files
+   * @param fileBytes bytes of one file
+   * @param totalBytes bytes of all files
+   */
+  record Limits(int entries, long fileBytes, long totalBytes) implements Serializable {
+    static Limits defaults() {
+      return new Limits(10_000, 64L << 20, 256L << 20);
+    }
+  }
+
+  /**
+   * Copies the resource to {@code <target>/<number>-<i>/<last part of its name>}, a folder with
+   * {@code .zip} at the end.
    *
    * @param number distinguishes the resources of a job
    * @return the paths of the copies, in class path order
-   * @throws AgentOpenException when no jar has the resource
+   * @throws AgentRejectedException when no jar has the resource, or a jar has one that no worker
+   *     could use
    */
-  static List<String> materialise(String name, int number, ClassLoader classLoader, Path target)
+  static List<String> materialise(
+      String name, int number, ClassLoader classLoader, Path target, Limits limits)
       throws IOException, AgentOpenException {
     String wanted = normalise(name);
     Set<Path> classPath = classPath(wanted, classLoader);
     List<String> copies = new ArrayList<>();
     for (Path place : classPath) {
-      Path copy =
-          target
-              .resolve(number + "-" + copies.size())
-              .resolve(wanted.substring(wanted.lastIndexOf('/') + 1));
-      boolean found =
-          Files.isDirectory(place)
-              ? copyFromFolder(place.resolve(wanted), copy)
-              : copyFromJar(place, wanted, copy);
-      if (found) {
+      Path folder = target.resolve(number + "-" + copies.size());
+      Path copy = new Copier(name, wanted, place, limits).copyTo(folder);
+      if (copy != null) {
         copies.add(copy.toString());
       }
     }
@@ -81,7 +105,13 @@ final class JobResources {
     return wanted;
   }
 
-  /** Jars and folders that may hold the resource: what the loader finds, then all that it lists. */
+  /**
+   * Jars and folders that may hold the resource: what the loader lists and the jars that it finds.
+   *
+   * <p>A folder counts only where it is listed. Flink's scripts leave empty entries in the class
+   * path, which mean the working directory of the process, and what happens to lie there is not of
+   * the job.
+   */
   private static Set<Path> classPath(String wanted, ClassLoader classLoader) throws IOException {
     Set<Path> places = new LinkedHashSet<>();
     for (ClassLoader loader = classLoader; loader != null; loader = loader.getParent()) {
@@ -97,8 +127,6 @@ final class JobResources {
       String url = found.nextElement().toString();
       if (url.startsWith("jar:")) {
         addFile(url.substring("jar:".length(), url.lastIndexOf("!/")), places);
-      } else if (url.endsWith("/" + wanted) || url.endsWith("/" + wanted + "/")) {
-        addFile(url.substring(0, url.lastIndexOf("/" + wanted) + 1), places);
       }
     }
     // The application class loader does not tell its URLs.
@@ -127,69 +155,158 @@ final class JobResources {
     }
   }
 
-  private static boolean copyFromFolder(Path source, Path copy) throws IOException {
-    if (Files.isRegularFile(source)) {
-      Files.createDirectories(copy.getParent());
-      Files.copy(source, copy);
-      return true;
-    }
-    if (!Files.isDirectory(source)) {
-      return false;
-    }
-    Files.createDirectories(copy);
-    try (Stream<Path> files = Files.walk(source)) {
-      for (Path file : (Iterable<Path>) files.filter(Files::isRegularFile)::iterator) {
-        Path to = copy.resolve(source.relativize(file).toString());
-        Files.createDirectories(to.getParent());
-        Files.copy(file, to);
-      }
-    }
-    return true;
+  /** Where the bytes of one file come from; it is read twice. */
+  private interface Content {
+    InputStream open() throws IOException;
   }
 
-  private static boolean copyFromJar(Path jar, String wanted, Path copy) throws IOException {
-    try (ZipFile zip = new ZipFile(jar.toFile())) {
-      ZipEntry single = zip.getEntry(wanted);
+  /** Copies a resource out of one place of the class path. */
+  private static final class Copier {
+    private final String name;
+    private final String wanted;
+    private final Path place;
+    private final Limits limits;
+    private final String lastPart;
+
+    /** Files of a folder resource by their names in the copy, sorted. */
+    private final TreeMap<String, Content> files = new TreeMap<>();
+
+    private long total;
+
+    Copier(String name, String wanted, Path place, Limits limits) {
+      this.name = name;
+      this.wanted = wanted;
+      this.place = place;
+      this.limits = limits;
+      this.lastPart = wanted.substring(wanted.lastIndexOf('/') + 1);
+    }
+
+    /** The copy below that folder; null when the resource is not in this place. */
+    Path copyTo(Path folder) throws IOException, AgentRejectedException {
+      if (Files.isDirectory(place)) {
+        return copyFromFolder(folder);
+      }
+      try (ZipFile jar = open()) {
+        return jar == null ? null : copyFromJar(jar, folder);
+      } catch (ZipException e) {
+        throw refused("is damaged: " + e.getMessage());
+      }
+    }
+
+    /** Null for a file that is no archive: there are some on every class path. */
+    private ZipFile open() throws IOException {
+      try {
+        return new ZipFile(place.toFile());
+      } catch (ZipException e) {
+        return null;
+      }
+    }
+
+    private Path copyFromFolder(Path folder) throws IOException, AgentRejectedException {
+      Path source = place.resolve(wanted);
+      if (Files.isRegularFile(source)) {
+        return copyFile(() -> Files.newInputStream(source), folder);
+      }
+      if (!Files.isDirectory(source)) {
+        return null;
+      }
+      try (Stream<Path> walk = Files.walk(source)) {
+        for (Path file : (Iterable<Path>) walk.filter(Files::isRegularFile)::iterator) {
+          add(source.relativize(file).toString(), () -> Files.newInputStream(file));
+        }
+      }
+      return writeZip(folder);
+    }
+
+    private Path copyFromJar(ZipFile jar, Path folder) throws IOException, AgentRejectedException {
+      ZipEntry single = jar.getEntry(wanted);
       if (single != null && !single.isDirectory()) {
-        write(zip, single, copy);
-        return true;
+        return copyFile(() -> jar.getInputStream(single), folder);
       }
-      boolean found = false;
       String prefix = wanted + "/";
-      for (Enumeration<? extends ZipEntry> entries = zip.entries(); entries.hasMoreElements(); ) {
-        ZipEntry entry = entries.nextElement();
-        if (!entry.getName().startsWith(prefix)) {
-          continue;
+      for (Enumeration<? extends ZipEntry> all = jar.entries(); all.hasMoreElements(); ) {
+        ZipEntry entry = all.nextElement();
+        if (entry.getName().startsWith(prefix) && !entry.isDirectory()) {
+          add(entry.getName().substring(prefix.length()), () -> jar.getInputStream(entry));
         }
-        Path to = inside(copy, entry.getName().substring(prefix.length()), jar);
-        if (entry.isDirectory()) {
-          Files.createDirectories(to);
-        } else {
-          write(zip, entry, to);
-        }
-        found = true;
       }
-      return found;
-    } catch (ZipException e) {
-      // Not every file on a class path is an archive.
-      return false;
+      return writeZip(folder);
     }
-  }
 
-  /** Refuses entry names that would leave the copy's folder. */
-  private static Path inside(Path copy, String name, Path jar) throws IOException {
-    Path to = copy.resolve(name).normalize();
-    if (!to.startsWith(copy) || name.contains("\\")) {
-      throw new IOException(
-          "The jar " + jar + " has the entry '" + name + "', which points out of its folder.");
+    private void add(String relative, Content content) throws AgentRejectedException {
+      if (files.put(lastPart + "/" + relative, content) != null) {
+        throw refused("has the entry '" + relative + "' twice");
+      }
+      if (files.size() > limits.entries()) {
+        throw refused("has more than " + limits.entries() + " files (skills.limits.entries)");
+      }
     }
-    return to;
-  }
 
-  private static void write(ZipFile zip, ZipEntry entry, Path to) throws IOException {
-    Files.createDirectories(to.getParent());
-    try (InputStream content = zip.getInputStream(entry)) {
-      Files.copy(content, to);
+    private Path copyFile(Content content, Path folder) throws IOException, AgentRejectedException {
+      Files.createDirectories(folder);
+      Path copy = folder.resolve(lastPart);
+      try (OutputStream out = Files.newOutputStream(copy)) {
+        copyBounded(content, out, null);
+      }
+      return copy;
+    }
+
+    private Path writeZip(Path folder) throws IOException, AgentRejectedException {
+      if (files.isEmpty()) {
+        return null;
+      }
+      Files.createDirectories(folder);
+      Path copy = folder.resolve(lastPart + ".zip");
+      try (OutputStream out = new BufferedOutputStream(Files.newOutputStream(copy));
+          ZipOutputStream zip = new ZipOutputStream(out)) {
+        for (Map.Entry<String, Content> file : files.entrySet()) {
+          // Stored and without a time: a compressor's output depends on its version.
+          CRC32 checksum = new CRC32();
+          long size = copyBounded(file.getValue(), OutputStream.nullOutputStream(), checksum);
+          ZipEntry entry = new ZipEntry(file.getKey());
+          entry.setTimeLocal(NO_TIME);
+          entry.setMethod(ZipEntry.STORED);
+          entry.setSize(size);
+          entry.setCrc(checksum.getValue());
+          zip.putNextEntry(entry);
+          try (InputStream in = file.getValue().open()) {
+            in.transferTo(zip);
+          }
+          zip.closeEntry();
+        }
+      }
+      return copy;
+    }
+
+    /** Copies one file and counts it; what an entry says of its own size is not believed. */
+    private long copyBounded(Content content, OutputStream out, CRC32 checksum)
+        throws IOException, AgentRejectedException {
+      long size = 0;
+      byte[] buffer = new byte[64 * 1024];
+      try (InputStream in = content.open()) {
+        for (int count; (count = in.read(buffer)) > 0; ) {
+          size += count;
+          total += count;
+          if (size > limits.fileBytes()) {
+            throw refused(
+                "has a file of more than " + limits.fileBytes() + " bytes (skills.limits.file)");
+          }
+          if (total > limits.totalBytes()) {
+            throw refused(
+                "has more than " + limits.totalBytes() + " bytes in it (skills.limits.total)");
+          }
+          out.write(buffer, 0, count);
+          if (checksum != null) {
+            checksum.update(buffer, 0, count);
+          }
+        }
+      }
+      return size;
+    }
+
+    private AgentRejectedException refused(String problem) {
+      return new AgentRejectedException(
+          String.format("The skill resource '%s' of %s %s.", name, place, problem));
     }
   }
 

@@ -24,7 +24,7 @@ interface WorkerListener {
   /** The worker is the operator's alone, until {@link WorkerLane#releaseExclusive}. */
   void onExclusive(int worker, int epoch);
 
-  /** The latest figures of a worker; goes to one operator of the pool only. */
+  /** The latest figures of a worker for the plan; goes to one operator of the plan only. */
   void onMetrics(int worker, Map<String, Number> figures);
 
   /** The pool is of no more use. */

@@ -1,7 +1,6 @@
 package org.flinkskills.bridge;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -50,13 +49,19 @@ final class WorkerPool {
   /** A plan that was sent to the workers. */
   private static final class Plan {
     final int id;
+    final AgentPlan source;
     final JsonNode json;
     final Map<String, List<String>> resources;
     final Set<Integer> openedBy = new HashSet<>();
+
+    /** What each worker said of the plan last. */
+    final Map<Integer, Map<String, Number>> figures = new HashMap<>();
+
     AgentOpenException failure;
 
-    Plan(int id, JsonNode json, Map<String, List<String>> resources) {
+    Plan(int id, AgentPlan source, JsonNode json, Map<String, List<String>> resources) {
       this.id = id;
+      this.source = source;
       this.json = json;
       this.resources = resources;
     }
@@ -74,7 +79,7 @@ final class WorkerPool {
   /** Guards everything below. Order of locks: this one, then a worker's or a lane's. */
   private final Object lock = new Object();
 
-  private final Map<ByteBuffer, Plan> plansByJson = new HashMap<>();
+  private final Map<AgentPlan, Plan> plansBySource = new HashMap<>();
   private final Map<Integer, Plan> plans = new LinkedHashMap<>();
   private final int[] epochs;
   private int nextPlan = 1;
@@ -148,18 +153,18 @@ final class WorkerPool {
    * @throws AgentOpenException with the message of the worker that could not open it, or when not
    *     all have answered in time
    */
-  int registerPlan(
-      byte[] planJson, List<String> resourceNames, ClassLoader classLoader, long timeoutMs)
+  int registerPlan(AgentPlan source, AgentSettings settings, ClassLoader classLoader)
       throws Exception {
-    Map<String, List<String>> found = materialise(resourceNames, classLoader);
+    long timeoutMs = settings.openTimeoutMs();
+    Map<String, List<String>> found =
+        materialise(settings.resources(), settings.resourceLimits(), classLoader);
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
     synchronized (lock) {
       checkUsable();
-      ByteBuffer key = ByteBuffer.wrap(planJson);
-      Plan plan = plansByJson.get(key);
+      Plan plan = plansBySource.get(source);
       if (plan == null) {
-        plan = new Plan(nextPlan++, JSON.readTree(planJson), found);
-        plansByJson.put(key, plan);
+        plan = new Plan(nextPlan++, source, JSON.readTree(source.json()), found);
+        plansBySource.put(source, plan);
         plans.put(plan.id, plan);
         for (int i = 0; i < workers.length; i++) {
           if (epochs[i] > 0) {
@@ -193,7 +198,11 @@ final class WorkerPool {
         throw new AgentOpenException("A restarted agent worker could not open the agent again.");
       }
       int operator = nextOperator++;
+      boolean first = firstOf(plan) == null;
       operators.put(operator, new Attached(plan, listener));
+      if (first) {
+        plans.get(plan).figures.forEach(listener::onMetrics);
+      }
       int[] ready = epochs.clone();
       for (int i = 0; i < ready.length; i++) {
         if (!plans.get(plan).openedBy.contains(i)) {
@@ -206,8 +215,15 @@ final class WorkerPool {
 
   void detach(int operator) {
     synchronized (lock) {
-      if (operators.remove(operator) == null) {
+      Attached gone = operators.remove(operator);
+      if (gone == null) {
         return;
+      }
+      // The figures of a plan are with one of its operators, so that a sum does not count them
+      // twice.
+      Attached next = firstOf(gone.plan);
+      if (next != null && plans.containsKey(gone.plan)) {
+        plans.get(gone.plan).figures.forEach(next.listener::onMetrics);
       }
       for (int i = 0; i < workers.length; i++) {
         workers[i].send(epochs[i], Frames.cancel(operator));
@@ -216,7 +232,18 @@ final class WorkerPool {
     }
   }
 
-  private Map<String, List<String>> materialise(List<String> names, ClassLoader classLoader)
+  /** The operator of a plan that was attached first, or null. */
+  private Attached firstOf(int plan) {
+    for (Attached attached : operators.values()) {
+      if (attached.plan == plan) {
+        return attached;
+      }
+    }
+    return null;
+  }
+
+  private Map<String, List<String>> materialise(
+      List<String> names, JobResources.Limits limits, ClassLoader classLoader)
       throws IOException, AgentOpenException {
     synchronized (resources) {
       Map<String, List<String>> found = new LinkedHashMap<>();
@@ -224,7 +251,7 @@ final class WorkerPool {
         List<String> paths = resources.get(name);
         if (paths == null) {
           Path target = scratch.path().resolve("resources");
-          paths = JobResources.materialise(name, resources.size(), classLoader, target);
+          paths = JobResources.materialise(name, resources.size(), classLoader, target, limits);
           resources.put(name, paths);
         }
         found.put(name, paths);
@@ -257,6 +284,7 @@ final class WorkerPool {
   private void sendOpen(Plan plan, int worker) {
     ObjectNode config = JSON.createObjectNode();
     config.set("plan", plan.json);
+    config.put("secrets", plan.source.secrets());
     config.set("resources", JSON.valueToTree(plan.resources));
     config.put("scratch_dir", scratch.path().toString());
     config.put("job_id", jobId.toString());
@@ -355,7 +383,7 @@ final class WorkerPool {
               byOperator.computeIfAbsent(frame.u32(), key -> new ArrayList<>()).add(frame);
           case Frames.OPENED -> opened(worker, epoch, frame.u32(), frame.str());
           case Frames.OPEN_FAILED -> openFailed(worker, epoch, frame);
-          case Frames.METRICS -> metrics(worker, frame.bytes());
+          case Frames.METRICS -> metrics(worker, frame.u32(), frame.bytes());
           default ->
               throw new Frames.FrameException(
                   String.format(
@@ -374,7 +402,7 @@ final class WorkerPool {
     }
 
     private void opened(WorkerProcess worker, int epoch, int planId, String report) {
-      LOG.info(
+      LOG.debug(
           "Agent worker {} of job {} opened plan {}: {}", worker.index(), jobId, planId, report);
       synchronized (lock) {
         Plan plan = plans.get(planId);
@@ -406,7 +434,7 @@ final class WorkerPool {
         if (plan == null) {
           return;
         }
-        plansByJson.values().remove(plan);
+        plansBySource.values().remove(plan);
         plan.failure = reason;
         lock.notifyAll();
         inUse = operators.values().stream().anyMatch(attached -> attached.plan == planId);
@@ -423,11 +451,7 @@ final class WorkerPool {
       }
     }
 
-    private void metrics(WorkerProcess worker, byte[] json) throws IOException {
-      Map.Entry<Integer, Attached> first = operators.firstEntry();
-      if (first == null) {
-        return;
-      }
+    private void metrics(WorkerProcess worker, int planId, byte[] json) throws IOException {
       Map<String, Number> figures = new LinkedHashMap<>();
       JsonNode node = JSON.readTree(json);
       for (Map.Entry<String, JsonNode> figure : node.properties()) {
@@ -435,7 +459,18 @@ final class WorkerPool {
           figures.put(figure.getKey(), figure.getValue().numberValue());
         }
       }
-      first.getValue().listener.onMetrics(worker.index(), figures);
+      synchronized (lock) {
+        Plan plan = plans.get(planId);
+        if (plan == null) {
+          return;
+        }
+        // Kept: a worker reports before the operators that wait for it are attached.
+        plan.figures.put(worker.index(), figures);
+        Attached first = firstOf(planId);
+        if (first != null) {
+          first.listener.onMetrics(worker.index(), figures);
+        }
+      }
     }
 
     @Override

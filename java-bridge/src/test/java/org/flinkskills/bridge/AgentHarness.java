@@ -43,6 +43,7 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
     private final File tmp;
     private JobID jobId = new JobID();
     private String plan = PLAN;
+    private String secrets = "{}";
     private int maxInFlight = 100;
     private int maxPending = 1000;
     private int workers = 1;
@@ -70,6 +71,11 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
 
     Builder plan(String value) {
       plan = value;
+      return this;
+    }
+
+    Builder secrets(String value) {
+      secrets = value;
       return this;
     }
 
@@ -151,13 +157,14 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
               maxCrashes,
               sessionTtlMs,
               new ArrayList<>(resources),
+              JobResources.Limits.defaults(),
               python,
               env);
-      byte[] planJson = plan.getBytes(StandardCharsets.UTF_8);
+      AgentPlan agentPlan = new AgentPlan(plan, secrets);
       AgentOperatorFactory factory =
           launchers == null
-              ? new AgentOperatorFactory(planJson, settings, null)
-              : new AgentOperatorFactory(planJson, settings, null, launchers);
+              ? new AgentOperatorFactory(agentPlan, settings, null)
+              : new AgentOperatorFactory(agentPlan, settings, null, launchers);
       MockEnvironmentBuilder environment =
           new MockEnvironmentBuilder()
               .setJobID(jobId)

@@ -389,8 +389,8 @@ class AgentOperatorTest {
     assertEquals(1, gauge(metrics, "pending"));
     worker.end(worker.takeTurn("1"), "out");
     worker.end(worker.takeTurn("3"), Frames.END_ERROR_RECORD, 0, List.of(), "", "errors>no", "out");
-    worker.metrics("{\"tokens\": 7, \"name\": \"x\"}");
-    worker.metrics("{\"tokens\": 9}");
+    worker.metrics(worker.opens.get(0).plan(), "{\"tokens\": 7, \"name\": \"x\"}");
+    worker.metrics(worker.opens.get(0).plan(), "{\"tokens\": 9}");
     agent.awaitEmitted(2);
     agent.await("the figures", () -> metrics.containsKey("tokens"));
     agent.await("the latest figure", () -> gauge(metrics, "tokens").equals(9));

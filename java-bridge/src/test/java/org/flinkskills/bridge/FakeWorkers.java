@@ -211,8 +211,9 @@ final class FakeWorkers implements WorkerLauncher {
       answer(new Frames.Writer(Frames.NEED_SESSION).u32(turn.operator).u64(turn.id));
     }
 
-    void metrics(String json) {
-      answer(new Frames.Writer(Frames.METRICS).bytes(json.getBytes(StandardCharsets.UTF_8)));
+    void metrics(int plan, String json) {
+      byte[] figures = json.getBytes(StandardCharsets.UTF_8);
+      answer(new Frames.Writer(Frames.METRICS).u32(plan).bytes(figures));
     }
 
     void answer(Frames.Writer frame) {

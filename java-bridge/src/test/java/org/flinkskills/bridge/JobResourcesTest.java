@@ -1,5 +1,6 @@
 package org.flinkskills.bridge;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -12,8 +13,17 @@ import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.Enumeration;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.stream.Stream;
 import java.util.zip.ZipEntry;
+import java.util.zip.ZipInputStream;
 import java.util.zip.ZipOutputStream;
 import org.apache.flink.util.FlinkUserCodeClassLoaders;
 import org.apache.flink.util.MutableURLClassLoader;
@@ -52,7 +62,23 @@ class JobResourcesTest {
   }
 
   private List<String> materialise(String name, ClassLoader loader) throws Exception {
-    return JobResources.materialise(name, 4, loader, dir.resolve("out"));
+    return materialise(name, loader, JobResources.Limits.defaults());
+  }
+
+  private List<String> materialise(String name, ClassLoader loader, JobResources.Limits limits)
+      throws Exception {
+    return JobResources.materialise(name, 4, loader, dir.resolve("out"), limits);
+  }
+
+  /** The files of a copy, by name, in the order in which they are in it. */
+  private static Map<String, String> files(String copy) throws IOException {
+    Map<String, String> found = new LinkedHashMap<>();
+    try (ZipInputStream zip = new ZipInputStream(Files.newInputStream(Path.of(copy)))) {
+      for (ZipEntry entry; (entry = zip.getNextEntry()) != null; ) {
+        found.put(entry.getName(), new String(zip.readAllBytes(), StandardCharsets.UTF_8));
+      }
+    }
+    return found;
   }
 
   @ParameterizedTest
@@ -65,11 +91,24 @@ class JobResourcesTest {
             : jar("blob_p-1", "skills/log/SKILL.md", "skillsX/no");
     try (MutableURLClassLoader loader = loader(jar)) {
       List<String> paths = materialise("skills", loader);
-      assertEquals(List.of(dir.resolve("out/4-0/skills").toString()), paths);
-      Path skill = Path.of(paths.get(0), "log", "SKILL.md");
-      assertEquals("blob_p-1:skills/log/SKILL.md", Files.readString(skill));
-      assertFalse(Files.exists(Path.of(paths.get(0), "no")));
+      assertEquals(List.of(dir.resolve("out/4-0/skills.zip").toString()), paths);
+      assertEquals(
+          Map.of("skills/log/SKILL.md", "blob_p-1:skills/log/SKILL.md"), files(paths.get(0)));
     }
+  }
+
+  @Test
+  void theSameContentIsTheSameFileWhateverTheOrderInTheJar() throws Exception {
+    List<byte[]> copies = new ArrayList<>();
+    for (String[] entries :
+        List.of(
+            new String[] {"skills/", "skills/a/", "skills/a/SKILL.md", "skills/a/z", "skills/b"},
+            new String[] {"other", "skills/b", "skills/a/z", "skills/a/SKILL.md"})) {
+      try (MutableURLClassLoader loader = loader(jar("a.jar", entries))) {
+        copies.add(Files.readAllBytes(Path.of(materialise("skills", loader).get(0))));
+      }
+    }
+    assertArrayEquals(copies.get(0), copies.get(1));
   }
 
   @Test
@@ -80,8 +119,8 @@ class JobResourcesTest {
     try (MutableURLClassLoader loader = loader(second, none, first)) {
       List<String> paths = materialise("skills/", loader);
       assertEquals(2, paths.size());
-      assertTrue(Files.exists(Path.of(paths.get(0), "two/SKILL.md")));
-      assertTrue(Files.exists(Path.of(paths.get(1), "one/SKILL.md")));
+      assertEquals(Set.of("skills/two/SKILL.md"), files(paths.get(0)).keySet());
+      assertEquals(Set.of("skills/one/SKILL.md"), files(paths.get(1)).keySet());
     }
   }
 
@@ -103,8 +142,25 @@ class JobResourcesTest {
     try (URLClassLoader loader =
         new URLClassLoader(new URL[] {classes.toUri().toURL()}, getClass().getClassLoader())) {
       List<String> paths = materialise("skills", loader);
-      assertEquals("x", Files.readString(Path.of(paths.get(0), "log/SKILL.md")));
+      assertEquals(Map.of("skills/log/SKILL.md", "x"), files(paths.get(0)));
     }
+  }
+
+  @Test
+  void aFolderThatNoClassPathListsIsNotOfTheJob() throws Exception {
+    // As the working directory of a process, which an empty entry of its class path stands for.
+    Path folder = Files.createDirectories(dir.resolve("cwd/skills/log"));
+    Files.writeString(folder.resolve("SKILL.md"), "x");
+    URL found = folder.getParent().toUri().toURL();
+    ClassLoader loader =
+        new ClassLoader(getClass().getClassLoader()) {
+          @Override
+          protected Enumeration<URL> findResources(String name) {
+            return Collections.enumeration(name.equals("skills") ? List.of(found) : List.of());
+          }
+        };
+    assertTrue(loader.getResources("skills").hasMoreElements());
+    assertThrows(AgentRejectedException.class, () -> materialise("skills", loader));
   }
 
   @Test
@@ -120,12 +176,54 @@ class JobResourcesTest {
   }
 
   @Test
-  void anEntryThatLeavesItsFolderIsRefused() throws Exception {
-    Path jar = jar("a.jar", "skills/../../../../evil");
+  void noFileIsWrittenUnderTheNameOfAnEntry() throws Exception {
+    Path jar = jar("a.jar", "skills/../../../../evil", "skills/a/SKILL.md");
     try (MutableURLClassLoader loader = loader(jar)) {
-      IOException failure = assertThrows(IOException.class, () -> materialise("skills", loader));
-      assertTrue(failure.getMessage().contains("evil"), failure.getMessage());
+      List<String> paths = materialise("skills", loader);
+      // The worker refuses the archive, as any with such an entry.
+      assertTrue(files(paths.get(0)).containsKey("skills/../../../../evil"));
+      try (Stream<Path> written = Files.walk(dir.resolve("out"))) {
+        assertEquals(
+            List.of(dir.resolve("out/4-0/skills.zip")),
+            written.filter(Files::isRegularFile).toList());
+      }
       assertFalse(Files.exists(dir.resolve("evil")));
+    }
+  }
+
+  @Test
+  void aJarThatPassesALimitIsRefusedWithTheOptionsName() throws Exception {
+    Path jar = jar("a.jar", "skills/a/SKILL.md", "skills/a/b", "skills/a/c");
+    try (MutableURLClassLoader loader = loader(jar)) {
+      for (var expected :
+          Map.of(
+                  "skills.limits.entries", new JobResources.Limits(2, 1000, 1000),
+                  "skills.limits.file", new JobResources.Limits(3, 10, 1000),
+                  "skills.limits.total", new JobResources.Limits(3, 1000, 40))
+              .entrySet()) {
+        AgentRejectedException refused =
+            assertThrows(
+                AgentRejectedException.class,
+                () -> materialise("skills", loader, expected.getValue()));
+        assertTrue(refused.getMessage().contains(expected.getKey()), refused.getMessage());
+        assertTrue(refused.getMessage().contains(jar.toRealPath().toString()));
+      }
+      assertEquals(1, materialise("skills", loader, new JobResources.Limits(3, 100, 300)).size());
+    }
+  }
+
+  @Test
+  void anEntryThatCannotBeReadRefusesTheJar() throws Exception {
+    Path jar = jar("a.jar", "skills/a/SKILL.md");
+    byte[] bytes = Files.readAllBytes(jar);
+    // Behind the first local header and the name: the compressed bytes.
+    int content = 30 + "skills/a/SKILL.md".length();
+    Arrays.fill(bytes, content, content + 8, (byte) 0xFF);
+    Files.write(jar, bytes);
+    try (MutableURLClassLoader loader = loader(jar)) {
+      AgentRejectedException refused =
+          assertThrows(AgentRejectedException.class, () -> materialise("skills", loader));
+      assertTrue(refused.getMessage().contains("is damaged"), refused.getMessage());
     }
   }
 

@@ -11,10 +11,15 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.flink.api.common.JobID;
+import org.apache.flink.metrics.Gauge;
+import org.apache.flink.metrics.Metric;
 import org.apache.flink.runtime.throwable.ThrowableClassifier;
 import org.apache.flink.runtime.throwable.ThrowableType;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.flinkskills.bridge.FakeWorkers.FakeWorker;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -62,6 +67,52 @@ class WorkerPoolTest {
     assertEquals(1, workers.closed.get());
     assertFalse(Files.exists(workers.scratch));
     assertEquals(List.of(), poolThreads(job));
+  }
+
+  @Test
+  void aPlansSecretsGoToTheWorkersAsTheyAreAndTellPlansApart() throws Exception {
+    JobID job = new JobID();
+    try (AgentHarness one = builder().jobId(job).secrets("{\"a\":\"planted\"}").open();
+        AgentHarness two = builder().jobId(job).secrets("{\"a\":\"other\"}").open();
+        AgentHarness same = builder().jobId(job).secrets("{\"a\":\"planted\"}").open()) {
+      assertEquals(
+          List.of("{\"a\":\"planted\"}", "{\"a\":\"other\"}"),
+          workers.only().opens.stream().map(WorkerPoolTest::secretsOf).toList());
+    }
+    assertFalse(new AgentPlan("{}", "planted").toString().contains("planted"));
+  }
+
+  private static String secretsOf(FakeWorkers.Open open) {
+    try {
+      return new ObjectMapper().readTree(open.config()).get("secrets").asText();
+    } catch (IOException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  @Test
+  void whatAWorkerReportsBeforeAnOperatorIsThereIsShownAndHandedOn() throws Exception {
+    JobID job = new JobID();
+    workers.onOpen =
+        (worker, open) -> {
+          worker.metrics(open.plan(), "{\"skills\": " + open.plan() + "}");
+          worker.opened(open);
+        };
+    Map<String, Metric> first = new ConcurrentHashMap<>();
+    Map<String, Metric> second = new ConcurrentHashMap<>();
+    Map<String, Metric> other = new ConcurrentHashMap<>();
+    AgentHarness one = builder().jobId(job).metrics(first).subtask(0, 2).open();
+    AgentHarness two = builder().jobId(job).metrics(second).subtask(1, 2).open();
+    AgentHarness apart = builder().jobId(job).metrics(other).plan("{\"agent\":\"other\"}").open();
+    one.await("the figures", () -> first.containsKey("skills"));
+    apart.await("the figures of the other plan", () -> other.containsKey("skills"));
+    assertEquals(1, ((Gauge<?>) first.get("skills")).getValue());
+    assertEquals(2, ((Gauge<?>) other.get("skills")).getValue());
+    assertFalse(second.containsKey("skills"), "a sum over subtasks counts a plan's skills once");
+    one.close();
+    two.await("the figures of the operator that closed", () -> second.containsKey("skills"));
+    two.close();
+    apart.close();
   }
 
   @Test

@@ -1,0 +1,87 @@
+"""Opens the skills of an agent where it runs: load, check, inspect, and say once what was found."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from flink_skills.agents.generation import effective_names
+from flink_skills.agents.plan import AgentPlan
+from flink_skills.errors import SkillFormatError
+from flink_skills.manager import AgentSkillManager, SkillLock
+from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.skill import Diagnostic
+
+__all__ = ["log_diagnostic", "log_skills", "open_skills", "skill_lock"]
+
+_log = logging.getLogger("flink_skills.runtime")
+_LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
+
+
+def open_skills(
+    plan: AgentPlan,
+    config: SkillConfig,
+    resource_paths: Mapping[str, Sequence[str]] | None,
+    store_dir: str | None,
+) -> AgentSkillManager:
+    """The skills of ``plan``, loaded and inspected. Blocks for as long as the sources take.
+
+    Raises :class:`SkillsError` for a source that cannot be read, a name in ``skill_names`` that no source has, skills
+    that ``skills.lock`` does not name, and with ``skills.strict`` for every error in the skills, all of them at once.
+    """
+    strict: bool = config.get(SkillOptions.STRICT)
+    manager = AgentSkillManager.from_scopes(
+        plan.scopes,
+        config=config,
+        resource_paths=resource_paths,
+        store_dir=store_dir,
+        lock=skill_lock(plan, config),
+    )
+    try:
+        manager.load_skills()
+        manager.check_sources()
+        found = manager.inspect(effective_names(plan, manager))
+        errors = [str(diagnostic) for diagnostic in found if diagnostic.severity == "error"]
+        if strict and errors:
+            text = "\n".join(f"- {error}" for error in errors)
+            raise SkillFormatError(f"{len(errors)} errors in the skills, and skills.strict is set:\n{text}")
+    except BaseException:
+        manager.close()
+        raise
+    return manager
+
+
+def skill_lock(plan: AgentPlan, config: SkillConfig) -> SkillLock | None:
+    """The lock of a plan: as the client embedded it, else read here; None where the job has none."""
+    if plan.lock is not None:
+        return SkillLock.from_json(plan.lock)
+    path = config.get(SkillOptions.LOCK)
+    return SkillLock.read(path) if path else None
+
+
+def log_skills(plan: AgentPlan, manager: AgentSkillManager, *, isolation: str, quiet: bool = False) -> None:
+    """One line that says what was opened, then what there is to say about the skills; at debug level if ``quiet``."""
+    summary = manager.summary()
+    _log.log(
+        logging.DEBUG if quiet else logging.INFO,
+        "agent %s is open: %d skills from %d sources (%d failed); %d errors, %d warnings, %d infos%s; isolation: %s",
+        plan.agent_id,
+        summary["skills"],
+        summary["sources"],
+        summary["failed_sources"],
+        summary["errors"],
+        summary["warnings"],
+        summary["infos"],
+        "".join(f", {code} x {count}" for code, count in sorted(summary["codes"].items())),
+        isolation,
+    )
+    filters = {model.skill_names: None for model in plan.models}
+    menus = [diagnostic for names in filters for diagnostic in manager.menu_diagnostics(names)]
+    for diagnostic in dict.fromkeys([*manager.diagnostics, *menus]):
+        log_diagnostic(diagnostic, quiet=quiet)
+
+
+def log_diagnostic(diagnostic: Diagnostic, *, quiet: bool = False) -> None:
+    """Log one finding at its own level."""
+    level = logging.DEBUG if quiet else _LEVELS.get(diagnostic.severity, logging.INFO)
+    _log.log(level, "%s", diagnostic)

@@ -1,0 +1,196 @@
+"""Writing for people and for programs: results go to stdout, everything else to stderr.
+
+Names, descriptions and paths are other people's text: in text form, what a terminal would obey or not show is
+written as ``<U+…>``.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TextIO
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from flink_skills.skill import Diagnostic
+
+__all__ = [
+    "Column",
+    "Styled",
+    "complain",
+    "counted",
+    "diagnostic_json",
+    "diagnostic_line",
+    "print_json",
+    "print_line",
+    "print_table",
+    "size_text",
+    "visible",
+]
+
+_STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+# Where nobody looks at it through a window, no line is broken, whatever its length.
+_UNLIMITED = 1_000_000
+_NARROWEST = 24
+# They join letters of many scripts and emoji; alone they are looked for by validation.
+_JOINERS = "\u200c\u200d\ufe0e\ufe0f"
+
+
+def print_json(data: Any) -> None:
+    """Write ``data`` to stdout. Characters that a terminal would obey or hide are escaped, which JSON allows."""
+    is_utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+    text = json.dumps(data, indent=2, ensure_ascii=not is_utf8)
+    sys.stdout.write(_replaced(text, lambda char: json.dumps(char)[1:-1]) + "\n")
+
+
+def print_line(*parts: Styled | str, stream: TextIO | None = None) -> None:
+    """Write one line, never broken: parts are texts, or texts with a style."""
+    line = Text()
+    for part in parts:
+        text, style = (part, "") if isinstance(part, str) else part
+        line.append(visible(text).replace("\n", " "), style)
+    _console(stream or sys.stdout).print(line, soft_wrap=True)
+
+
+Styled = tuple[str, str]
+
+
+def diagnostic_line(diagnostic: Diagnostic, *, path: str | None = None) -> list[Styled | str]:
+    """``path:line: severity CODE: message (mend)``, as the parts of :func:`print_line`."""
+    place = diagnostic.path if path is None else path
+    place += f":{diagnostic.line}" if diagnostic.line else ""
+    mend = f" ({diagnostic.mend})" if diagnostic.mend else ""
+    label = f"{diagnostic.severity} {diagnostic.code}"
+    message = diagnostic.message.removeprefix(f"skill source {diagnostic.path}: ")  # which stands there already
+    return [f"{place or diagnostic.skill}: ", (label, _STYLES[diagnostic.severity]), f": {message}{mend}"]
+
+
+def diagnostic_json(diagnostic: Diagnostic) -> dict[str, Any]:
+    """A diagnostic with exactly the keys of ``validate``; the mend is the end of the message."""
+    mend = f" ({diagnostic.mend})" if diagnostic.mend else ""
+    return {
+        "skill": diagnostic.skill,
+        "path": diagnostic.path,
+        "line": diagnostic.line,
+        "code": diagnostic.code,
+        "severity": diagnostic.severity,
+        "message": f"{diagnostic.message}{mend}",
+    }
+
+
+def complain(message: str) -> None:
+    """Say on stderr what went wrong; a list of problems keeps its lines."""
+    first, *more = message.splitlines() or [""]
+    print_line(("flink-skills: ", "bold red"), first, stream=sys.stderr)
+    for line in more:
+        print_line(line, stream=sys.stderr)
+
+
+class Column(NamedTuple):
+    """A column of a table. A narrow terminal does without the ``optional`` ones, from the right."""
+
+    name: str
+    right: bool = False
+    optional: bool = False
+    wrapped: bool = False
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    """Write rows to stdout, one line each: on a terminal, what is too long of the last column is cut.
+
+    A last column that is ``wrapped`` gets as many lines as it needs instead. Elsewhere nothing is cut.
+    """
+    console = _console(sys.stdout)
+    cells = [[visible(cell) for cell in row] for row in rows]
+    if console.is_terminal and not columns[-1].wrapped:
+        columns, cells = _fitted(list(columns), cells, console.width)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    for column in columns:
+        table.add_column(
+            column.name,
+            justify="right" if column.right else "left",
+            overflow="fold",
+            no_wrap=not column.wrapped and len(columns) > 1,
+        )
+    for row in cells:
+        table.add_row(*row)
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+
+
+def _fitted(columns: list[Column], rows: list[list[str]], width: int) -> tuple[list[Column], list[list[str]]]:
+    """Without the columns that have no place, and the last one cut to what is left for it."""
+
+    def left() -> int:
+        others = range(len(columns) - 1)
+        return width - sum(2 + max(cell_len(row[at]) for row in [[c.name for c in columns], *rows]) for at in others)
+
+    while left() < _NARROWEST and len(columns) > 1:
+        at = max((at for at, column in enumerate(columns) if column.optional), default=len(columns) - 1)
+        columns = columns[:at] + columns[at + 1 :]
+        rows = [row[:at] + row[at + 1 :] for row in rows]
+    if len(columns) > 1:
+        rows = [[*row[:-1], _cut(row[-1], left())] for row in rows]
+    return columns, rows
+
+
+def _cut(text: str, width: int) -> str:
+    line = Text(text)
+    line.truncate(width, overflow="ellipsis")
+    return line.plain
+
+
+def visible(text: str) -> str:
+    """``text`` with every character that a terminal obeys or does not show as ``<U+…>``; line ends and tabs stay.
+
+    >>> visible("red\\x1b[31m")
+    'red<U+001B>[31m'
+    """
+    return _replaced(text, lambda char: f"<U+{ord(char):04X}>")
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun.
+
+    >>> counted(1, "skill"), counted(2, "skill")
+    ('1 skill', '2 skills')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def size_text(size: int) -> str:
+    """Bytes as a person reads them.
+
+    >>> size_text(120), size_text(2_100_000)
+    ('120 B', '2.0 MB')
+    """
+    number, units = float(size), iter(("B", "KB", "MB", "GB"))
+    unit = next(units)
+    while number >= 1024 and unit != "GB":
+        number, unit = number / 1024, next(units)
+    return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
+
+
+def _console(stream: TextIO) -> Console:
+    width = None if stream.isatty() else _UNLIMITED
+    # Rich would still write bold text with NO_COLOR.
+    colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(file=stream, width=width, color_system=colors, highlight=False, markup=False, emoji=False)
+
+
+def _replaced(text: str, replace: Callable[[str], str]) -> str:
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(replace(char) if _is_hidden(char) else char for char in text)
+
+
+def _is_hidden(char: str) -> bool:
+    return char not in "\n\t" and char not in _JOINERS and unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")

@@ -1,0 +1,93 @@
+"""``flink-skills pack``: one archive of skills, the same bytes for the same skills."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flink_skills.cli.words import FAILED, Assignments, Format, OutputFormat, Strict, configuration
+
+if TYPE_CHECKING:
+    from flink_skills.sources.packing import Packing
+
+__all__ = ["pack"]
+
+
+def pack(
+    folders: Annotated[
+        list[str],
+        typer.Argument(metavar="DIR", show_default=False, help="A folder of skills or of one skill."),
+    ],
+    *,
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE", help="The archive: .zip, .tar, .tar.gz or .tgz."),
+    ] = "skills.zip",
+    strict: Strict = False,
+    format_: OutputFormat = Format.TEXT,
+    set_: Assignments = None,
+) -> None:
+    """Pack skills into one archive that jobs can read from a path, the job JAR or a URL.
+
+    The same skills always give the same bytes. What a job would refuse is refused here, all problems at once, and
+    nothing is written then. Exit code 0; 1 when something is refused; 2 for bad usage.
+
+    Examples:
+
+        flink-skills pack ./skills -o skills.zip
+
+        flink-skills pack ./skills/log-triage ./more -o skills.tar.gz
+    """
+    from flink_skills.cli.output import diagnostic_json, print_json
+    from flink_skills.cli.places import absolute_path, source_word
+    from flink_skills.options import SkillOptions
+    from flink_skills.skill import Limits
+    from flink_skills.sources.packing import pack_skills
+
+    config = configuration(set_, strict=strict)
+    packing = pack_skills(
+        [source_word(folder)[1] for folder in folders],
+        absolute_path(output),
+        limits=Limits.from_config(config),
+        strict=config.get(SkillOptions.STRICT),
+    )
+    if format_ is Format.JSON:
+        archive = {"path": absolute_path(output), "sha256": packing.sha256, "bytes": packing.bytes}
+        print_json(
+            {
+                "archive": archive if packing.sha256 else None,
+                "skills": [
+                    {
+                        "name": skill.name,
+                        "path": skill.path,
+                        "digest": skill.digest,
+                        "files": skill.files,
+                        "bytes": skill.bytes,
+                    }
+                    for skill in packing.skills
+                ],
+                "diagnostics": [diagnostic_json(said) for said in packing.diagnostics],
+            }
+        )
+    _print(packing, output, table=format_ is Format.TEXT)
+    raise typer.Exit(0 if packing.sha256 else FAILED)
+
+
+def _print(packing: Packing, output: str, *, table: bool) -> None:
+    from flink_skills.cli.output import Column, complain, counted, diagnostic_line, print_line, print_table, size_text
+
+    told = [said for said in packing.diagnostics if said.severity == "error" or (table and said.severity == "warning")]
+    for said in told:
+        print_line(*diagnostic_line(said), stream=sys.stderr)
+    if not packing.sha256:
+        errors = sum(said.severity == "error" for said in packing.diagnostics)
+        complain(f"{output} is not written: {counted(errors, 'error')}")
+    elif table:
+        columns = [Column("NAME"), Column("IN THE ARCHIVE", optional=True), Column("FILES", right=True)]
+        columns += [Column("SIZE", right=True), Column("DIGEST")]
+        rows = [[s.name, s.path, f"{s.files:,}", size_text(s.bytes), s.digest] for s in packing.skills]
+        print_table(columns, rows)
+        size = f"{counted(len(packing.skills), 'skill')}, {size_text(packing.bytes)}"
+        print_line((output, "bold"), f": {size}, sha256 {packing.sha256}")

@@ -1,0 +1,208 @@
+"""Read declared sources into entries, taking over what has not changed since the last time."""
+
+# Paths are text here: they come from listings by the thousand, where pathlib costs more than the calls
+# themselves.
+# ruff: noqa: PTH120
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from flink_skills.errors import ConfigError, ResourceError, SourceError
+from flink_skills.manager.entry import Entry
+from flink_skills.manager.scope import Level, SkillScope
+from flink_skills.manager.signature import folder_signature
+from flink_skills.skill import Diagnostic, LoadResult, Report, find_skills, load_folder
+from flink_skills.sources import SkillSource, SourceContext, SourceTree, open_source
+from flink_skills.sources.catalog_index import read_index
+
+__all__ = ["Declared", "LoadedSource", "LoadedTree", "declared_sources", "read_sources"]
+
+_MOST_AT_ONCE = 8
+
+
+class Declared(NamedTuple):
+    """A source as a scope declares it. ``location`` may hold secrets."""
+
+    level: Level
+    kind: str
+    location: str
+
+
+@dataclass(eq=False)
+class LoadedTree:
+    """A folder of a source, and the skills in it."""
+
+    tree: SourceTree
+    real: str
+    entries: tuple[Entry, ...] = ()
+    remarks: tuple[Diagnostic, ...] = ()
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """What there is to say of the tree: by the source, and by the search for skills in it."""
+        return (*self.tree.notes, *self.remarks)
+
+    def noting(self, notes: tuple[Diagnostic, ...]) -> LoadedTree:
+        """The same tree, of which its source says something else."""
+        return replace(self, tree=replace(self.tree, notes=notes))
+
+    def close(self) -> None:
+        """Let the store remove the folder."""
+        if self.tree.lease is not None:
+            self.tree.lease.close()
+
+
+@dataclass(eq=False)
+class LoadedSource:
+    """What a source gave: its trees, or why it cannot be read (then the trees are those of before).
+
+    ``diagnostics`` are about the source, not about what is in its trees.
+    """
+
+    declared: Declared
+    trees: tuple[LoadedTree, ...] = ()
+    failure: SourceError | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def at(self, real: str, format: str) -> LoadedTree | None:
+        """The tree that was loaded from that folder in that format."""
+        return next((tree for tree in self.trees if (tree.real, tree.tree.format) == (real, format)), None)
+
+
+def declared_sources(scopes: Iterable[SkillScope]) -> list[Declared]:
+    """All sources of ``scopes``, in order."""
+    return [Declared(scope.level, kind, location) for scope in scopes for kind, location in scope.sources]
+
+
+def read_sources(
+    declared: Sequence[Declared],
+    context: SourceContext,
+    *,
+    strict: bool,
+    before: Sequence[LoadedSource] = (),
+) -> list[LoadedSource]:
+    """Resolve and read all sources, several of them at once where they have to be fetched.
+
+    ``before`` is what the same sources gave last time: what did not change is taken from there, and a source
+    that fails keeps it. Raises :class:`ConfigError` for a source that can never work, unless there is a before.
+    """
+    # Every source is made before the first is read: a location that can never work fails at once.
+    sources = [open_source(one.kind, one.location, context) for one in declared]
+    if len(sources) > 1:
+        with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(sources)), "skill-sources") as pool:
+            resolved = list(pool.map(lambda source: _resolve(source, again=bool(before)), sources))
+    else:
+        resolved = [_resolve(source, again=bool(before)) for source in sources]
+    loaded: list[LoadedSource] = []
+    done: set[tuple[str, str]] = set()
+    for position, (one, found) in enumerate(zip(declared, resolved, strict=True)):
+        old = before[position] if before else None
+        if isinstance(found, SourceError):
+            kept = tuple(tree for tree in old.trees if _is_new(tree.real, tree.tree, done)) if old else ()
+            report = Report(found.source, strict=strict)
+            report.add("D06", str(found))
+            loaded.append(LoadedSource(one, kept, found, tuple(report.diagnostics)))
+            continue
+        trees = []
+        for tree in found:
+            real = os.path.realpath(tree.path)
+            if _is_new(real, tree, done):
+                trees.append(_read_tree(tree, real, context, strict, old.at(real, tree.format) if old else None))
+        report = Report(sources[position].origin, strict=strict)
+        if not any(tree.entries for tree in trees) and (trees or not found):
+            message = f"there is no skill in {sources[position].origin}"
+            report.add("D04", message, mend="a skill is a folder with a SKILL.md")
+        loaded.append(LoadedSource(one, tuple(trees), diagnostics=tuple(report.diagnostics)))
+    return loaded
+
+
+def _is_new(real: str, tree: SourceTree, done: set[tuple[str, str]]) -> bool:
+    """Whether no source before had this folder: it could add nothing."""
+    place = (real, tree.format)
+    if place in done:
+        return False
+    done.add(place)
+    return True
+
+
+def _resolve(source: SkillSource, *, again: bool) -> list[SourceTree] | SourceError:
+    try:
+        return source.resolve()
+    except SourceError as error:
+        return error
+    except ConfigError as error:
+        if not again:
+            raise
+        # It worked before: a variable or a file that a secret is in has gone. A running job goes on.
+        return SourceError(str(error), source=source.origin)
+
+
+def _read_tree(
+    tree: SourceTree, real: str, context: SourceContext, strict: bool, before: LoadedTree | None
+) -> LoadedTree:
+    if before is not None and tree.version and before.tree.version == tree.version:
+        if tree.lease is not None and tree.lease is not before.tree.lease:
+            tree.lease.close()
+        return before if tree.notes == before.tree.notes else before.noting(tree.notes)
+    indexed = None
+    if tree.index is not None and not strict and tree.format == "skill":
+        indexed = read_index(tree, origin=tree.origin, remote=tree.remote, limits=context.limits)
+    if indexed is not None:
+        limit = context.limits.skill_files
+        results, remarks = indexed
+        entries = [Entry(_folder_of(result), result, root=real, limit=limit, signature=None) for result in results]
+    else:
+        entries, remarks = _read_folders(tree, real, context, strict, before)
+    return LoadedTree(tree, real, tuple(entries), tuple(remarks))
+
+
+def _folder_of(result: LoadResult) -> str:
+    if result.skill is not None:
+        return result.skill.path or ""
+    return next((os.path.dirname(said.path) for said in result.diagnostics if said.path), "")
+
+
+def _read_folders(
+    tree: SourceTree, real: str, context: SourceContext, strict: bool, before: LoadedTree | None
+) -> tuple[list[Entry], list[Diagnostic]]:
+    report = Report(tree.path, strict=strict)
+    old = {entry.folder: entry for entry in before.entries} if before is not None else {}
+    limits = context.limits
+    entries = []
+    # By its real path: where a link to the folder is turned to another one, what was loaded stays what it was.
+    for folder, skill_file in find_skills(real, report, limits):
+        last = old.get(folder)
+        signature = folder_signature(folder, real, limits.skill_files)
+        if last is not None and last.signature == signature:
+            entries.append(last)
+            continue
+        result = load_folder(
+            folder,
+            root=real,
+            skill_file=skill_file,
+            origin=tree.origin,
+            remote=tree.remote,
+            strict=strict,
+            limits=limits,
+            format=tree.format,
+        )
+        if last is not None and _same_digest(last, result):
+            # The same object: those who hold it and those who get it now see that nothing happened.
+            entries.append(last.renewed(replace(result, skill=last.skill), signature))
+        else:
+            entries.append(Entry(folder, result, root=real, limit=limits.skill_files, signature=signature))
+    return entries, report.diagnostics
+
+
+def _same_digest(last: Entry, result: LoadResult) -> bool:
+    if last.skill is None or result.skill is None or not last.is_bound:
+        return False
+    with suppress(ResourceError):
+        return last.skill.digest == result.skill.digest
+    return False

@@ -1,0 +1,107 @@
+"""``skills.lock``: the digests that the skills of a job must have."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flink_skills.errors import ConfigError, ResourceError, SkillLockError
+from flink_skills.skill import AgentSkill
+
+__all__ = ["SkillLock"]
+
+_VERSION = 1
+_LARGEST = 64 << 20
+_DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
+_MEND = "check what changed, then write the file anew with 'flink-skills lock'"
+
+
+@dataclass(frozen=True)
+class SkillLock:
+    """Skills by name, each with its ``digest`` and, for people, what else is known (``files``, ``bytes``).
+
+    >>> lock = SkillLock.of([AgentSkill("greet", "Says hello.", "Say hello.")])
+    >>> lock.check([AgentSkill("greet", "Says hello.", "Say hello.")])
+    >>> SkillLock.from_json(lock.to_json()) == lock
+    True
+    """
+
+    skills: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, skills: Iterable[AgentSkill]) -> SkillLock:
+        """The lock of ``skills`` as they are. Raises :class:`ResourceError` for one that cannot be read."""
+        entries = {}
+        for skill in sorted(skills, key=lambda skill: skill.name):
+            manifest = skill.files.manifest()
+            size = sum(size for size, _ in manifest.values())
+            entries[skill.name] = {"digest": skill.digest, "files": len(manifest), "bytes": size}
+        return cls(entries)
+
+    @classmethod
+    def read(cls, path: str) -> SkillLock:
+        """Read a lock file. Raises :class:`ConfigError`."""
+        try:
+            with Path(path).open("rb") as file:
+                data = file.read(_LARGEST + 1)
+            if len(data) > _LARGEST:
+                raise ConfigError(f"is larger than {_LARGEST} bytes; write it with 'flink-skills lock'")
+            return cls.from_json(json.loads(data))
+        except OSError as error:
+            mend = "write it with 'flink-skills lock', or check the path where the job runs"
+            raise ConfigError(f"skills.lock {path}: cannot be read ({error.strerror}); {mend}") from None
+        except (ValueError, RecursionError):
+            raise ConfigError(f"skills.lock {path}: is no JSON; write it with 'flink-skills lock'") from None
+        except ConfigError as error:
+            raise ConfigError(f"skills.lock {path}: {error}") from None
+
+    def to_text(self) -> str:
+        """The file: JSON, the same text for the same skills."""
+        return json.dumps(self.to_json(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": _VERSION, "skills": {name: dict(entry) for name, entry in sorted(self.skills.items())}}
+
+    @classmethod
+    def from_json(cls, data: Any) -> SkillLock:
+        """The lock of :meth:`to_json`. Raises :class:`ConfigError` saying what is wrong with it."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("skills"), Mapping):
+            raise ConfigError("has no 'skills'; write it with 'flink-skills lock'")
+        if data.get("version") != _VERSION:
+            raise ConfigError(f"has version {data.get('version')!r}; this release reads version {_VERSION}")
+        skills = {}
+        for name, entry in data["skills"].items():
+            digest = entry.get("digest") if isinstance(entry, Mapping) else None
+            match = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
+            if match is None:
+                raise ConfigError(f"skill {name!r}: the digest is not 64 hexadecimal digits")
+            skills[str(name)] = {**entry, "digest": match.group(1)}
+        return cls(skills)
+
+    def check(self, skills: Iterable[AgentSkill], *, complete: bool = True) -> None:
+        """Raise :class:`SkillLockError` naming every skill that has another digest, that the lock does not
+        have, or (``complete``) that is missing."""
+        problems = []
+        found = set()
+        for skill in sorted(skills, key=lambda skill: skill.name):
+            found.add(skill.name)
+            shown = f"skill {skill.name!r} of {skill.origin or 'this program'}"
+            locked = self.skills.get(skill.name)
+            try:
+                digest = skill.digest
+            except ResourceError as error:
+                problems.append(f"{shown}: cannot be read ({error})")
+                continue
+            if locked is None:
+                problems.append(f"{shown}: is not in the lock; its digest is {digest}")
+            elif digest != locked["digest"]:
+                problems.append(f"{shown}: its digest is {digest}; locked is {locked['digest']}")
+        for name in sorted(set(self.skills) - found) if complete else ():
+            problems.append(f"skill {name!r}: no source has it; locked is {self.skills[name]['digest']}")
+        if problems:
+            text = "\n".join(f"- {problem}" for problem in problems)
+            raise SkillLockError(f"{len(problems)} skills are not those of skills.lock:\n{text}\n{_MEND}")

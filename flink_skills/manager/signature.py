@@ -1,0 +1,51 @@
+"""Whether the files of a skill may have changed, seen without reading them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from flink_skills.skill.paths import SKIPPED, inside, skill_file_in
+
+__all__ = ["folder_signature"]
+
+
+def folder_signature(folder: str, root: str, limit: int) -> bytes:
+    """A value that changes when a file of the skill in ``folder`` is written, added, renamed or removed.
+
+    Made of path, size, mtime, ctime and inode of every file (at most ``limit``); nothing is opened. It may
+    change although the content is the same: only a digest says that. ``root`` is the real path that links
+    must not leave.
+    """
+    found: list[tuple[str, int, int, int, int]] = []
+    seen: set[str] = set()
+    pending = [("", folder)]
+    while pending and len(found) <= limit:
+        prefix, current = pending.pop()
+        try:
+            with os.scandir(current) as scanned:
+                entries = sorted(scanned, key=lambda entry: entry.name)
+        except OSError:
+            found.append((prefix, -1, 0, 0, 0))  # becomes readable, becomes another
+            continue
+        if prefix and skill_file_in([entry.name for entry in entries]):
+            continue  # a skill of its own
+        for entry in entries:
+            if entry.name in SKIPPED:
+                continue
+            path = prefix + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                pending.append((path + "/", entry.path))
+                continue
+            try:
+                status = entry.stat()
+            except OSError:
+                status = entry.stat(follow_symlinks=False)  # a link that leads nowhere
+            if entry.is_symlink() and entry.is_dir():
+                target = os.path.realpath(entry.path)
+                if inside(target, root) and target not in seen:
+                    seen.add(target)
+                    pending.append((path + "/", entry.path))
+            found.append((path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+    text = "\n".join(f"{path!r} {size} {mtime} {ctime} {inode}" for path, size, mtime, ctime, inode in found[:limit])
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).digest()

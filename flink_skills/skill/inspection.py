@@ -1,0 +1,121 @@
+"""What can be said of a skill only after reading its body and listing its files (format rules F17 to F19, S06)."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from flink_skills.errors import ResourceError
+from flink_skills.skill.body import read_body
+from flink_skills.skill.diagnostic import Diagnostic, Report
+from flink_skills.skill.files import FolderFiles
+from flink_skills.skill.limits import Limits
+from flink_skills.skill.markdown import file_references, without_code
+from flink_skills.skill.model import AgentSkill
+from flink_skills.skill.paths import walk_files
+from flink_skills.skill.text import hidden_characters
+
+__all__ = ["about_tokens", "inspect_skill"]
+
+MAX_BODY_LINES = 500
+MAX_BODY_TOKENS = 5_000
+# A file of examples would otherwise fill a log.
+_MOST_REFERENCES = 20
+
+
+def inspect_skill(skill: AgentSkill, limits: Limits, *, strict: bool = False) -> list[Diagnostic]:
+    """Read the body and the list of files, and say what is odd about them. Never raises for what they are.
+
+    >>> skill = AgentSkill("a", "Does it.", "See [more](references/more.md).")
+    >>> [diagnostic.code for diagnostic in inspect_skill(skill, Limits())]
+    ['F19']
+    """
+    report = Report(f"{skill.path}/{skill.files.skill_file}" if skill.path else "", strict=strict)
+    report.skill = skill.name
+    try:
+        text, first_line, size, bad_line = read_body(skill.files, limits.skill_file)
+        paths = skill.files.paths()
+    except (ResourceError, OSError) as error:
+        report.add("D05", str(error))
+        return report.diagnostics
+    if size > limits.skill_file:
+        report.add(
+            "S05", f"has {size} bytes; the limit is {limits.skill_file}", mend="move parts of it into references"
+        )
+    if bad_line:
+        report.add("L03", "the body is not UTF-8; what is not was replaced", line=bad_line)
+    _size(text, report, first_line)
+    _hidden(text, report, first_line)
+    _references(text, frozenset(paths), report, first_line)
+    _links(skill, report, limits)
+    return report.diagnostics
+
+
+def about_tokens(text: str) -> int:
+    """A rough count of tokens: four ASCII characters, or one other letter or sign, make one.
+
+    >>> about_tokens("some text"), about_tokens("日本語")
+    (2, 3)
+    """
+    if text.isascii():
+        return len(text) // 4
+    others = len(text) - len(text.encode("ascii", "ignore"))
+    return (len(text) - others) // 4 + others
+
+
+def _size(body: str, report: Report, first_line: int) -> None:
+    text = body.strip("\n")
+    lines = text.count("\n") + 1 if text else 0
+    if lines > MAX_BODY_LINES:
+        report.add("F17", f"the body has {lines} lines", line=first_line)
+    if (tokens := about_tokens(text)) > MAX_BODY_TOKENS:
+        report.add("F18", f"the body has about {tokens:,} tokens", line=first_line)
+
+
+def _hidden(body: str, report: Report, first_line: int) -> None:
+    if hidden := hidden_characters(body):
+        lines = body.split("\n")
+        line = next((n for n, text in enumerate(lines) if hidden_characters(text)), 0)
+        message = f"the body has hidden characters ({', '.join(hidden[:5])})"
+        report.add("S06", message, line=first_line + line)
+    if "<!--" in body:
+        commented = [number for number, text in enumerate(without_code(body)) if "<!--" in text]
+        if commented:
+            many = f" and {len(commented) - 1} more" if len(commented) > 1 else ""
+            message = f"the body has an HTML comment{many}, unseen when rendered"
+            report.add("S06", message, line=first_line + commented[0])
+
+
+def _references(body: str, paths: frozenset[str], report: Report, first_line: int) -> None:
+    folders = {folder for path in paths for folder in _parents(path)}
+    said = 0
+    for reference in file_references(body):
+        path = posixpath.normpath(reference.path)
+        if path.startswith("../"):
+            message = f"{reference.path!r} leads out of the skill's folder"
+        elif path == "." or path in folders:
+            continue
+        elif path not in paths:
+            message = f"{reference.path!r} is not there"
+        elif path.count("/") > 1:
+            message = f"{reference.path!r} is more than one folder down"
+        else:
+            continue
+        said += 1
+        if said <= _MOST_REFERENCES:
+            report.add("F19", message, line=first_line + reference.line)
+
+
+def _parents(path: str) -> list[str]:
+    return [path[: match.start()] for match in re.finditer("/", path)]
+
+
+def _links(skill: AgentSkill, report: Report, limits: Limits) -> None:
+    files = skill.files
+    if not isinstance(files, FolderFiles):
+        return
+    leaving: list[str] = []
+    for _ in walk_files(files.folder, files.root, limits.skill_files, leaving):
+        pass
+    for path in leaving:
+        report.add("S04", "the link leaves its source and was skipped", path=f"{files.folder}/{path}")

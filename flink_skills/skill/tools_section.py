@@ -1,0 +1,44 @@
+"""The ``Tools:`` section of a skill's body (feature row A6)."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["tools_section"]
+
+_NAME = r"[^\s`'\":,]+(?::[^\s`'\":,]+)*"
+# What may follow a name: a comment, or what the tool is for.
+_REST = r"(?:[ \t]*[:,(#]|[ \t]+[-\u2013\u2014]).*"
+_TOOL = re.compile(rf"-[ \t]+(?P<quote>[`'\"]?)(?P<name>{_NAME})(?P=quote)(?:{_REST})?")
+_COMMENTED_TOOL = re.compile(r"#+[ \t]*-")
+_SUBHEADING = re.compile(r"##+[ \t]")
+
+
+def tools_section(body: str) -> tuple[str, ...]:
+    """The names in the body's ``Tools:`` section, in their order, each once; none where there is no section.
+
+    A section begins with a line ``Tools:`` (in any case), has a line ``- name`` for each tool and ends at the
+    first line that is neither that, blank, nor a comment. A line that begins with ``#`` is a comment; ``## …``
+    is a heading, and so is ``# …`` after a blank line when no ``-`` follows the ``#``.
+
+    >>> tools_section("Tools:\\n- get_weather\\n# - get_history\\n- find_city\\n\\nOverview\\n- not a tool")
+    ('get_weather', 'find_city')
+    """
+    lines = iter(body.split("\n"))
+    if not any(line.lstrip()[:6].lower() == "tools:" for line in lines):
+        return ()
+    names: dict[str, None] = {}
+    after_blank = False
+    for line in map(str.strip, lines):
+        if not line:
+            after_blank = True
+            continue
+        if line.startswith("#"):
+            if not _COMMENTED_TOOL.match(line) and (after_blank or _SUBHEADING.match(line)):
+                break
+        elif tool := _TOOL.fullmatch(line):
+            names[tool["name"]] = None
+        else:
+            break
+        after_blank = False
+    return tuple(names)

@@ -1,0 +1,188 @@
+"""What the store remembers of a tree, so that opening it again reads one file and not every skill.
+
+An index is one file: a line that says for what it was made, a line with the catalog (each skill's record, its
+digest and where its file list stands), then the file lists of the skills, read one at a time and only when a
+skill's files are asked for.
+"""
+
+# Paths are text here: they come from listings by the thousand, where pathlib costs more than the calls
+# themselves.
+# ruff: noqa: PTH118, PTH123
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from flink_skills.errors import ResourceError
+from flink_skills.skill import Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
+from flink_skills.skill.files import FolderFiles, digest_of
+from flink_skills.skill.paths import walk_files
+from flink_skills.skill.record import from_record, to_record
+
+__all__ = ["allocated", "index_name", "read_index", "size_on_disk", "write_index"]
+
+# Goes up when what an index says of the same tree changes: its layout, a rule of the format, a diagnostic.
+_VERSION = 1
+_BLOCK = 4096
+# The limits on which a catalog depends; those of downloads and archives are kept to before there is a tree.
+_LIMITS = ("skill_file", "front_matter", "yaml_depth", "tree_depth", "tree_directories", "skill_files")
+
+_Hashes = Mapping[str, tuple[int, str]]
+
+
+class IndexedTree(Protocol):
+    """A tree of the store: its folder, and its index where it has one."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def index(self) -> str | None: ...
+
+
+def index_name(limits: Limits) -> str:
+    """The file name of an index for these limits and this version; others may stand beside it.
+
+    >>> index_name(Limits()) == index_name(Limits(download=1)) != index_name(Limits(yaml_depth=1))
+    True
+    """
+    return hashlib.sha256(json.dumps(_made_for(limits)).encode()).hexdigest()[:16]
+
+
+def write_index(folder: str, target: str, limits: Limits, hashes: _Hashes) -> None:
+    """Write the index of the tree in ``folder`` to the file ``target``.
+
+    ``hashes`` has size and sha256 of files by their path relative to ``folder``; others are read. Raises
+    :class:`OSError`.
+    """
+    root = os.path.realpath(folder)
+    report = Report(folder)
+    catalog: list[list[Any]] = []
+    lists: list[bytes] = []
+    at = 0
+    for found, skill_file in find_skills(folder, report, limits):
+        loaded = load_folder(found, root=root, skill_file=skill_file, limits=limits)
+        files, digest = b"", ""
+        if loaded.skill is not None:
+            manifest = _manifest(found, root, skill_file, limits, hashes)
+            files, digest = _packed(manifest), digest_of(manifest)
+        place = [os.path.relpath(found, folder), skill_file, digest, at, len(files)]
+        catalog.append([*place, to_record(loaded, folder)])
+        lists.append(files)
+        at += len(files)
+    remarks = [{**each.to_json(), "path": os.path.relpath(each.path, folder)} for each in report.diagnostics]
+    body = _packed({"skills": catalog, "diagnostics": remarks})
+    header = {**_made_for(limits), "bytes": allocated(folder), "catalog": len(body)}
+    with open(target, "wb") as file:
+        file.write(json.dumps(header).encode() + b"\n" + body + b"\n")
+        file.writelines(lists)
+
+
+def read_index(
+    tree: IndexedTree, *, origin: str, remote: bool, limits: Limits
+) -> tuple[list[LoadResult], list[Diagnostic]] | None:
+    """The skills of a tree and what is to be said of the tree itself, as lenient loading finds them.
+
+    None where there is no index, or one for another version or other limits: then read the folder.
+    """
+    if tree.index is None:
+        return None
+    try:
+        with open(tree.index, "rb") as file:
+            header = json.loads(file.readline())
+            if {key: header[key] for key in ("version", "limits")} != _made_for(limits):
+                return None
+            length = int(header["catalog"])
+            lists_at = file.tell() + length + 1
+            body = file.read(length)
+        catalog = json.loads(body)
+        index, path, root = tree.index, tree.path, os.path.realpath(tree.path)
+        results = []
+        for below, skill_file, digest, at, size, record in catalog["skills"]:
+            folder = os.path.join(path, below) if below != "." else path
+            known = _FileList(index, lists_at + at, size, digest)
+            files = FolderFiles(folder, root, skill_file, limits, known)
+            results.append(
+                from_record(record, root=path, origin=origin, remote=remote, limits=limits, files=files, digest=digest)
+            )
+        remarks = [Diagnostic.from_json(each) for each in catalog["diagnostics"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return results, [replace(each, path=os.path.normpath(os.path.join(path, each.path))) for each in remarks]
+
+
+def size_on_disk(index: str) -> int | None:
+    """The bytes that the tree of an index takes on the disk, the index itself too; None if it cannot be
+    read."""
+    try:
+        with open(index, "rb") as file:
+            return int(json.loads(file.readline())["bytes"]) + _blocks(os.fstat(file.fileno()).st_size)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+class _FileList:
+    """The file list of one skill, read from the index when it is asked for."""
+
+    __slots__ = ("_at", "_digest", "_index", "_size")
+
+    def __init__(self, index: str, at: int, size: int, digest: str) -> None:
+        self._index = index
+        self._at = at
+        self._size = size
+        self._digest = digest
+
+    def __call__(self) -> Mapping[str, tuple[int, str]]:
+        try:
+            with open(self._index, "rb") as file:
+                file.seek(self._at)
+                read = json.loads(file.read(self._size))
+            manifest = {path: (int(size), str(sha256)) for path, (size, sha256) in read.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            manifest = {}
+        if digest_of(manifest) != self._digest:
+            message = f"the skill store's index {self._index} is damaged or gone; remove it, and load the skills again"
+            raise ResourceError(message)
+        return manifest
+
+
+def _packed(data: Any) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
+def _made_for(limits: Limits) -> dict[str, Any]:
+    return {"version": _VERSION, "limits": [getattr(limits, name) for name in _LIMITS]}
+
+
+def _manifest(folder: str, root: str, skill_file: str, limits: Limits, hashes: _Hashes) -> _Hashes:
+    found = {
+        path: hashes.get(os.path.relpath(real, root)) for path, real in walk_files(folder, root, limits.skill_files, [])
+    }
+    known = {path: entry for path, entry in found.items() if entry is not None}
+    if len(known) == len(found):
+        return known
+    return FolderFiles(folder, root, skill_file, limits).manifest()
+
+
+def allocated(folder: str) -> int:
+    """Bytes on the disk, in whole blocks, the same on every machine."""
+    total = _BLOCK
+    pending = [folder]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    total += _BLOCK
+                    pending.append(entry.path)
+                else:
+                    total += _blocks(entry.stat(follow_symlinks=False).st_size)
+    return total
+
+
+def _blocks(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK

@@ -1,0 +1,369 @@
+"""Pack folders of skills into one archive: the same bytes for the same files, and nothing that would be refused.
+
+The archive has the files of the skills alone, sorted by name, all dated 1980 and owned by nobody, executable or
+not. Before it appears under its name it is unpacked as a job would do it, and every digest compared.
+"""
+
+# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
+# the calls themselves.
+# ruff: noqa: PTH100, PTH105, PTH108, PTH110, PTH112, PTH114, PTH116, PTH118, PTH119, PTH120, PTH123, PTH202, PTH208
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import os
+import secrets
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import BinaryIO, NamedTuple
+
+from flink_skills.errors import ConfigError, ResourceError
+from flink_skills.skill import AgentSkill, Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
+from flink_skills.skill.paths import SKIPPED, inside, skill_file_in, walk_files
+from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
+from flink_skills.sources.entries import ArchiveRefusedError, Extraction
+from flink_skills.sources.spec import SourceSpec
+
+__all__ = ["PackedSkill", "Packing", "pack_skills"]
+
+_KINDS = ("zip", "tar", "tar.gz")
+_DATE = (1980, 1, 1, 0, 0, 0)  # the first one that a zip archive can tell
+_LEVEL = 9
+_CHECKED_FOR_RATIO = 16 << 10  # with its headers, no smaller file has a ratio that anybody refuses
+
+
+@dataclass(frozen=True)
+class PackedSkill:
+    """A skill in the archive: ``folder`` is where it was, ``path`` where it is in the archive."""
+
+    name: str
+    folder: str
+    path: str
+    digest: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Packing:
+    """What packing gave. With an error among the diagnostics nothing was written, and ``sha256`` is ""."""
+
+    skills: tuple[PackedSkill, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    sha256: str = ""
+    bytes: int = 0
+
+
+def pack_skills(folders: Sequence[str], target: str, *, limits: Limits | None = None, strict: bool = False) -> Packing:
+    """Pack the skills at and below ``folders`` (absolute paths) into ``target``: a zip, tar or tar.gz by its name.
+
+    A skill's own folder keeps its name; skills below a folder keep their paths below it. What a loader would refuse
+    or leave out is an error, and all of them are found before anything is written: links out of the folder, files
+    that are too large or no files, names that collide, skills that do not load (with ``strict``: that are not valid
+    to the letter). Raises :class:`ConfigError` for a ``target`` that cannot be written.
+
+        packing = pack_skills(["/home/me/skills"], "/home/me/skills.zip")
+    """
+    limits = limits or Limits()
+    kind = archive_kind(target, b"")
+    if kind not in _KINDS:
+        raise ConfigError(f"{target}: name it .zip, .tar, .tar.gz or .tgz; the name says what kind of archive it is")
+    target = os.path.abspath(target)
+    if os.path.isdir(target) or not os.path.isdir(os.path.dirname(target)):
+        problem = "is a folder; name a file" if os.path.isdir(target) else "is in a folder that does not exist; make it"
+        raise ConfigError(f"{target}: {problem}")
+    contents = _Contents(limits, strict)
+    for folder in dict.fromkeys(folders):
+        contents.add_folder(folder)
+    for found in contents.found:
+        if inside(os.path.realpath(target), os.path.realpath(found.folder)):
+            raise ConfigError(f"{target}: lies in the skill {found.folder} and would be part of it; write it elsewhere")
+    members = contents.members()
+    if contents.has_errors:
+        return Packing((), tuple(contents.diagnostics))
+    try:
+        with _part_of(target) as part:
+            with open(part, "xb") as file:
+                _write(file, kind, members, limits)
+            packed = contents.verified(part, kind)
+            if contents.has_errors:
+                return Packing((), tuple(contents.diagnostics))
+            sha256, size = _sha256_and_size(part)
+            os.replace(part, target)
+    except OSError as error:
+        raise ConfigError(f"{target}: cannot be written: {error.strerror or error}") from None
+    return Packing(tuple(packed), tuple(contents.diagnostics), sha256, size)
+
+
+class _Member(NamedTuple):
+    """A file of the archive: its name there and its real path here."""
+
+    name: str
+    real: str
+    executable: bool
+
+
+class _Found(NamedTuple):
+    """A skill, the real path and the format of the source that it was found in, and its path in the archive."""
+
+    folder: str
+    root: str
+    format: str
+    path: str
+    skill: AgentSkill
+
+
+class _Contents:
+    """What goes into the archive, and everything that speaks against it."""
+
+    def __init__(self, limits: Limits, strict: bool) -> None:
+        self._limits = limits
+        self._strict = strict
+        self.found: list[_Found] = []
+        self.diagnostics: list[Diagnostic] = []
+
+    @property
+    def has_errors(self) -> bool:
+        return any(said.severity == "error" for said in self.diagnostics)
+
+    def _error(self, code: str, message: str, path: str, mend: str, skill: str = "") -> None:
+        self.diagnostics.append(Diagnostic(code, "error", message, skill, path, mend=mend))
+
+    def add_folder(self, given: str) -> None:
+        spec = SourceSpec.parse("path", given)
+        folder = spec.location
+        if spec.sha256:
+            raise ConfigError(f"{folder}: a folder cannot be pinned with sha256; its skills can, with a lock file")
+        if not os.path.isdir(folder):
+            problem = "is no folder" if os.path.exists(folder) else "does not exist"
+            self._error("D06", problem, folder, "give a folder of skills or of one skill")
+            return
+        root = os.path.realpath(folder)
+        report = Report(folder, strict=self._strict)
+        wrapping = os.path.basename(root) if skill_file_in(os.listdir(folder)) else ""
+        empty = True
+        for place, skill_file in find_skills(folder, report, self._limits):
+            empty = False
+            result = self._load(place, root, skill_file, spec.format)
+            self.diagnostics.extend(result.diagnostics)
+            if result.skill is not None:
+                below = os.path.relpath(place, folder)
+                path = "/".join(part for part in (wrapping, below) if part not in ("", "."))
+                self._add(_Found(place, root, spec.format, path, result.skill))
+        # What loading passes over with a word would be missing in the archive without one.
+        self.diagnostics.extend(replace(said, severity="error") for said in report.diagnostics)
+        if empty:
+            self._error("D04", "there is no skill in the folder", folder, "a skill is a folder with a SKILL.md")
+
+    def _load(self, folder: str, root: str, skill_file: str, form: str) -> LoadResult:
+        return load_folder(
+            folder, root=root, skill_file=skill_file, strict=self._strict, limits=self._limits, format=form
+        )
+
+    def _add(self, found: _Found) -> None:
+        for other in self.found:
+            if other.path == found.path:
+                message = f"{other.folder} would be at {found.path!r} in the archive too"
+                self._error("D02", message, found.folder, "rename one of the folders", found.skill.name)
+                return
+            if other.skill.name == found.skill.name:
+                self._judge_namesakes(other, found)
+        self.found.append(found)
+
+    def _judge_namesakes(self, other: _Found, found: _Found) -> None:
+        name, mend = found.skill.name, "rename one of them or leave it out"
+        with contextlib.suppress(ResourceError):  # which members() reports
+            if other.skill.digest == found.skill.digest:
+                message = f"is the same as {other.folder}, byte for byte"
+                self.diagnostics.append(Diagnostic("D03", "info", message, name, found.folder, mend=mend))
+                return
+        self._error("D02", f"{other.folder} is a skill {name!r} too, and would hide this one", found.folder, mend, name)
+
+    def members(self) -> list[_Member]:
+        """The files, sorted by their names in the archive."""
+        limits = self._limits
+        # Only its names are used: whether they may stand in one archive.
+        names = Extraction("", limits.total, limits)
+        members: list[_Member] = []
+        total = 0
+        for found in self.found:
+            for member, size in self._members_of(found):
+                total += size
+                members.append(member)
+                try:
+                    names.entry(member.name, is_folder=False, size=0)
+                except ArchiveRefusedError as refused:
+                    if len(members) <= limits.entries:
+                        self._error("D06", f"{refused}: the archive would be refused", member.real, "rename it")
+        if len(members) > limits.entries:
+            message = f"{len(members)} files are more than an archive may have, {limits.entries}"
+            self._error("S05", message, self.found[0].root, "pack them into several archives")
+        if total > limits.total:
+            message = f"{total} bytes are more than an archive may unpack to, {limits.total}"
+            self._error("S05", message, self.found[0].root, "pack them into several archives")
+        return sorted(members)
+
+    def _members_of(self, found: _Found) -> Iterator[tuple[_Member, int]]:
+        limits, skill = self._limits, found.skill.name
+        out: list[str] = []
+        files = list(walk_files(found.folder, found.root, limits.skill_files + 1, out))
+        known = {said.path for said in self.diagnostics if said.code == "S04"}
+        for path in sorted({os.path.join(found.folder, link) for link in out} - known):
+            self._error("S04", "the link leaves the folder that is packed", path, "copy what it points to", skill)
+        for path, problem in _no_files(found.folder, found.root):
+            self._error("D05", problem, path, "remove or mend it", skill)
+        if len(files) > limits.skill_files:
+            message = f"the skill has more than {limits.skill_files} files"
+            self._error("S05", message, found.folder, "leave some out, or raise skills.limits.skill-files", skill)
+            return
+        for relative, real in files:
+            status = os.stat(real)
+            if status.st_size > limits.file:
+                message = f"has {status.st_size} bytes; the limit for a file is {limits.file}"
+                self._error("S05", message, real, "leave it out, or raise skills.limits.file", skill)
+            elif not os.access(real, os.R_OK):
+                self._error("D05", "cannot be read: permission denied", real, "allow reading it", skill)
+            else:
+                executable = bool(status.st_mode & 0o111)
+                yield _Member(f"{found.path}/{relative}", real, executable), status.st_size
+
+    def verified(self, archive: str, kind: ArchiveKind) -> list[PackedSkill]:
+        """Unpack the archive as a job would; the skills with their digests, each the same as in its folder."""
+        size = os.path.getsize(archive)
+        if size > self._limits.download:
+            message = f"the archive would have {size} bytes; the limit is {self._limits.download}"
+            self._error("S05", message, self.found[0].root, "pack several archives, or raise skills.limits.download")
+            return []
+        with tempfile.TemporaryDirectory(prefix="flink-skills-pack-") as scratch:
+            try:
+                unpack(archive, kind, scratch, self._limits)
+            except ArchiveRefusedError as refused:
+                self._error("D06", f"the archive {refused} and would be refused", self.found[0].root, "see the limits")
+                return []
+            root, report = os.path.realpath(scratch), Report(strict=self._strict)
+            formats = {found.path: found.format for found in self.found}
+            loaded: dict[str, AgentSkill | None] = {}
+            for place, skill_file in find_skills(scratch, report, self._limits):
+                path = os.path.relpath(place, scratch)
+                loaded[path] = self._load(place, root, skill_file, formats.get(path, "skill")).skill
+            return [packed for found in self.found if (packed := self._compared(found, loaded.get(found.path)))]
+
+    def _compared(self, found: _Found, again: AgentSkill | None) -> PackedSkill | None:
+        name = found.skill.name
+        if again is None:
+            mend = "pack the folder above it"
+            self._error("D01", f"is too deep in the archive, at {found.path!r}, to be found", found.folder, mend, name)
+            return None
+        try:
+            digest = found.skill.digest
+        except ResourceError as error:
+            self._error("D05", str(error), found.folder, "check its files", name)
+            return None
+        if again.digest != digest:
+            self._error("D05", "has changed while it was packed", found.folder, "pack again", name)
+            return None
+        sizes = [size for size, _ in found.skill.files.manifest().values()]
+        return PackedSkill(name, found.folder, found.path, digest, len(sizes), sum(sizes))
+
+
+def _no_files(folder: str, root: str) -> Iterator[tuple[str, str]]:
+    """What is in a skill's folder and cannot be in an archive: its path and what is wrong with it."""
+    problems: list[OSError] = []
+    for current, folders, names in os.walk(folder, onerror=problems.append):
+        if current != folder and skill_file_in(names):
+            folders.clear()  # a skill of its own
+            continue
+        folders[:] = sorted(set(folders) - SKIPPED)
+        for name in sorted(set(names) - SKIPPED):
+            path = os.path.join(current, name)
+            if os.path.islink(path):
+                if not os.path.exists(path) and inside(os.path.realpath(path), root):
+                    yield path, "is a link to nothing"
+            elif not stat.S_ISREG(os.lstat(path).st_mode):
+                yield path, "is no regular file"
+    for problem in problems:
+        yield str(problem.filename), f"cannot be read: {problem.strerror}"
+
+
+def _write(file: BinaryIO, kind: ArchiveKind, members: Sequence[_Member], limits: Limits) -> None:
+    if kind == "zip":
+        _write_zip(file, members, limits)
+    elif kind == "tar":
+        _write_tar(file, members)
+    else:
+        size = _write_tar_gz(file, members, _LEVEL)
+        if size > file.tell() * limits.ratio // 2:  # it would be taken for a bomb
+            file.seek(0)
+            file.truncate()
+            _write_tar_gz(file, members, 0)
+
+
+def _write_tar_gz(file: BinaryIO, members: Sequence[_Member], level: int) -> int:
+    """Write a compressed tar; its size before compression. Name and time are no part of the content."""
+    with gzip.GzipFile("", "wb", level, file, mtime=0) as packed:
+        _write_tar(packed, members)
+        return packed.tell()
+
+
+def _write_zip(file: BinaryIO, members: Sequence[_Member], limits: Limits) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for member in members:
+            data = _content(member)
+            entry = zipfile.ZipInfo(member.name, _DATE)
+            entry.create_system = 3  # Unix, whose permissions follow
+            entry.external_attr = (stat.S_IFREG | _mode(member)) << 16
+            stored = len(data) >= _CHECKED_FOR_RATIO and _looks_like_a_bomb(data, limits)
+            method = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data, method, None if stored else _LEVEL)
+
+
+def _looks_like_a_bomb(data: bytes, limits: Limits) -> bool:
+    """Whether it would shrink so much that an archive of it could be refused."""
+    return len(zlib.compress(data, 1)) * limits.ratio < len(data) * 5
+
+
+def _write_tar(file: BinaryIO | gzip.GzipFile, members: Sequence[_Member]) -> None:
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for member in members:
+            data = _content(member)
+            entry = tarfile.TarInfo(member.name)  # its owner is 0 without a name, its time 0
+            entry.size, entry.mode = len(data), _mode(member)
+            archive.addfile(entry, io.BytesIO(data))
+
+
+def _mode(member: _Member) -> int:
+    return 0o755 if member.executable else 0o644
+
+
+def _content(member: _Member) -> bytes:
+    descriptor = os.open(member.real, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def _part_of(target: str) -> Iterator[str]:
+    """A new name beside ``target`` for what is being written; removed at the end if it is still there."""
+    part = os.path.join(os.path.dirname(target), f".{os.path.basename(target)[:100]}.{secrets.token_hex(6)}")
+    try:
+        yield part
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+
+
+def _sha256_and_size(path: str) -> tuple[str, int]:
+    digest, size = hashlib.sha256(), 0
+    with open(path, "rb") as file:
+        while data := file.read(1 << 18):
+            digest.update(data)
+            size += len(data)
+    return digest.hexdigest(), size

@@ -1,0 +1,248 @@
+"""What each protocol of skill URLs needs: its package, its credentials, and its library's words for ours.
+
+``skills.source.options`` takes the same plain words for every store, so that nobody needs to know which library is
+below: ``endpoint``, ``region``, ``anonymous``, ``key`` and ``secret``. Words of the library itself pass as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from flink_skills.errors import ConfigError
+from flink_skills.options import SkillOptions
+
+__all__ = ["Protocol", "check_here", "is_anonymous", "library_options", "options_keys", "protocol_named"]
+
+# gcsfs's own word for access without credentials.
+_ANONYMOUS_TOKEN = "anon"  # noqa: S105
+_WORDS = ("endpoint", "region", "anonymous", "key", "secret")
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One family of URLs.
+
+    ``names`` are its schemes, the first one its name in ``skills.source.options``. ``install`` is what pip needs.
+    ``credentials`` says where they come from, for messages. ``words`` are the plain words that mean something here,
+    ``translate`` gives the library's options for them.
+    """
+
+    names: tuple[str, ...]
+    install: str
+    credentials: str = "the credentials in its address or of this machine"
+    words: tuple[str, ...] = ()
+    translate: Callable[[dict[str, Any]], dict[str, Any]] = dict
+
+
+def protocol_named(name: str) -> Protocol:
+    """The protocol of a scheme; one without words for what only fsspec knows.
+
+    >>> protocol_named("s3a").names[0]
+    's3'
+    """
+    for protocol in _PROTOCOLS:
+        if name in protocol.names:
+            return protocol
+    return Protocol((name,), f"<the fsspec package for {name}>")
+
+
+def options_keys(name: str) -> tuple[str, ...]:
+    """Under which names ``skills.source.options`` may hold the options of a scheme: its own, then its family's."""
+    return (name, *(other for other in protocol_named(name).names if other != name))
+
+
+def library_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a protocol in its library's own words.
+
+    Raises :class:`ConfigError` for a plain word that means nothing there or has no usable value.
+
+    >>> library_options("s3", {"endpoint": "https://minio.example", "anonymous": True, "requester_pays": True})
+    {'requester_pays': True, 'endpoint_url': 'https://minio.example', 'anon': True}
+    """
+    protocol = protocol_named(name)
+    if not protocol.words:
+        return dict(given)
+    ours = {word: value for word, value in given.items() if word in _WORDS}
+    for word in ours:
+        if word not in protocol.words:
+            understood = ", ".join(protocol.words)
+            raise _wrong(name, f"{word!r} means nothing there; the words for it are {understood}")
+    options = {word: value for word, value in given.items() if word not in _WORDS}
+    for word, value in protocol.translate(_checked(name, ours)).items():
+        theirs = options.get(word)
+        if theirs is None:
+            options[word] = value
+        elif isinstance(theirs, Mapping) and isinstance(value, Mapping):
+            options[word] = {**value, **theirs}
+        else:
+            raise _wrong(name, f"{word!r} says the same as another word there; keep one of them")
+    return options
+
+
+def is_anonymous(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether these options (the library's) ask for access without credentials."""
+    if protocol_named(name).names[0] == "oss":
+        return not options.get("key")
+    return bool(options.get("anon")) or options.get("token") == _ANONYMOUS_TOKEN
+
+
+def check_here(name: str, options: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` for what is missing on the machine that is about to fetch."""
+    protocol = protocol_named(name).names[0]
+    if protocol == "oss" and not (options.get("endpoint") or os.environ.get("OSS_ENDPOINT")):
+        raise _wrong(name, "it needs 'region' (such as cn-hangzhou) or 'endpoint'; set one of them, or OSS_ENDPOINT")
+    token = options.get("token")
+    # The library takes what is no file for an access token, and sends it to be checked.
+    if protocol == "gs" and isinstance(token, str) and "/" in token and not os.path.isfile(token):  # noqa: PTH113
+        raise _wrong(name, "the key file is not there; put it on every machine that runs the job")
+
+
+def _checked(name: str, ours: Mapping[str, Any]) -> dict[str, Any]:
+    checked: dict[str, Any] = {}
+    for word, value in ours.items():
+        if word == "anonymous":
+            if str(value).lower() not in ("true", "false"):
+                raise _wrong(name, "'anonymous' is true or false")
+            if str(value).lower() == "true":
+                checked[word] = True
+        elif not isinstance(value, str) or not value.strip():
+            raise _wrong(name, f"{word!r} needs a text that is not empty")
+        else:
+            checked[word] = value.strip()
+    if checked.get("anonymous") and {"key", "secret"} & set(checked):
+        raise _wrong(name, "'anonymous' goes without 'key' and 'secret'; remove one or the other")
+    endpoint = checked.get("endpoint", "")
+    if endpoint and name not in ("hdfs", "webhdfs") and not endpoint.startswith(("https://", "http://")):
+        raise _wrong(name, "'endpoint' is a URL such as https://storage.example.org")
+    return checked
+
+
+def _both(name: str, words: Mapping[str, Any]) -> None:
+    if ("key" in words) != ("secret" in words):
+        raise _wrong(name, "'key' and 'secret' belong together; give both")
+
+
+def _wrong(name: str, reason: str) -> ConfigError:
+    return ConfigError(f"option {SkillOptions.SOURCE_OPTIONS.key}, for {name}: {reason}")
+
+
+def _s3(words: dict[str, Any]) -> dict[str, Any]:
+    _both("s3", words)
+    names = {"endpoint": "endpoint_url", "anonymous": "anon", "key": "key", "secret": "secret"}
+    options = {names[word]: value for word, value in words.items() if word in names}
+    if region := words.get("region"):
+        options["client_kwargs"] = {"region_name": region}
+    return options
+
+
+def _gs(words: dict[str, Any]) -> dict[str, Any]:
+    options = {"endpoint_url": words["endpoint"]} if "endpoint" in words else {}
+    if words.get("anonymous"):
+        options["token"] = _ANONYMOUS_TOKEN
+    elif "key" in words:
+        options["token"] = _service_account(words["key"])
+    return options
+
+
+def _service_account(key: str) -> Any:
+    """A key file's text, or its path."""
+    if not key.startswith("{"):
+        return key
+    try:
+        return json.loads(key)
+    except ValueError:
+        raise _wrong("gs", "'key' is no JSON; give the text of a service account's key file, or its path") from None
+
+
+def _abfs(words: dict[str, Any]) -> dict[str, Any]:
+    endpoint, name, key = (words.get(word) for word in ("endpoint", "key", "secret"))
+    anonymous = {"anon": True} if words.get("anonymous") else {}
+    if endpoint and (key or anonymous):
+        # An address that is no account's own host name can only be given to the library in this form.
+        _both("abfs", words)
+        parts = {"AccountName": name, "AccountKey": key, "BlobEndpoint": endpoint.rstrip("/")}
+        return {**anonymous, "connection_string": ";".join(f"{k}={v}" for k, v in parts.items() if v)}
+    options = {**anonymous, **({"account_name": name} if name else {}), **({"account_key": key} if key else {})}
+    if endpoint:
+        host = urlsplit(endpoint).netloc
+        options.update(account_host=host, account_name=name or host.partition(".")[0])
+    return options
+
+
+def _oss(words: dict[str, Any]) -> dict[str, Any]:
+    _both("oss", words)
+    options: dict[str, Any] = {word: value for word, value in words.items() if word in ("endpoint", "key", "secret")}
+    if "region" in words and "endpoint" not in words:
+        options["endpoint"] = f"https://oss-{words['region']}.aliyuncs.com"
+    if "key" not in words and not words.get("anonymous"):
+        # The names that the store's own tools read; its fsspec library reads none.
+        names = {"key": "OSS_ACCESS_KEY_ID", "secret": "OSS_ACCESS_KEY_SECRET", "token": "OSS_SESSION_TOKEN"}
+        options.update({word: os.environ[name] for word, name in names.items() if os.environ.get(name)})
+    return options
+
+
+def _hdfs(words: dict[str, Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if endpoint := words.get("endpoint"):
+        try:
+            address = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}")
+            host, port = address.hostname, address.port
+        except ValueError:
+            host, port = None, None
+        if not host:
+            raise _wrong("hdfs", "'endpoint' is host:port of the name node")
+        options["host"] = host
+        if port:
+            options["port"] = port
+        if address.scheme == "https":
+            options["use_https"] = True
+    names = {"key": "user", "secret": "password"}
+    return {**options, **{names[word]: value for word, value in words.items() if word in names}}
+
+
+_PROTOCOLS = (
+    Protocol(("https", "http"), "'flink-skills[http]'", "the user or token in its URL"),
+    Protocol(
+        ("s3", "s3a"),
+        "'flink-skills[s3]'",
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the role) of this machine, or 'key' and 'secret'",
+        _WORDS,
+        _s3,
+    ),
+    Protocol(
+        ("gs", "gcs"),
+        "gcsfs",
+        "GOOGLE_APPLICATION_CREDENTIALS (or the service account) of this machine, or 'key' with a key file's path",
+        ("endpoint", "anonymous", "key"),
+        _gs,
+    ),
+    Protocol(
+        ("abfs", "abfss", "az"),
+        "adlfs",
+        "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or the managed identity) of this machine, or 'key' "
+        "(account) and 'secret' (its key)",
+        ("endpoint", "anonymous", "key", "secret"),
+        _abfs,
+    ),
+    Protocol(
+        ("oss",),
+        "ossfs",
+        "OSS_ACCESS_KEY_ID and OSS_ACCESS_KEY_SECRET of this machine, or 'key' and 'secret'",
+        _WORDS,
+        _oss,
+    ),
+    Protocol(("hdfs",), "pyarrow", "the user and Kerberos ticket of this machine", ("endpoint", "key"), _hdfs),
+    Protocol(
+        ("webhdfs",),
+        "requests",
+        "'key' (user) and 'secret' (password), or the Kerberos ticket of this machine",
+        ("endpoint", "key", "secret"),
+        _hdfs,
+    ),
+    Protocol(("sftp", "ssh"), "paramiko"),
+)

@@ -1,0 +1,87 @@
+"""Secrets by reference: ``${env:NAME}`` and ``${file:/path}``, read where they are used and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from flink_skills.errors import ConfigError
+
+__all__ = ["expand", "expand_values", "has_references", "replacements"]
+
+_REFERENCE = re.compile(r"\$\{(env|file):([^{}]*)\}")
+_LARGEST = 64 << 10
+
+
+def has_references(text: str) -> bool:
+    """Whether :func:`expand` would replace something in it."""
+    return _REFERENCE.search(text) is not None
+
+
+def expand(text: str) -> str:
+    """Replace ``${env:NAME}`` by an environment variable and ``${file:/path}`` by a file's text.
+
+    A file's last line end is left out. What is inserted is not searched again. Raises :class:`ConfigError`, which
+    names the variable or the file and never a value.
+
+    >>> os.environ["GREETING"] = "hello"
+    >>> expand("${env:GREETING} world")
+    'hello world'
+    """
+    return _REFERENCE.sub(_value, text)
+
+
+def replacements(text: str) -> list[tuple[str, str]]:
+    """(value, reference) of every reference that can be replaced now, long values first: to undo it in messages."""
+    found = []
+    for reference in _REFERENCE.finditer(text):
+        with suppress(ConfigError):  # then nothing was inserted
+            found.append((_value(reference), reference[0]))
+    return sorted(found, key=lambda pair: -len(pair[0]))
+
+
+def _value(reference: re.Match[str]) -> str:
+    return _env(reference[2]) if reference[1] == "env" else _file(reference[2])
+
+
+def expand_values(value: Any) -> Any:
+    """:func:`expand` for every string in nested JSON values; keys stay as they are."""
+    if isinstance(value, str):
+        return expand(value)
+    if isinstance(value, Mapping):
+        return {key: expand_values(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [expand_values(item) for item in value]
+    return value
+
+
+def _env(name: str) -> str:
+    value = os.environ.get(name) if name else None
+    if value is None:
+        message = f"the environment variable {name!r}, which ${{env:{name}}} asks for, is not set"
+        raise ConfigError(f"{message}; set it on every machine that runs the job")
+    return value
+
+
+def _file(name: str) -> str:
+    asked = f"the file {name!r}, which ${{file:{name}}} asks for,"
+    path = Path(name)
+    if not path.is_absolute() or "\0" in name:
+        raise ConfigError(f"{asked} has no absolute path; write ${{file:/path}}")
+    try:
+        if not path.is_file():
+            raise ConfigError(f"{asked} is not there, or is no file; put it on every machine that runs the job")
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+        text = data.decode("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{asked} cannot be read ({error.strerror}); allow this user to read it") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{asked} is no UTF-8 text") from None
+    if len(data) > _LARGEST:
+        raise ConfigError(f"{asked} is larger than {_LARGEST} bytes; it should hold one secret")
+    return text.removesuffix("\n").removesuffix("\r")

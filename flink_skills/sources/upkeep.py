@@ -1,0 +1,175 @@
+"""What keeps the store small and tidy: eviction, and sweeping up after processes that were killed."""
+
+# Paths are text here, as everywhere in the store.
+# ruff: noqa: PTH101, PTH103, PTH104, PTH106, PTH108, PTH112, PTH114, PTH116, PTH118, PTH208
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from flink_skills.options import SkillOptions
+from flink_skills.sources.catalog_index import allocated, size_on_disk
+from flink_skills.sources.fetch_record import FetchRecord
+from flink_skills.sources.locking import file_lock, try_lock, unleased
+
+__all__ = ["INDEXES", "LOCKS", "RECORDS", "WORK", "evict", "remove_tree", "sweep", "sweep_work"]
+
+WORK, LOCKS, INDEXES, RECORDS = ".work", ".locks", ".index", ".urls"
+_TREE = re.compile(r"[0-9a-f]{64}")
+_ASIDE = "evicted-"
+_MOST_RECORDS = 10_000
+
+_logger = logging.getLogger(__name__)
+
+
+def evict(store: str, max_size: int, deadline: float) -> None:
+    """Remove the trees that were used longest ago until the store has at most ``max_size`` bytes.
+
+    A tree with a lease stays, if the store is then larger than it should be (which is logged). A tree is first
+    renamed away, so that a process that is killed meanwhile leaves a whole tree or none. Raises
+    :class:`OSError`.
+    """
+    locks, name = os.path.join(store, LOCKS), _ASIDE + secrets.token_hex(8)
+    aside = os.path.join(store, WORK, name)
+    # Whoever sweeps up takes what has no lock for the work of the dead.
+    with try_lock(os.path.join(locks, name)):
+        with file_lock(os.path.join(locks, "evict"), deadline, store):
+            found = sorted(_trees(store))
+            total = sum(tree.bytes for tree in found)
+            for tree in found:
+                if total <= max_size:
+                    break
+                if _set_aside(store, tree.name, aside):
+                    total -= tree.bytes
+        if os.path.lexists(aside):
+            _forget_evicted(store)
+        remove_tree(aside)
+    if total > max_size:
+        option = SkillOptions.STORE_MAX_SIZE.key
+        _logger.warning(
+            "skill store %s: %d bytes are in use, more than %s (%d); raise it", store, total, option, max_size
+        )
+
+
+class _Tree(NamedTuple):
+    used: int
+    name: str
+    bytes: int
+
+
+def _trees(store: str) -> Iterator[_Tree]:
+    for name in _names(store):
+        if _TREE.fullmatch(name):
+            with suppress(FileNotFoundError):  # gone meanwhile
+                path = os.path.join(store, name)
+                yield _Tree(os.stat(path).st_mtime_ns, name, _size(store, name))
+
+
+def _size(store: str, name: str) -> int:
+    indexes = os.path.join(store, INDEXES, name)
+    sizes = [size_on_disk(os.path.join(indexes, index)) for index in _names(indexes)]
+    return next((size for size in sizes if size is not None), None) or allocated(os.path.join(store, name))
+
+
+def _set_aside(store: str, name: str, aside: str) -> bool:
+    path = os.path.join(store, name)
+    with try_lock(os.path.join(store, LOCKS, name)) as nobody_makes_it:
+        if not nobody_makes_it:
+            return False
+        with unleased(path) as free:
+            if not free:
+                return False
+            os.chmod(path, 0o755)  # noqa: S103 - a folder that moves to another one must be writable
+            os.makedirs(aside, mode=0o700, exist_ok=True)
+            os.rename(path, os.path.join(aside, name))
+        remove_tree(os.path.join(store, INDEXES, name))
+        return True
+
+
+def _forget_evicted(store: str) -> None:
+    """Remove the notes of what was fetched whose content is no longer there."""
+    for name in _names(os.path.join(store, RECORDS)):
+        path = os.path.join(store, RECORDS, name)
+        record = FetchRecord.read(path)
+        if record is None or record.text is not None or os.path.lexists(os.path.join(store, record.sha256)):
+            continue
+        with try_lock(os.path.join(store, LOCKS, name.removesuffix(".json"))) as free:
+            if free:
+                remove_tree(path)
+
+
+def sweep_work(store: str) -> None:
+    """Remove what processes left in the work folder that were killed. Raises :class:`OSError`."""
+    for name in _names(os.path.join(store, WORK)):
+        with try_lock(os.path.join(store, LOCKS, name)) as dead:
+            if dead:
+                remove_tree(os.path.join(store, WORK, name))
+
+
+def sweep(store: str) -> None:
+    """:func:`sweep_work`, and locks, indexes and half-written records that nobody needs.
+
+    Raises :class:`OSError`.
+    """
+    sweep_work(store)
+    for name in _names(os.path.join(store, INDEXES)):
+        tree = os.path.join(store, name)
+        if not os.path.lexists(tree):
+            with try_lock(os.path.join(store, LOCKS, name)) as dead:
+                if dead and not os.path.lexists(tree):
+                    remove_tree(os.path.join(store, INDEXES, name))
+    records = os.path.join(store, RECORDS)
+    names = _names(records)
+    unwanted = [name for name in names if not name.endswith(".json")]
+    if len(names) > _MOST_RECORDS:  # one for each URL that ever was, and a signed one is never the same
+        by_age = sorted(names, key=lambda name: _modified(os.path.join(records, name)))
+        unwanted += by_age[: len(names) - _MOST_RECORDS]
+    for name in unwanted:
+        with try_lock(os.path.join(store, LOCKS, name.partition(".")[0])) as dead:
+            if dead:
+                remove_tree(os.path.join(records, name))
+    for name in _names(os.path.join(store, LOCKS)):
+        with try_lock(os.path.join(store, LOCKS, name)):
+            pass  # giving it back removes it
+
+
+def remove_tree(path: str) -> None:
+    """Remove a file, or a folder and what is below it, read-only or not; nothing if it is not there.
+
+    Links are removed and not followed. Raises :class:`OSError`.
+    """
+    if os.path.islink(path) or not os.path.isdir(path):
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        return
+    with suppress(FileNotFoundError):
+        os.chmod(path, 0o700)
+        with os.scandir(path) as entries:
+            found = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for below, is_folder in found:
+            if is_folder:
+                remove_tree(below)
+            else:
+                with suppress(FileNotFoundError):
+                    os.unlink(below)
+        os.rmdir(path)
+
+
+def _modified(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []

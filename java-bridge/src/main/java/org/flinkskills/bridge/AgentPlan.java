@@ -1,0 +1,18 @@
+package org.flinkskills.bridge;
+
+import java.io.Serializable;
+
+/**
+ * What the workers open: the plan, and apart from it what only they may know.
+ *
+ * @param json a JSON object that only the worker understands
+ * @param secrets the same; never to be logged or shown
+ */
+record AgentPlan(String json, String secrets) implements Serializable {
+
+  /** Without the secrets: this text may end in a log or an error message. */
+  @Override
+  public String toString() {
+    return "AgentPlan[" + json + "]";
+  }
+}

@@ -1,0 +1,123 @@
+"""The command as a process: what it imports, colours, pipes and encodings."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import ROOT
+from tests.cli.conftest import write_skill
+
+HEAVY = ("pyflink", "py4j", "pydantic_ai", "openai", "anthropic", "fsspec", "aiohttp", "yaml")
+COMMANDS = ("run", "validate", "list", "show", "pack", "lock", "prompt")
+IMPORTS = """
+import io, sys
+from flink_skills.cli import main
+for words in ([], *([command] for command in sys.argv[2:])):
+    sys.argv = ["flink-skills", *words, "--help"]
+    sys.stdout = io.StringIO()
+    assert main() == 0, words
+    print(len(sys.stdout.getvalue()), file=sys.stderr)
+print([name for name in sys.argv[1:] if name in sys.modules], file=sys.__stdout__)
+"""
+
+
+def command(*words: object, cwd: Path, **variables: str) -> tuple[list[str], dict[str, str]]:
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")
+    }
+    environment = {**inherited, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd), "TERM": "xterm-256color", **variables}
+    return [sys.executable, "-m", "flink_skills.cli", *map(str, words)], environment
+
+
+def run(*words: object, cwd: Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    line, environment = command(*words, cwd=cwd, **variables)
+    return subprocess.run(line, cwd=cwd, env=environment, capture_output=True, timeout=60, check=False)
+
+
+def on_terminal(*words: object, cwd: Path, columns: int, **variables: str) -> str:
+    """What the command writes on a terminal of this width."""
+    line, environment = command(*words, cwd=cwd, **variables)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    process = subprocess.Popen(line, cwd=cwd, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    written = b""
+    try:
+        while data := os.read(ours, 1 << 16):
+            written += data
+    except OSError:  # the other end is closed
+        pass
+    finally:
+        os.close(ours)
+    assert process.wait(60) in (0, 1)
+    return written.decode().replace("\r\n", "\n")
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = IMPORTS.replace("sys.argv[1:] if", f"{HEAVY} if").replace("sys.argv[2:]", repr(COMMANDS))
+    _, environment = command(cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    assert all(int(length) > 300 for length in done.stderr.split())
+
+
+@pytest.fixture
+def skills(tmp_path: Path) -> Path:
+    """A skill with a wide description and binary data, and one that cannot be loaded."""
+    folder = write_skill(tmp_path / "s/wide", description="日本語 " * 100)
+    (folder / "data.bin").write_bytes(bytes(range(256)))
+    (tmp_path / "s/broken").mkdir()
+    (tmp_path / "s/broken/SKILL.md").write_text("nothing")
+    return tmp_path
+
+
+def test_colours_and_columns_on_terminals_alone(skills: Path) -> None:
+    shown = on_terminal("validate", "s", cwd=skills, columns=60)
+    assert "\x1b[1;31merror F02\x1b[0m" in shown
+    plain = on_terminal("validate", "s", cwd=skills, columns=60, NO_COLOR="1")
+    assert "error F02" in plain
+    assert "\x1b" not in plain
+    piped = run("validate", "s", cwd=skills)
+    assert b"\x1b" not in piped.stdout + piped.stderr
+    listed = on_terminal("list", "s/wide", cwd=skills, columns=60, NO_COLOR="1").splitlines()
+    assert len(listed) == 2
+    assert listed[1].startswith("wide ")
+    assert listed[1].endswith("…")
+    narrow = on_terminal("list", "s/wide", cwd=skills, columns=36, NO_COLOR="1").splitlines()
+    assert narrow[0].split() == ["NAME", "DESCRIPTION"]
+
+
+def test_bytes_of_a_resource_and_json_in_any_encoding(skills: Path) -> None:
+    binary = run("show", "wide", "--source", "s", "--resource", "data.bin", cwd=skills)
+    assert (binary.stdout, binary.returncode) == (bytes(range(256)), 0)
+    ascii_only = run("list", "s", "--format", "json", cwd=skills, PYTHONIOENCODING="ascii")
+    assert json.loads(ascii_only.stdout.decode("ascii"))[0]["description"].startswith("日本語")
+    text = run("list", "s", cwd=skills, PYTHONIOENCODING="ascii")
+    assert (text.returncode, b"Traceback" in text.stderr) == (1, False)
+
+
+def test_a_pipe_that_closes_is_no_error_to_talk_about(tmp_path: Path) -> None:
+    for number in range(300):
+        write_skill(tmp_path / f"s/skill-{number}", description="Long. " * 100)
+    line, environment = command("list", "s", cwd=tmp_path)
+    process = subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(b"NAME")
+    process.stdout.close()
+    assert process.stderr is not None
+    said = process.stderr.read()
+    process.stderr.close()
+    process.wait(60)
+    assert said == b""

@@ -1,0 +1,51 @@
+"""A job with skills from a bucket, a jar and a folder; what its agents see goes to files."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from pyflink.common import Configuration, Encoder, Types
+from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.datastream.connectors.file_system import FileSink, RollingPolicy
+from source_agents import CrashOnce, JobSkillsOnly, WithFolder  # type: ignore[import-not-found] # beside the script
+
+from flink_skills import AgentsExecutionEnvironment, SkillOptions
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--url", required=True, help="URL of a zip of skills")
+    parser.add_argument("--jar", required=True, help="a jar with a folder 'skills'")
+    parser.add_argument("--folder", required=True, help="a folder of skills on the TaskManagers")
+    parser.add_argument("--results", required=True)
+    parser.add_argument("--crash", default="", help="file that says that the job has failed once already")
+    options = parser.parse_args()
+
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration())
+    env.set_parallelism(4)
+    env.add_jars(f"file://{options.jar}")
+    agents = AgentsExecutionEnvironment.get_execution_environment(env)
+    agents.add_skills_from_urls([options.url]).add_skills_from_resources(["skills"])
+    agents.get_config().set(SkillOptions.WORKER_PROCESSES, 2).set(SkillOptions.VALIDATE_ON_SUBMIT, "never")
+    agents.get_config().set(SkillOptions.SOURCE_ALLOW_HTTP, True).set(SkillOptions.SOURCE_ALLOW_PRIVATE, True)
+    agents.get_config().set(SkillOptions.SOURCE_OPTIONS, os.environ["TEST_SOURCE_OPTIONS"])
+
+    events = env.from_collection([f"e{number}" for number in range(40)], Types.STRING())
+    if options.crash:
+        events = events.map(CrashOnce("e39", options.crash), output_type=Types.STRING())
+    keyed = agents.from_datastream(events, lambda event: event)
+    results = [
+        keyed.apply(agent).to_datastream(Types.STRING()) for agent in (JobSkillsOnly(), WithFolder(options.folder))
+    ]
+    sink = (
+        FileSink.for_row_format(options.results, Encoder.simple_string_encoder())
+        .with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy())
+        .build()
+    )
+    results[0].union(results[1]).sink_to(sink)
+    agents.execute("sources")
+
+
+if __name__ == "__main__":
+    main()

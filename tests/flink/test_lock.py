@@ -1,0 +1,84 @@
+"""``skills.lock``: read at submit, held where the operator opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyflink.common import Types
+
+from flink_skills import AgentsExecutionEnvironment, AgentSkillManager, ConfigError, SkillLockError
+from flink_skills.manager import SkillLock
+from tests.flink.agents import Guarded
+from tests.flink.running import collect, failure_of, flink_environment
+from tests.flink.skill_files import write_skill
+
+pytestmark = pytest.mark.flink
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> tuple[Path, Path]:
+    """A folder with two skills, and the lock file of what is in it."""
+    folder = tmp_path / "skills"
+    for name in ("one", "two"):
+        write_skill(folder, name)
+    lock = tmp_path / "skills.lock"
+    lock.write_text(SkillLock.of(AgentSkillManager(paths=[str(folder)]).load_skills()).to_text())
+    return folder, lock
+
+
+def change(folder: Path) -> None:
+    (folder / "two" / "references" / "where.txt").write_text("not what was locked\n")
+
+
+def apply(folder: Path, lock: str, **options: str) -> Any:
+    env = flink_environment({"skills.lock": lock, **options})
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env).add_skills_from_paths([str(folder)])
+    stream = env.from_collection(["x"], Types.STRING())
+    return agents_env.from_datastream(stream, lambda event: event).apply(Guarded("")).to_datastream()
+
+
+def test_the_locked_skills_run_and_the_file_is_needed_at_submit_alone(locked: tuple[Path, Path]) -> None:
+    folder, lock = locked
+    stream = apply(folder, str(lock))
+    lock.unlink()
+    assert collect(stream) == [["one", "two"]]
+
+
+def test_other_skills_are_refused_at_submit(locked: tuple[Path, Path]) -> None:
+    folder, lock = locked
+    change(folder)
+    write_skill(folder, "three")
+    with pytest.raises(SkillLockError, match="2 skills are not those") as refused:
+        apply(folder, str(lock))
+    assert "'three'" in str(refused.value) and "'two'" in str(refused.value)
+
+
+@pytest.mark.both_versions
+def test_skills_that_change_after_submit_are_refused_at_open_and_not_tried_again(locked: tuple[Path, Path]) -> None:
+    folder, lock = locked
+    stream = apply(
+        folder,
+        str(lock),
+        **{"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "1000000"},
+    )
+    change(folder)
+    failure = failure_of(stream)
+    assert failure.startswith("1 skills are not those of skills.lock:\n- skill 'two' of ")
+    assert "'flink-skills lock'" in failure
+
+
+def test_a_lock_that_is_not_there_is_said_at_submit_where_the_job_runs_here(locked: tuple[Path, Path]) -> None:
+    folder, lock = locked
+    with pytest.raises(ConfigError, match=r"skills.lock .*missing.lock: cannot be read"):
+        apply(folder, str(lock.with_name("missing.lock")))
+
+
+def test_a_relative_lock_is_refused_with_the_absolute_path(
+    locked: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, lock = locked
+    monkeypatch.chdir(lock.parent)
+    with pytest.raises(ConfigError, match=f"write '{lock}'"):
+        apply(folder, "skills.lock")

@@ -1,0 +1,183 @@
+"""What a source needs to be let in reaches the workers and shows up nowhere."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import logging
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from pyflink.common import Types
+from pyflink.java_gateway import get_gateway
+
+from flink_skills import AgentsExecutionEnvironment, SkillOptions
+from flink_skills.testing.flink_rest import wait_until
+from tests.flink.agents import Guarded
+from tests.flink.running import failure_of, flink_environment
+from tests.flink.skill_files import pack, write_skill
+
+pytestmark = pytest.mark.flink
+
+PASSWORD, TOKEN, HEADER = "pl4nted-password", "pl4nted-token", "pl4nted-header"
+SECRETS = (PASSWORD, TOKEN, HEADER, base64.b64encode(f"me:{PASSWORD}".encode()).decode())
+
+
+class Guard(http.server.SimpleHTTPRequestHandler):
+    """Lets in who has the user, the query and the header; keeps what it let in."""
+
+    admitted: list[str]
+
+    def __init__(self, *args: Any, admitted: list[str], **rest: Any) -> None:
+        self.admitted = admitted
+        super().__init__(*args, **rest)
+
+    def send_head(self) -> Any:
+        user = base64.b64encode(f"me:{PASSWORD}".encode()).decode()
+        asked = urlsplit(self.path)
+        if (
+            self.headers.get("Authorization") != f"Basic {user}"
+            or parse_qs(asked.query) != {"sig": [TOKEN]}
+            or self.headers.get("X-Key") != HEADER
+        ):
+            self.send_error(403, f"no: {self.path} {self.headers.get('Authorization')} {self.headers.get('X-Key')}")
+            return None
+        self.path = asked.path
+        self.admitted.append(f"{self.command} {asked.path}")
+        return super().send_head()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep pytest's output free of an access log."""
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The port of a server with a zip of skills that not everybody gets, and what it handed out."""
+    folder = tmp_path / "web"
+    folder.mkdir()
+    pack(folder / "skills.zip", [write_skill(tmp_path / "made", "greet")])
+    admitted: list[str] = []
+
+    def handler(*args: Any, **rest: Any) -> Guard:
+        return Guard(*args, admitted=admitted, directory=str(folder), **rest)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port, admitted
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def java_log() -> Iterator[Any]:
+    """What this test makes the JVM of the mini cluster log, workers included."""
+    path = Path(str(get_gateway().jvm.java.lang.System.getProperty("log.file")))
+    begin = path.stat().st_size
+
+    def said() -> str:
+        with path.open("rb") as file:
+            file.seek(begin)
+            return file.read().decode("utf-8", "replace")
+
+    yield said
+
+
+def environment(tmp_path: Path, port: int, **options: str) -> tuple[Any, AgentsExecutionEnvironment]:
+    env = flink_environment(
+        {
+            "skills.source.allow-http": "true",
+            "skills.source.allow-private": "true",
+            "skills.store.dir": str(tmp_path / "store"),
+            **options,
+        }
+    )
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    agents_env.add_skills_from_urls([f"http://me:{PASSWORD}@127.0.0.1:{port}/skills.zip?sig={TOKEN}"])
+    headers = {"http": {"headers": {"X-Key": HEADER}}}
+    agents_env.get_config().set(SkillOptions.SOURCE_OPTIONS, json.dumps(headers))
+    return env, agents_env
+
+
+def free_port() -> int:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return int(made.getsockname()[1])
+
+
+def check(place: str, text: str) -> None:
+    for secret in SECRETS:
+        assert secret not in text, f"{place} holds {secret}"
+
+
+def rest_of(address: str, path: str) -> Any:
+    with urllib.request.urlopen(f"{address}{path}", timeout=20) as answer:
+        text = answer.read().decode()
+    check(path, text)
+    return json.loads(text) if text else {}
+
+
+def test_a_guarded_source_works_and_its_secrets_are_seen_nowhere(
+    tmp_path: Path, guarded: tuple[int, list[str]], java_log: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    port, admitted = guarded
+    caplog.set_level(logging.DEBUG)
+    # py4j logs every call that a client makes into its own JVM.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    rest_port = free_port()
+    env, agents_env = environment(tmp_path, port, **{"rest.port": str(rest_port)})
+    gate = tmp_path / "gate"
+    stream = env.from_collection([str(gate)], Types.STRING())
+    output = agents_env.from_datastream(stream, lambda event: event).apply(Guarded(TOKEN)).to_datastream()
+    output.print()
+    plan = agents_env.get_execution_plan()
+    check("the execution plan", plan)
+    assert f"http://127.0.0.1:{port}/skills.zip" in plan
+    graph = env._j_stream_execution_environment.getStreamGraph(False)
+    check("the job graph", graph.getStreamingPlanAsJSON())
+    for node in graph.getStreamNodes().toArray():
+        check("an operator", f"{node.getOperatorName()} {node.getOperatorDescription()} {node}")
+    check("the settings of the job", env._j_stream_execution_environment.getConfiguration().toString())
+
+    job = env.execute_async("guarded")
+    address = f"http://127.0.0.1:{rest_port}"
+    job_id = str(job.get_job_id())
+    wait_until((tmp_path / "gate.reached").exists, 60, "the turn")
+    vertices = rest_of(address, f"/jobs/{job_id}")["vertices"]
+    for path in ("", "/plan", "/config", "/exceptions", "/accumulators", "/jobmanager/config", "/checkpoints/config"):
+        rest_of(address, f"/jobs/{job_id}{path}")
+    for vertex in vertices:
+        for path in ("", "/metrics", "/taskmanagers", "/accumulators"):
+            rest_of(address, f"/jobs/{job_id}/vertices/{vertex['id']}{path}")
+    rest_of(address, "/jobmanager/config")
+    names = rest_of(address, f"/jobs/{job_id}/vertices/{vertices[-1]['id']}/metrics")
+    assert names is not None
+    gate.write_text("")
+    job.get_job_execution_result().result()
+
+    assert admitted.count("GET /skills.zip") >= 1
+    assert "1 skills from 1 sources" in java_log()
+    check("the log of the JVM", java_log())
+    check("the log of Python", caplog.text)
+
+
+def test_who_is_not_let_in_reads_no_secret_either(
+    tmp_path: Path, guarded: tuple[int, list[str]], java_log: Any
+) -> None:
+    port, admitted = guarded
+    env, agents_env = environment(tmp_path, port, **{"skills.validate-on-submit": "never"})
+    agents_env.get_config().set(SkillOptions.SOURCE_OPTIONS, json.dumps({"http": {"headers": {"X-Key": HEADER + "!"}}}))
+    stream = env.from_collection(["x"], Types.STRING())
+    output = agents_env.from_datastream(stream, lambda event: event).apply(Guarded(TOKEN)).to_datastream()
+    failure = failure_of(output)
+    assert f"http://127.0.0.1:{port}/skills.zip" in failure
+    check("the failure", failure)
+    check("the log of the JVM", java_log())
+    assert admitted == []

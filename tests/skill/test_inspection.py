@@ -1,0 +1,106 @@
+"""What is said of bodies and files: format rules F17 to F19, S04, S06."""
+
+from pathlib import Path
+
+import pytest
+
+from flink_skills.skill import AgentSkill, Limits
+from flink_skills.skill.inspection import inspect_skill
+from tests.skill.writing import load, write
+
+HEAD = "---\nname: a\ndescription: d\n---\n"
+
+
+def said(place: Path, limits: Limits | None = None, **options: object) -> list[tuple[str, int]]:
+    result = load(place, **options)
+    assert result.skill is not None
+    found = inspect_skill(result.skill, limits or Limits())
+    for each in found:
+        assert each.mend
+        assert each.skill == "a"
+        assert each.path.startswith(str(place))
+    return [(each.code, each.line) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("\nShort.\n", []),
+        ("line\n" * 500, []),
+        ("line\n" * 501, [("F17", 5)]),
+        ("word " * 4_000, []),
+        ("word " * 4_001, [("F18", 5)]),
+        ("字" * 5_001, [("F18", 5)]),
+        ("one\n\ntwo\u200bthree\n", [("S06", 7)]),
+        ("tag \U000e0041\n", [("S06", 5)]),
+        ("right-to-left \u202e\n", [("S06", 5)]),
+        ("a bell \x07\n", [("S06", 5)]),
+        ("emoji \U0001f468\u200d\U0001f469 is fine\n", []),
+        ("\n<!-- do it -->\n", [("S06", 6)]),
+        ("```html\n<!-- shown -->\n```\n`<!-- -->`\n", []),
+        ("See [it](references/guide.md) and [that](scripts/run.py#L1).\n", []),
+        ("See [it](references/none.md).\n[it](references/none.md)\n", [("F19", 5)]),
+        ("See\n[it](<references/no file.md>).\n", [("F19", 6)]),
+        ("See [it](references/guide%2Emd).\n", []),
+        ("[ref]: references/none.md\n", [("F19", 5)]),
+        ("Run `python scripts/none.py --all` or `scripts/run.py`.\n", [("F19", 5)]),
+        ("Look at [deep](references/deep/er.md).\n", [("F19", 5)]),
+        ("The folder [references](references/).\n", []),
+        ("Out: [x](../b/SKILL.md)\n", [("F19", 5)]),
+        ("```\n[x](none.md)\nscripts/none.py\n```\n", []),
+        ("[a](https://x.y/z.md) [b](#c) [d](mailto:e@f) [g](/etc/h) [i](<name>.md) [j]({k}.md) [l]($M/n.md)\n", []),
+    ],
+)
+def test_bodies(tmp_path: Path, body: str, expected: list[tuple[str, int]]) -> None:
+    place = write(tmp_path / "a", HEAD + body)
+    write(place / "references" / "deep", "x", "er.md")
+    write(place / "references", "x", "guide.md")
+    write(place / "scripts", "x", "run.py")
+    assert said(place) == expected
+
+
+def test_lines_count_in_the_file_whatever_its_line_ends(tmp_path: Path) -> None:
+    place = write(tmp_path / "a", (HEAD + "one\ntwo \u200b\n").replace("\n", "\r\n"))
+    assert said(place) == [("S06", 6)]
+    place = write(tmp_path / "a", HEAD.encode() + b"one\ntwo\nthr\xffee\n")
+    assert said(place) == [("L03", 7)]
+
+
+def test_links_that_leave_the_source(tmp_path: Path) -> None:
+    place = write(tmp_path / "root" / "a", HEAD)
+    write(tmp_path, "x", "outside.md")
+    write(tmp_path / "root", "x", "inside.md")
+    (place / "in.md").symlink_to("../inside.md")
+    (place / "out.md").symlink_to("../../outside.md")
+    assert said(place, root=str((tmp_path / "root").resolve())) == [("S04", 0)]
+
+
+def test_what_cannot_be_read_is_said_and_not_raised(tmp_path: Path) -> None:
+    place = write(tmp_path / "a", HEAD)
+    skill = load(place).skill
+    assert skill is not None
+    (place / "SKILL.md").unlink()
+    assert [each.code for each in inspect_skill(skill, Limits())] == ["D05"]
+    place = write(tmp_path / "b", HEAD + "x" * 2_000)
+    assert said(write(tmp_path / "a", HEAD + "x" * 2_000), Limits(skill_file=1_000)) == [("S05", 0)]
+
+
+def test_a_skill_in_memory() -> None:
+    skill = AgentSkill("a", "d", "See [x](x.md) and [y](y.md).", {"y.md": "y"})
+    (found,) = inspect_skill(skill, Limits(), strict=True)
+    assert (found.code, found.severity, found.path) == ("F19", "info", "")
+
+
+@pytest.mark.parametrize("piece", ["`", "[", "<!-- ", "```\n", "scripts/", "[a](", "~~~\n```\n", "!`", "``` `` ` "])
+def test_a_hostile_body_takes_no_long_time(tmp_path: Path, piece: str) -> None:
+    import time
+
+    from flink_skills.skill.support import check_support
+
+    skill = load(write(tmp_path / "a", HEAD + piece * ((1 << 20) // len(piece) - 100))).skill
+    assert skill is not None
+    began = time.process_time()
+    inspect_skill(skill, Limits())
+    check_support(skill)
+    # Not a measurement: quadratic work on a megabyte takes minutes.
+    assert time.process_time() - began < 20

@@ -1,0 +1,195 @@
+"""What of a URL is shown, and where URLs may lead (format rule S09)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flink_skills.errors import ConfigError, SourceError
+from flink_skills.options import SkillConfig
+from flink_skills.sources.address import AddressPolicy, host_of, is_reserved, redact, redact_text
+
+WORDS = st.text("abcXYZ019-._~:!$&'()*+,;=%", min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://host/a.zip", "https://host/a.zip"),
+        ("https://u:p@host:8443/a.zip?X-Amz-Signature=1#x", "https://host:8443/a.zip"),
+        ("https://u:p/w@host/a.zip", "https://host/a.zip"),
+        ("https://u:p?w@host/a.zip", "https://host/a.zip"),
+        ("https://u:p#w@host/a.zip", "https://host/a.zip"),
+        ("https://u:p@w@host/a.zip", "https://host/a.zip"),
+        ("https://token@host?x", "https://host"),
+        ("s3://bucket/key@2.zip", "s3://bucket/key@2.zip"),
+        ("https://host:8443/a@b.zip", "https://host:8443/a@b.zip"),
+        ("https://host/a.zip?mail=a@b", "https://host/a.zip"),
+        ("https://u:p@[::1]:8443/a.zip?t=1", "https://[::1]:8443/a.zip"),
+        ("simplecache::https://u:p@host/a.zip?t=1", "simplecache::https://host/a.zip"),
+        ("zip://a?b::s3://k:s@bucket/x.zip", "zip://a::s3://bucket/x.zip"),
+        ("https://${env:USER}:${file:/run/pw}@host/a?t=${env:T}", "https://host/a"),
+        ("u:p@host", "host"),
+        ("", ""),
+    ],
+)
+def test_what_of_a_url_is_shown(url: str, shown: str) -> None:
+    assert redact(url) == shown
+
+
+@given(WORDS, st.text("s3cret/?#@:", min_size=1, max_size=12), st.sampled_from(["", "zip://x::", "simplecache::"]))
+def test_no_password_and_no_query_is_shown(user: str, noise: str, chain: str) -> None:
+    query = noise.replace("::", "-")
+    assert "TOPSECRET" not in redact(f"{chain}https://{user}:TOPSECRET@host/a.zip")
+    assert "TOPSECRET" not in redact(f"{chain}https://host/a.zip?{query}TOPSECRET")
+    assert "TOPSECRET" not in redact(f"{chain}https://{user}@host/a.zip#{query}TOPSECRET")
+
+
+def test_urls_in_texts_of_others_are_redacted() -> None:
+    text = "404, message='x', url='https://u:p@host/a?sig=1' and <s3://k:s@b/c?d> at host:80"
+    assert redact_text(text) == "404, message='x', url='https://host/a' and <s3://b/c> at host:80"
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://Example.ORG./x", "example.org"),
+        ("https://u:p@example.org:8443", "example.org"),
+        ("https://b\u00fccher.example/x", "xn--bcher-kva.example"),
+        ("https://B\u00dcCHER.example/x", "xn--bcher-kva.example"),
+        ("https://\uff11\uff12\uff17.0.0.1/", "127.0.0.1"),
+        ("https://127\u30020\u30020\u30021/", "127.0.0.1"),
+        ("https://[::1]:80/", "::1"),
+        ("https://[FE80::1%25eth0]/", "fe80::1"),
+    ],
+)
+def test_hosts_have_one_spelling(url: str, host: str) -> None:
+    assert host_of(url) == host
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        ":80",
+        "exa mple.org",
+        "%31%32%37.0.0.1",
+        "a\\b",
+        "a:b",
+        "a:99999",
+        "[::1",
+        "[x]",
+        "[v1.x]",
+        "..",
+        "-",
+        "\u2100.org",
+    ],
+)
+def test_what_cannot_be_a_host(host: str) -> None:
+    with pytest.raises(ConfigError, match="skill source https://"):
+        host_of(f"https://{host}/x")
+
+
+RESERVED = [
+    *("127.0.0.1", "127.1", "0x7f000001", "0x7f.1", "0177.0.0.1", "2130706433", "0", "0.0.0.0"),
+    *("10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "192.0.0.8", "198.18.0.1"),
+    *("224.0.0.1", "255.255.255.255", "240.0.0.1"),
+    *("::1", "::", "[::1]", "fe80::1%eth0", "fc00::1", "fd12::1", "fec0::1", "ff02::1", "2001:db8::1"),
+    *("::ffff:127.0.0.1", "::ffff:7f00:1", "::ffff:10.0.0.1", "::127.0.0.1", "2002:7f00:1::", "2002:a00:1::1"),
+    *("64:ff9b::10.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::1", "2001:0:1::"),
+]
+GLOBAL = ["8.8.8.8", "1.1.1.1", "0x08080808", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::"]
+
+
+@pytest.mark.parametrize("address", RESERVED)
+def test_addresses_that_are_not_of_the_internet(address: str) -> None:
+    assert is_reserved(address)
+    with pytest.raises(SourceError, match=r"skills\.source\.allow-private: true"):
+        AddressPolicy(SkillConfig()).check_addresses(["8.8.8.8", address], "x")
+    AddressPolicy(SkillConfig({"skills.source.allow-private": True})).check_addresses([address], "x")
+
+
+@pytest.mark.parametrize("address", [*GLOBAL, "example.org", "a.b"])
+def test_addresses_of_the_internet(address: str) -> None:
+    assert not is_reserved(address)
+
+
+def policy(**options: object) -> AddressPolicy:
+    return AddressPolicy(SkillConfig({f"skills.source.{name.replace('_', '-')}": options[name] for name in options}))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://example.org/s.zip", "skills.source.allow-http: true"),
+        ("HTTP://example.org/s.zip", "skills.source.allow-http: true"),
+        ("https://127.0.0.1/s.zip", "skills.source.allow-private: true"),
+        ("https://127\u30020\u30020\u30021/s.zip", "skills.source.allow-private: true"),
+        ("https://localhost/s.zip", "skills.source.allow-private: true"),
+        ("https://api.localhost./s.zip", "skills.source.allow-private: true"),
+        ("https://[::ffff:127.0.0.1]/s.zip", "skills.source.allow-private: true"),
+        ("https://u:p@2130706433/s.zip", "skills.source.allow-private: true"),
+        ("https:///s.zip", "no host"),
+    ],
+)
+def test_what_is_refused_by_default_names_the_option(url: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        policy().check_url(url)
+    assert said in str(caught.value)
+
+
+def test_what_the_options_allow() -> None:
+    policy(allow_http=True, allow_private=True).check_url("http://localhost/x")
+    policy().check_url("s3://10.0.0.1/x")  # http(s) only
+    policy().check_url("https://${env:HOST}/x")  # known later
+    with pytest.raises(ConfigError, match="allow-http"):
+        policy().check_url("http://${env:HOST}/x")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "url", "allowed"),
+    [
+        ("skills.example.org", "https://skills.example.org/x", True),
+        ("Skills.Example.org.", "https://SKILLS.example.ORG.:8443/x", True),
+        ("skills.example.org", "https://example.org/x", False),
+        ("skills.example.org", "https://askills.example.org/x", False),
+        ("skills.example.org", "https://skills.example.org.evil.example/x", False),
+        ("skills.example.org", "https://skills.example.org@evil.example/x", False),
+        ("*.example.org", "https://a.b.example.org/x", True),
+        ("*.example.org", "https://example.org/x", False),
+        ("*.example.org", "https://evilexample.org/x", False),
+        ("a.example;b\u00fccher.example", "https://xn--bcher-kva.example/x", True),
+        ("2606:4700::1111", "https://[2606:4700:0::1111]/x", True),
+        ("[2606:4700:0::1111]", "https://[2606:4700::1111]/x", True),
+    ],
+)
+def test_allowed_hosts(hosts: str, url: str, allowed: bool) -> None:
+    checked = policy(allowed_hosts=hosts)
+    if allowed:
+        checked.check_url(url)
+        return
+    with pytest.raises(ConfigError, match=r"is not one of skills\.source\.allowed-hosts; add it there"):
+        checked.check_url(url)
+
+
+@pytest.mark.parametrize(
+    "host", ["https://example.org", "*", "*.", "a b", "example.org:80", "ex*mple.org", "u:pw@host"]
+)
+def test_allowed_hosts_that_are_none(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"option skills\.source\.allowed-hosts: .* is no host") as caught:
+        policy(allowed_hosts=[host])
+    assert "pw" not in str(caught.value)
+
+
+def test_steps_to_other_hosts() -> None:
+    policy().check_step("example.org", "https://example.org:8443/x")
+    policy(allow_redirects=True).check_step("example.org", "https://cdn.example/x")
+    policy(allowed_hosts="example.org;cdn.example").check_step("example.org", "https://cdn.example/x")
+    for checked, url, said in (
+        (policy(), "https://cdn.example/x?sig=s3cret", "add the host to skills.source.allowed-hosts or set skills.so"),
+        (policy(allowed_hosts="example.org", allow_redirects=True), "https://cdn.example/x", "is not one of"),
+        (policy(allow_redirects=True), "https://10.0.0.1/x", "allow-private"),
+        (policy(allow_redirects=True), "http://example.org/x", "allow-http"),
+    ):
+        with pytest.raises(ConfigError, match=said.replace(".", r"\.")) as caught:
+            checked.check_step("example.org", url)
+        assert "s3cret" not in str(caught.value)

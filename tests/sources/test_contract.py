@@ -1,0 +1,281 @@
+"""Every kind of source, also those of third parties, keeps to what ``SkillSourceContract`` says."""
+
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.options import SkillConfig
+from flink_skills.sources import SourceContext, SourceSpec, open_source, register_source, registry, source_kinds
+from flink_skills.sources.wellknown import INDEX_PATH, SCHEMA
+from flink_skills.testing import SkillSourceContract
+from tests.sources.web import ALLOWED, Page, Web, zip_of
+
+THIRD_PARTY = '''
+import os
+import shutil
+from flink_skills.errors import ConfigError, SourceError
+from flink_skills.sources import SkillSource, SourceTree
+
+class ShelfSource(SkillSource):
+    """shelf://name: a folder below $SHELF."""
+
+    kind = "shelf"
+
+    def __init__(self, spec, context):
+        super().__init__(spec, context)
+        name = spec.location.partition("?")[0].removeprefix("shelf://")
+        if not name or "/" in name:
+            raise ConfigError(f"skill source {self.origin}: write shelf://name")
+        self._path = os.path.join(os.environ["SHELF"], name)
+
+    def resolve(self):
+        if not os.path.isdir(self._path):
+            raise SourceError(f"skill source {self.origin}: is not on the shelf", source=self.origin)
+        return [SourceTree(self._path, self.origin, format=self.spec.format)]
+
+class NoSource:
+    def __init__(self, spec, context): ...
+'''
+
+
+class _OfTemporaryFolder:
+    @pytest.fixture(autouse=True)
+    def _place(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        self.place = tmp_path_factory.mktemp("published")
+
+    def copied(self, skills: Path, to: str) -> Path:
+        shutil.rmtree(self.place / to, ignore_errors=True)
+        return Path(shutil.copytree(skills, self.place / to))
+
+
+class TestFolder(_OfTemporaryFolder, SkillSourceContract):
+    kind = "path"
+
+    def publish(self, skills: Path) -> str:
+        return str(self.copied(skills, "here"))
+
+    def missing(self) -> str:
+        return "/nowhere/at/all"
+
+    def impossible(self) -> list[str]:
+        return ["", " ", "relative/folder", "./x", "a\0b", "https://host/skills.zip"]
+
+
+class TestLocalArchive(_OfTemporaryFolder, SkillSourceContract):
+    kind = "path"
+
+    def publish(self, skills: Path) -> str:
+        path = self.place / "skills.zip"
+        path.write_bytes(zip_of(skills))
+        return str(path)
+
+    def missing(self) -> str:
+        return "/nowhere/at/all.zip"
+
+
+class TestResource(_OfTemporaryFolder, SkillSourceContract):
+    kind = "resource"
+
+    def publish(self, skills: Path) -> str:
+        self.copied(skills, "jar-1")
+        return "skills"
+
+    def missing(self) -> str:
+        return "other"
+
+    def impossible(self) -> list[str]:
+        return ["", "/", "../x", "a\\b", "a\0b"]
+
+    def context(self, store: Path, *, refresh: bool = False) -> SourceContext:
+        return SourceContext(
+            SkillConfig(), {"skills": [str(self.place / "jar-1")]}, store_dir=str(store), refresh=refresh
+        )
+
+
+class TestFileUrl(_OfTemporaryFolder, SkillSourceContract):
+    kind = "url"
+
+    def publish(self, skills: Path) -> str:
+        return self.copied(skills, "a b#c").as_uri()
+
+    def missing(self) -> str:
+        return "file:///nowhere/at/all.zip"
+
+    def impossible(self) -> list[str]:
+        return ["", "file://host/skills.zip", "file:/x", "file:relative", "/opt/skills.zip"]
+
+
+class _OfWeb(SkillSourceContract):
+    kind = "url"
+    remote = True
+
+    @pytest.fixture(autouse=True)
+    def _web(self) -> Iterator[None]:
+        self.web = Web()
+        yield
+        self.web.close()
+
+    def publish(self, skills: Path) -> str:
+        data = zip_of(skills)
+        self.web.pages["/s.zip"] = Page(data, headers={"ETag": f'"{hashlib.sha256(data).hexdigest()}"'})
+        return f"{self.web.url}/s.zip"
+
+    def missing(self) -> str:
+        return f"{self.web.url}/other.zip"
+
+    def impossible(self) -> list[str]:
+        return ["", "https:///x", "htps://host/a.zip", "https://host/a.zip#sha256=12", "ftp://host/a.zip"]
+
+    def with_secret(self, location: str) -> str:
+        return f"{location.replace('//', f'//user:{self.secret}@')}?sig={self.secret}"
+
+    def context(self, store: Path, *, refresh: bool = False) -> SourceContext:
+        return SourceContext(SkillConfig(ALLOWED), store_dir=str(store), refresh=refresh)
+
+
+class TestWebArchive(_OfWeb):
+    pass
+
+
+class TestWebArchiveWithoutVersions(_OfWeb):
+    def publish(self, skills: Path) -> str:
+        self.web.pages["/s.zip"] = Page(zip_of(skills))
+        return f"{self.web.url}/s.zip"
+
+
+class TestSkillIndex(_OfWeb):
+    """An artifact for each skill: an archive of its folder."""
+
+    def publish(self, skills: Path) -> str:
+        entries = []
+        for folder in sorted(skills.iterdir()):
+            data = zip_of(folder)
+            self.web.pages[f"/.well-known/agent-skills/{folder.name}.zip"] = Page(data)
+            entries.append(
+                {
+                    "name": folder.name,
+                    "type": "archive",
+                    "description": "x",
+                    "url": f"{folder.name}.zip",
+                    "digest": f"sha256:{hashlib.sha256(data).hexdigest()}",
+                }
+            )
+        self.web.pages[f"/{INDEX_PATH}"] = Page(json.dumps({"$schema": SCHEMA, "skills": entries}).encode())
+        return self.web.url
+
+    def missing(self) -> str:
+        return f"{self.web.url}/other/"
+
+
+class TestMemory(_OfWeb):
+    """Any other file system of fsspec."""
+
+    def publish(self, skills: Path) -> str:
+        import fsspec
+
+        fsspec.filesystem("memory").pipe("/contract/s.zip", zip_of(skills))
+        return "memory://contract/s.zip"
+
+    def missing(self) -> str:
+        return "memory://contract/other.zip"
+
+
+@pytest.fixture
+def package(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of a third party, installed: its module and its dist-info are on the path."""
+    place = tmp_path_factory.mktemp("site-packages")
+    (place / "shelf_skills.py").write_text(THIRD_PARTY)
+    info = place / "shelf_skills-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf-skills\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[flink_skills.sources]\n"
+        "shelf = shelf_skills:ShelfSource\n"
+        "broken = shelf_skills_gone:X\n"
+        "odd = shelf_skills:NoSource\n"
+    )
+    monkeypatch.syspath_prepend(str(place))
+    monkeypatch.delitem(sys.modules, "shelf_skills", raising=False)
+    return place
+
+
+class _OfThirdParty(_OfTemporaryFolder, SkillSourceContract):
+    kind = "url"
+
+    @pytest.fixture(autouse=True)
+    def _shelf(self, package: Path, _place: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SHELF", str(self.place))
+
+    def publish(self, skills: Path) -> str:
+        self.copied(skills, "team")
+        return "shelf://team"
+
+    def missing(self) -> str:
+        return "shelf://nobody"
+
+    def impossible(self) -> list[str]:
+        return ["shelf://", "shelf://a/b"]
+
+    def with_secret(self, location: str) -> str:
+        return f"{location}?token={self.secret}"
+
+
+class TestThirdPartyByEntryPoint(_OfThirdParty):
+    pass
+
+
+class TestThirdPartyByItsOwnKind(_OfThirdParty):
+    kind = "shelf"
+
+
+class TestThirdPartyRegistered(_OfThirdParty):
+    @pytest.fixture(autouse=True)
+    def _registered(self, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (package / "shelf_skills-1.0.dist-info" / "entry_points.txt").write_text("")
+        monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
+        assert "shelf" not in source_kinds()
+        register_source("shelf", "shelf_skills:ShelfSource")
+
+
+def test_kinds_of_installed_packages_are_there(package: Path) -> None:
+    assert {"path", "resource", "url", "shelf", "broken"} <= set(source_kinds())
+    with pytest.raises(ConfigError, match=r"'broken': shelf_skills_gone:X cannot be imported .* install or mend"):
+        open_source("broken", "x", SourceContext())
+    with pytest.raises(ConfigError, match="NoSource is no SkillSource"):
+        open_source("odd", "x", SourceContext())
+
+
+def test_kinds_can_be_added_but_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
+    register_source("made", f"{__name__}:Made", install="pip install made-skills")
+    register_source("made", f"{__name__}:Made", install="pip install made-skills")
+    for kind in ("url", "made"):
+        with pytest.raises(ConfigError, match="already; choose another name"):
+            register_source(kind, "other:Made")
+    with pytest.raises(ConfigError, match=r"cannot be imported .*; pip install made-skills"):
+        open_source("url", "made://x", SourceContext())
+    with pytest.raises(UnknownNameError, match="did you mean 'path'"):
+        open_source("paths", "x", SourceContext())
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "shelf://team#format=heading",
+        {"url": "shelf://team", "format": "heading"},
+        SourceSpec("url", "shelf://team", format="heading"),
+    ],
+)
+def test_a_third_party_kind_gets_the_whole_declaration(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: Any
+) -> None:
+    monkeypatch.setenv("SHELF", str(tmp_path))
+    source = open_source("url", declared, SourceContext())
+    assert source.spec == SourceSpec("shelf", "shelf://team", format="heading")
