@@ -9,6 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10; do \
 VENV := .venv
 # The other supported Flink version, for the tests that run on both.
 VENV_22 := .venv-flink22
+AZURITE := .venv-azurite
 BIN := $(VENV)/bin
 JAR := java-bridge/target/flink-skills-bridge.jar
 JAVA_SOURCES := java-bridge/pom.xml $(shell find java-bridge/src/main -type f 2>/dev/null)
@@ -66,6 +67,18 @@ test-java: $(JAR) ## Test the bridge on Flink 2.2 and 2.3
 test-fast: setup ## Run the Python tests that need neither Flink nor a cluster
 	$(BIN)/python -m pytest -m "not flink and not cluster"
 
+.PHONY: azurite
+azurite: $(AZURITE)/.ready ## Install the Azure storage emulator for its tests (365 MB, needs npm or its package index)
+
+$(AZURITE)/.ready: .ci/azurite | prerequisites
+	bash .ci/azurite $(AZURITE) "$(PYTHON)"
+	@touch $@
+
+.PHONY: nightly
+nightly: setup $(AZURITE)/.ready ## Run the long tests: many random inputs of the format reader, Azure's store
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/skill -q
+	$(BIN)/python -m pytest tests/sources
+
 .PHONY: test-python
 test-python: setup ## Run all Python tests on the newer Flink
 	$(BIN)/python -m pytest
@@ -90,4 +103,4 @@ format: setup ## Format the Python code
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf $(VENV) $(VENV_22) java-bridge/target java-bridge/target-2.3 site
+	rm -rf $(VENV) $(VENV_22) $(AZURITE) build java-bridge/target java-bridge/target-2.3 site

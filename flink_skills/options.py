@@ -114,14 +114,23 @@ def parse_text(value: object) -> str:
 def parse_list(value: object) -> tuple[str, ...]:
     """Items of a list, given as a list, in Flink's ``a;b`` notation or as a YAML flow list."""
     if isinstance(value, (list, tuple)):
-        return tuple(str(v) for v in value)
+        return tuple(_item(v) for v in value)
     text = str(value).strip()
     if text.startswith("[") and text.endswith("]"):
         import yaml
 
-        items = yaml.safe_load(text)
-        return tuple(str(v) for v in items)
+        try:
+            items = yaml.safe_load(text)
+        except yaml.YAMLError:  # its message quotes the text, which may hold a secret
+            raise ValueError("write a list such as [a, b], or a;b") from None
+        return tuple(_item(v) for v in items)
     return tuple(part.strip().strip("'\"") for part in text.split(";") if part.strip())
+
+
+def _item(value: object) -> str:
+    if isinstance(value, (Mapping, list, tuple, set)):
+        raise ValueError("write plain texts in the list, not mappings or lists")
+    return str(value)
 
 
 def one_of(*allowed: str) -> Callable[[object], str]:

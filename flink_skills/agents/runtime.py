@@ -92,6 +92,7 @@ class AgentRuntime:
         scratch_dir: str,
         resource_paths: Mapping[str, Sequence[str]] | None = None,
         store_dir: str | None = None,
+        opened: float | None = None,
         on_figures: Callable[[Mapping[str, int]], None] | None = None,
         quiet: bool = False,
     ) -> AgentRuntime:
@@ -102,6 +103,8 @@ class AgentRuntime:
             scratch_dir: Folder of the job's workspaces, removed with the job by whoever made it.
             resource_paths: Where the job-JAR resources are on this machine, by name.
             store_dir: The store's folder where ``skills.store.dir`` names none.
+            opened: When the job opened on this machine (seconds since 1970): what another worker learned about a
+                source since then is not asked again.
             on_figures: Called with :meth:`figures` after opening and after each refresh.
             quiet: Log what is found at debug level: another process of this machine says it already.
 
@@ -116,7 +119,7 @@ class AgentRuntime:
             # Beside the job's scratch folder and not inside: a restarted job must find what was downloaded before.
             store_dir = store_dir or str(Path(scratch_dir).parent / f"flink-skills-store-{os.geteuid()}")
         # In a thread: sources may take long, and turns of other agents run on this loop.
-        manager = await asyncio.to_thread(open_skills, plan, config, resource_paths, store_dir)
+        manager = await asyncio.to_thread(open_skills, plan, config, resource_paths, store_dir, opened)
         chat_models: dict[str, ChatModel] = {}
         shell = workspaces = None
         try:

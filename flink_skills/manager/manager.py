@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from types import TracebackType
 from typing import Any
 
 from flink_skills.errors import ConfigError, SkillFormatError, SkillsError, SourceError, UnknownNameError
 from flink_skills.manager.audit import AuditHook, log_event
 from flink_skills.manager.catalog import Catalog
+from flink_skills.manager.entry import Entry
 from flink_skills.manager.inspection import inspect_entries
 from flink_skills.manager.loading import LoadedSource, LoadedTree, declared_sources, read_sources
 from flink_skills.manager.lockfile import SkillLock
@@ -38,6 +41,8 @@ class AgentSkillManager:
     offered. Threads may share a manager; :meth:`close` gives its folders back to the store.
 
     ``limits`` are those of ``skills.limits.*`` unless they are given, ``audit`` is told of each use of a skill.
+    ``opened`` (seconds since 1970, now by default) is when the opening began that this manager is part of: servers
+    that another process has asked since then are not asked again.
 
     >>> AgentSkillManager().get_system_prompt()
     ''
@@ -56,11 +61,13 @@ class AgentSkillManager:
         limits: Limits | None = None,
         lock: SkillLock | None = None,
         audit: AuditHook = log_event,
+        opened: float | None = None,
     ) -> None:
         self._scopes: tuple[SkillScope, ...] = (SkillScope("job", paths, resources, urls),)
         self._config = config or SkillConfig()
         self._limits = limits or Limits.from_config(self._config)
-        self._context = SourceContext(self._config, resource_paths, store_dir, self._limits)
+        opened = time.time() if opened is None else opened
+        self._context = SourceContext(self._config, resource_paths, store_dir, self._limits, opened=opened)
         self._strict = self._config.get(SkillOptions.STRICT) if strict is None else strict
         self._skill_lock = lock
         self._audit = audit
@@ -86,6 +93,7 @@ class AgentSkillManager:
         limits: Limits | None = None,
         lock: SkillLock | None = None,
         audit: AuditHook = log_event,
+        opened: float | None = None,
     ) -> AgentSkillManager:
         """A manager for what job and agent declare: an agent's skill wins over the job's of the same name."""
         manager = cls(
@@ -96,6 +104,7 @@ class AgentSkillManager:
             limits=limits,
             lock=lock,
             audit=audit,
+            opened=opened,
         )
         # Sorting is stable: within a level the order of declaration stays.
         manager._scopes = tuple(sorted(scopes, key=lambda scope: scope.level != "agent"))
@@ -109,7 +118,7 @@ class AgentSkillManager:
         Raises :class:`ConfigError` for a source that can never work (a relative path, a plain http URL that
         no option allows) and :class:`SkillLockError` for skills that are not those of the lock. With
         ``strict``, raises :class:`SkillFormatError` (:class:`SourceError` if only sources failed) with all
-        errors at once.
+        errors at once, those of :meth:`inspect` among them.
         """
         return list(self._loaded().skills.values())
 
@@ -206,9 +215,7 @@ class AgentSkillManager:
         """
         catalog = self._loaded()
         entries = [catalog.entry(skill) for skill in _chosen(catalog, names, hidden=True)]
-        commands = self._config.get(SkillOptions.SHELL_ENABLED)
-        found = inspect_entries(entries, self._limits, strict=self._strict, commands=commands)
-        return [diagnostic for findings in found for diagnostic in findings]
+        return list(chain.from_iterable(self._inspect(entries)))
 
     def check_skill(self, skill: AgentSkill) -> list[Diagnostic]:
         """What ``skill`` asks for that this runtime does not do, each with the reason (feature row A12)."""
@@ -323,8 +330,8 @@ class AgentSkillManager:
 
     def _refusal(self, catalog: Catalog) -> SkillsError | None:
         """Why a catalog is not used: errors with ``strict``, or skills that are not those of the lock."""
-        errors = [str(diagnostic) for diagnostic in catalog.diagnostics if diagnostic.severity == "error"]
-        if self._strict and errors:
+        errors = self._errors(catalog) if self._strict else []
+        if errors:
             text = "\n".join(f"- {error}" for error in errors)
             kind: type[SkillsError] = SourceError if len(errors) == len(catalog.failures) else SkillFormatError
             return kind(f"{len(errors)} errors in the skills, and skills.strict is set:\n{text}")
@@ -336,6 +343,16 @@ class AgentSkillManager:
             except SkillsError as error:
                 return error
         return None
+
+    def _errors(self, catalog: Catalog) -> list[str]:
+        """All errors that loading and inspecting find: with ``strict`` they are told together."""
+        entries = [catalog.entry(skill) for skill in catalog.skills.values()]
+        found = [*catalog.diagnostics, *chain.from_iterable(self._inspect(entries))]
+        return [str(diagnostic) for diagnostic in found if diagnostic.severity == "error"]
+
+    def _inspect(self, entries: Sequence[Entry]) -> Sequence[Sequence[Diagnostic]]:
+        commands = self._config.get(SkillOptions.SHELL_ENABLED)
+        return inspect_entries(entries, self._limits, strict=self._strict, commands=commands)
 
     def _skills_of(self, scope: SkillScope) -> list[AgentSkill]:
         sources = read_sources(declared_sources([scope]), self._context, strict=self._strict)

@@ -157,7 +157,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "a limit of the search for skills was reached",
             "warning",
             "warning",
-            "point the source at a smaller folder, or raise the limit",
+            "point the source at a smaller folder, or raise skills.limits.tree-directories",
         ),
         "D02": Code("a skill of that name was declared before", "warning", "warning", "rename one of them"),
         "D03": Code("the same skill, byte for byte, was declared before", "info", "info", "remove one of them"),

@@ -78,7 +78,7 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
             linked.extend((above + name, "", depth + 1, count) for name in links)
     if too_deep:
         message = f"folders more than {limits.tree_depth} levels down were not searched"
-        report.add("D01", message, path=too_deep, mend="point the source at a deeper folder")
+        report.add("D01", message, path=too_deep, mend="point the source at a deeper folder, or raise skills.limits.tree-depth")
 
 
 def _entries(folder: str, real_root: str, report: Report) -> tuple[list[str], list[str], list[str]]:

@@ -9,7 +9,7 @@ holds a lease on it meanwhile. What a killed process left behind is removed by t
 
 # Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
 # the calls themselves.
-# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH105, PTH113, PTH116, PTH118, PTH119, PTH120, PTH123, PTH208
+# ruff: noqa: PTH100, PTH101, PTH102, PTH103, PTH104, PTH105, PTH113, PTH116, PTH118, PTH119, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -53,6 +53,10 @@ _MENDS = {
 _logger = logging.getLogger(__name__)
 
 
+class _NotOursError(PermissionError):
+    """The store's folder may have been made by somebody else."""
+
+
 @dataclass(frozen=True)
 class StoredTree:
     """A folder of the store: its path, the sha256 of what was unpacked, its index if it has one.
@@ -78,7 +82,6 @@ class Store:
     def __init__(
         self, folder: str, limits: Limits | None = None, *, max_size: int = SkillOptions.STORE_MAX_SIZE.default
     ) -> None:
-        self._is_shared_place = not folder
         self.folder = folder or os.path.join(tempfile.gettempdir(), f"flink-skills-store-{os.geteuid()}")
         self._limits = limits or Limits()
         self._max_size = max_size
@@ -170,7 +173,9 @@ class Store:
         """The error for a disk that fails: retryable where space may come free."""
         number = error.errno or 0
         mend = _MENDS.get(number, "check the disk")
-        if number in (errno.EACCES, errno.EPERM):
+        if isinstance(error, _NotOursError):
+            mend = "remove it, or take the rights of others away (chmod go-w)"
+        elif number in (errno.EACCES, errno.EPERM):
             mend = f"let user {os.geteuid()} write there"
             with suppress(OSError):
                 mend += f" (it belongs to user {os.stat(self.folder).st_uid})"
@@ -303,11 +308,13 @@ class Store:
         return folder
 
     def _check_place(self) -> None:
-        """Below the machine's temporary folder anybody could have made it first, and put skills into it."""
-        if self._is_shared_place:
-            status = os.lstat(self.folder)
-            if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
-                raise PermissionError(errno.EPERM, "others can write to it")
+        """Where anybody may make folders, such as ``/tmp``, anybody could have made it first and put skills into it."""
+        parent = os.stat(os.path.dirname(os.path.abspath(self.folder)))
+        if not parent.st_mode & stat.S_IWOTH or os.path.ismount(self.folder):
+            return
+        status = os.lstat(self.folder)
+        if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
+            raise _NotOursError(errno.EPERM, "it is in a folder for everybody, and others can write to it")
 
     def _may_write(self, name: str) -> bool:
         return os.access(os.path.join(self.folder, name), os.W_OK | os.X_OK)

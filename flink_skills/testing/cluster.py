@@ -258,12 +258,13 @@ class StandaloneCluster(FlinkRest):
 
     def temporary_folders(self) -> list[Path]:
         """The ``flink-skills-*`` folders that jobs have in the cluster's temporary folders, without those of killed
-        TaskManagers: nobody was left to remove them."""
+        TaskManagers (nobody was left to remove them) and the skill stores, which outlive jobs."""
         living = {
             self.temporary_dir,
             *(self.temporary_dir / _name(number) for number in self.task_managers()),
         }
-        return sorted(found for folder in living for found in folder.glob("flink-skills-*"))
+        found = {path for folder in living for path in folder.glob("flink-skills-*")}
+        return sorted(path for path in found if not path.name.startswith("flink-skills-store-"))
 
     def log(self, task_manager: int | None = None) -> str:
         """What the JobManager, or a TaskManager, has logged so far."""

@@ -94,12 +94,12 @@ class LoadSkill(_SkillTool[_NameArguments]):
         self._read_before: set[str] = set()
 
     async def _run(self, asked: _NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
-        name = _permitted(asked.name, view)
+        name, key = _permitted(asked.name, view), _shown_key(context)
         if name in self._read_before:
             # The view keeps what it has read: a thread would cost more than the call.
-            activation = view.activate(name)
+            activation = view.activate(name, key=key)
         else:
-            activation = await asyncio.to_thread(view.activate, name)
+            activation = await asyncio.to_thread(view.activate, name, key=key)
             self._read_before.add(name)
         value = {"name": name, "digest": activation.digest, "path": str(activation.path or "")}
         loaded = context.activations or Activations()
@@ -145,7 +145,7 @@ class LoadSkillResource(_SkillTool[_ResourceArguments]):
 
     async def _run(self, asked: _ResourceArguments, view: SkillView, context: ToolContext) -> ToolResult:
         name = _permitted(asked.name, view)
-        part = await asyncio.to_thread(view.read_resource, name, asked.path, asked.offset)
+        part = await asyncio.to_thread(view.read_resource, name, asked.path, asked.offset, key=_shown_key(context))
         value = {
             "text": part.text,
             "offset": part.offset,
@@ -159,6 +159,11 @@ class LoadSkillResource(_SkillTool[_ResourceArguments]):
                 f"offset={part.next_offset}]"
             )
         return ToolResult(content, value=value)
+
+
+def _shown_key(context: ToolContext) -> str:
+    """The stream key as the audit trail shows it."""
+    return "" if context.key is None else str(context.key)
 
 
 def _permitted(name: str, view: SkillView) -> str:

@@ -110,6 +110,7 @@ class Worker:
                 scratch_dir=config["scratch_dir"],
                 resource_paths=config.get("resources") or {},
                 store_dir=config.get("store_dir"),
+                opened=config.get("opened"),
                 on_figures=lambda figures: self._connection.send(
                     encode_metrics(frame.plan, json.dumps(dict(figures)).encode())
                 ),

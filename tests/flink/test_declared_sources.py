@@ -12,7 +12,7 @@ from pyflink.common import Types
 from flink_skills import AgentsExecutionEnvironment
 from tests.flink.agents import Guarded
 from tests.flink.running import collect, flink_environment
-from tests.flink.shelf import OnShelf
+from tests.flink.cupboard import InCupboard
 from tests.flink.skill_files import pack, write_skill
 
 pytestmark = pytest.mark.flink
@@ -46,10 +46,10 @@ def test_a_kind_of_source_of_a_third_party_is_declared_as_a_url(tmp_path: Path) 
     write_skill(tmp_path / "shelf", "from-shelf")
     env = flink_environment()
     agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
-    agents_env.add_skills_from_urls([f"shelf://reader:pl4nted@shelf{tmp_path}/shelf?key=pl4nted"])
+    agents_env.add_skills_from_urls([f"cupboard://reader:pl4nted@cupboard{tmp_path}/shelf?key=pl4nted"])
     stream = env.from_collection(["x"], Types.STRING())
-    output = agents_env.from_datastream(stream, lambda event: event).apply(OnShelf()).to_datastream()
+    output = agents_env.from_datastream(stream, lambda event: event).apply(InCupboard()).to_datastream()
     plan = agents_env.get_execution_plan()
-    assert f"shelf://shelf{tmp_path}/shelf" in plan
+    assert f"cupboard://cupboard{tmp_path}/shelf" in plan
     assert "pl4nted" not in plan
     assert collect(output) == [["from-shelf"]]

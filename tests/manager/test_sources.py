@@ -3,6 +3,7 @@
 import gc
 import hashlib
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from flink_skills.options import SkillConfig
 from flink_skills.sources import SourceSpec
 from flink_skills.sources.locking import unleased
 from tests.manager.writing import ALLOWED, page, skill_text, write_skill, zip_bytes
-from tests.sources.web import Web
+from tests.sources.web import SKILL, Page, Web
 
 
 def found(manager: AgentSkillManager) -> list[tuple[str, str]]:
@@ -135,6 +136,20 @@ def test_sources_may_be_texts_mappings_and_specs(web: Web, tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="give a list") as error:
         SkillScope("job", urls="https://x/y?token=hush")
     assert "hush" not in str(error.value)
+
+
+def test_managers_of_one_opening_share_what_a_server_without_versions_gave(web: Web, tmp_path: Path) -> None:
+    web.pages["/SKILL.md"] = Page(SKILL)  # neither ETag nor a time
+    url = f"{web.url}/SKILL.md"
+    config, store = SkillConfig(ALLOWED), str(tmp_path / "store")
+    opened = time.time()
+    for begun in (opened, opened):
+        with AgentSkillManager(urls=[url], config=config, store_dir=store, opened=begun) as manager:
+            assert [skill.name for skill in manager.load_skills()] == ["greet"]
+    assert web.count("GET") == 1
+    with AgentSkillManager(urls=[url], config=config, store_dir=store) as manager:
+        manager.load_skills()
+    assert web.count("GET") == 2
 
 
 def test_the_heading_form_is_taken_where_a_source_asks_for_it(tmp_path: Path) -> None:

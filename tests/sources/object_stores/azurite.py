@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.sources.object_stores.servers import Server, free_ports, running
 
 # Where `.ci/azurite` has put it.
@@ -48,7 +50,9 @@ class AzureAccount:
 def azurite(folder: Path) -> Iterator[AzureAccount]:
     script = _FOLDER / "node_modules/azurite/dist/src/blob/main.js"
     node = shutil.which("node", path=f"{_FOLDER / 'node/bin'}{os.pathsep}{os.environ.get('PATH', '')}")
-    assert node and script.is_file(), f"no azurite in {_FOLDER}: run 'make setup', or .ci/azurite"
+    if not script.is_file():
+        pytest.skip("azurite is not here: 'make azurite' installs it, 'make nightly' runs with it")
+    assert node, f"there is no node for azurite, neither in {_FOLDER} nor on the PATH"
     [port] = free_ports(1)
     command = [node, str(script), "--blobPort", str(port), "--inMemoryPersistence"]
     command += ["--disableTelemetry", "--skipApiVersionCheck", "--silent"]

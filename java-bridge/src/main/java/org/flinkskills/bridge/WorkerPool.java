@@ -71,6 +71,13 @@ final class WorkerPool {
   private final ScratchDirectory scratch;
   private final WorkerLauncher launcher;
   private final String taskManager;
+
+  /**
+   * When the job opened here, in seconds: what a worker learned about a source since counts for
+   * all.
+   */
+  private final double opened = System.currentTimeMillis() / 1000.0;
+
   private final WorkerProcess[] workers;
   private final WorkerLane[] lanes;
   private final Map<String, List<String>> resources = new HashMap<>();
@@ -291,6 +298,7 @@ final class WorkerPool {
     config.put("worker_index", worker);
     config.put("workers", workers.length);
     config.put("task_manager", taskManager);
+    config.put("opened", opened);
     byte[] json;
     try {
       json = JSON.writeValueAsBytes(config);

@@ -7,13 +7,13 @@ from urllib.parse import parse_qs, urlsplit
 from flink_skills.sources import SkillSource, SourceTree, register_source
 from tests.flink.agents import Guarded
 
-__all__ = ["OnShelf", "ShelfSource"]
+__all__ = ["InCupboard", "CupboardSource"]
 
 
-class ShelfSource(SkillSource):
+class CupboardSource(SkillSource):
     """A folder of this machine, for who has the key."""
 
-    kind = "shelf"
+    kind = "cupboard"
 
     def resolve(self) -> list[SourceTree]:
         url = urlsplit(self.location)
@@ -21,10 +21,10 @@ class ShelfSource(SkillSource):
         return [SourceTree(url.path, self.origin)]
 
 
-register_source("shelf", f"{__name__}:ShelfSource")
+register_source("cupboard", f"{__name__}:CupboardSource")
 
 
-class OnShelf(Guarded):
+class InCupboard(Guarded):
     """Its module is imported by the workers, and the kind is known there."""
 
     def __init__(self) -> None:
