@@ -44,6 +44,8 @@ def patient_options(protocol: str, options: dict[str, Any], stall: float) -> dic
 
 def settle(protocol: str, system: Any, stall: float) -> None:
     """The same for what a library takes no option for."""
+    if protocol in ("http", "https", "s3", "s3a"):
+        system.close_session = _close_soon
     if protocol in ("s3", "s3a"):
         system.retries = 1
     elif protocol in ("gs", "gcs"):
@@ -54,6 +56,21 @@ def settle(protocol: str, system: Any, stall: float) -> None:
         _settle_oss(system, stall)
     elif protocol == "webhdfs":
         system.session.request = partial(system.session.request, timeout=(stall, stall))
+
+
+def _close_soon(loop: Any, session: Any) -> None:
+    """Close what a file system leaves, without waiting for it.
+
+    The libraries wait, and a garbage collection may run this anywhere: also under a lock that the loop needs to go on,
+    where each session that is left costs its whole time-out.
+    """
+    if loop is None or not loop.is_running():
+        return
+
+    async def close() -> None:
+        await (session.close() if hasattr(session, "close") else session.__aexit__(None, None, None))
+
+    loop.call_soon_threadsafe(lambda: loop.create_task(close()))
 
 
 def _client_timeout(stall: float) -> Any:

@@ -464,11 +464,18 @@ def test_a_folder_in_which_no_store_can_be_made(readable: Path) -> None:
 @as_root
 def test_a_store_in_the_temporary_folder_that_another_user_made(readable: Path) -> None:
     path = archive(readable)
-    planted = Store(str(readable / "flink-skills-store-65534")).add_archive(path, "x")
+    readable.chmod(0o1777)  # as a temporary folder is
+    planted = readable / "flink-skills-store-65534"
+    in_a_process(add, path, str(planted), user=0)
+    planted.chmod(0o777)
     said = in_a_process(add_to_the_usual_place, path, str(readable), user=65534)
     assert said.startswith("False skill source x: the store ")
-    assert planted.path not in said.split()
-    assert "others can write to it" in said
+    assert "others can write to it); remove it, or take the rights of others away (chmod go-w)" in said
+    # Wherever its path comes from: what others can write to is not trusted there.
+    assert in_a_process(add, path, str(planted), user=65534) == said
+    # In a place that is not for everybody, nobody can have put it there.
+    readable.chmod(0o755)
+    assert in_a_process(add, path, str(planted), user=65534).startswith(str(planted))
 
 
 def test_a_read_only_file_system(tmp_path: Path) -> None:

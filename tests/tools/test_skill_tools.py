@@ -129,7 +129,7 @@ async def test_resource_in_parts(talk: Conversation, skills: Path, manager, monk
     assert rest.content == whole[3000:]
 
     view = talk.context.skills
-    monkeypatch.setattr(view, "read_resource", lambda n, p, o: SkillView.read_resource(view, n, p, o, 1000))
+    monkeypatch.setattr(view, "read_resource", lambda n, p, o, key: SkillView.read_resource(view, n, p, o, 1000))
     part = await talk.call("load_skill_resource", name="log-triage", path="references/levels.md", offset=500)
     assert part.content.startswith(whole[500:1500])
     assert part.content.endswith(f"[bytes 500 to 1500 of {len(whole)}; go on with offset=1500]")
