@@ -2,7 +2,7 @@
 
 # Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
 # the calls themselves.
-# ruff: noqa: PTH118
+# ruff: noqa: PTH112, PTH114, PTH118
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
     """Yield the skills at and below ``root``, in an order that depends on names alone.
 
     A skill inside a skill is found too. Real folders come before linked ones, so that a link to a folder that
-    is found anyway adds nothing; a link that leaves ``root`` is skipped and reported, and so is a limit. The
+    is found anyway adds nothing, and folders whose skill file is a link come last: what they link to may be
+    found with the files beside it. A link that leaves ``root`` is skipped and reported, and so is a limit. The
     folders inside a skill, such as its references, are counted apart from those that are searched for skills:
     each skill may have as many as the whole search.
     """
@@ -42,6 +43,7 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
     seen = {real_root}
     pending: list[_Folder] = [(root, real_root, 0, [0])]
     linked: deque[_Folder] = deque()
+    by_link: list[Found] = []
     too_deep = ""
     while pending or linked:
         if pending:
@@ -61,7 +63,11 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
         names, folders, links = _entries(folder, real_root, report)
         if names and (skill_file := skill_file_in(names)):
             count = [0]
-            yield Found(folder, skill_file)
+            found = Found(folder, skill_file)
+            if os.path.islink(os.path.join(folder, skill_file)):
+                by_link.append(found)
+            else:
+                yield found
         if depth >= limits.tree_depth:
             too_deep = too_deep or (folders and os.path.join(folder, folders[0])) or ""
             continue
@@ -76,9 +82,11 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
                 pending.append((above + name, below, depth + 1, count))
         if links:
             linked.extend((above + name, "", depth + 1, count) for name in links)
+    yield from by_link
     if too_deep:
         message = f"folders more than {limits.tree_depth} levels down were not searched"
-        report.add("D01", message, path=too_deep, mend="point the source at a deeper folder, or raise skills.limits.tree-depth")
+        mend = "point the source at a deeper folder, or raise skills.limits.tree-depth"
+        report.add("D01", message, path=too_deep, mend=mend)
 
 
 def _entries(folder: str, real_root: str, report: Report) -> tuple[list[str], list[str], list[str]]:
@@ -98,7 +106,7 @@ def _entries(folder: str, real_root: str, report: Report) -> tuple[list[str], li
                         continue
                     if not inside(os.path.realpath(entry.path), real_root):
                         report.add("S04", "the link leaves its source and was skipped", path=entry.path)
-                    elif entry.is_dir():
+                    elif os.path.isdir(entry.path):  # False, and no error, for a link to itself
                         links.append(name)
                     else:
                         names.append(name)

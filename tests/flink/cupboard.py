@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 from flink_skills.sources import SkillSource, SourceTree, register_source
 from tests.flink.agents import Guarded
 
-__all__ = ["InCupboard", "CupboardSource"]
+__all__ = ["CupboardSource", "InCupboard"]
 
 
 class CupboardSource(SkillSource):

@@ -11,8 +11,8 @@ from pyflink.common import Types
 
 from flink_skills import AgentsExecutionEnvironment
 from tests.flink.agents import Guarded
-from tests.flink.running import collect, flink_environment
 from tests.flink.cupboard import InCupboard
+from tests.flink.running import collect, flink_environment
 from tests.flink.skill_files import pack, write_skill
 
 pytestmark = pytest.mark.flink
