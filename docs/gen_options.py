@@ -45,6 +45,7 @@ _KINDS: dict[Callable[[Any], Any], str] = {
     parsers.parse_count: "number, 0 or more",
     parsers.parse_positive: "number, 1 or more",
     parsers.parse_text: "text",
+    parsers.parse_folder: "absolute path",
     parsers.parse_list: "list",
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
 from flink_skills.errors import ConfigError, UnknownNameError
@@ -127,6 +128,14 @@ def parse_list(value: object) -> tuple[str, ...]:
     return tuple(part.strip().strip("'\"") for part in text.split(";") if part.strip())
 
 
+def parse_folder(value: object) -> str:
+    """An absolute path; "" is the default place."""
+    text = str(value)
+    if text and not Path(text).is_absolute():
+        raise ValueError(f"TaskManagers have other working directories: write {str(Path(text).absolute())!r}")
+    return text
+
+
 def _item(value: object) -> str:
     if isinstance(value, (Mapping, list, tuple, set)):
         raise ValueError("write plain texts in the list, not mappings or lists")
@@ -222,7 +231,7 @@ class SkillOptions:
     )
     STORE_DIR = Option[str](
         "skills.store.dir",
-        parse_text,
+        parse_folder,
         "",
         "Folder of the content-addressed skill store; empty: below Flink's temporary directories.",
     )
@@ -384,7 +393,7 @@ class SkillOptions:
     )
     WORKSPACE_DIR = Option[str](
         "skills.workspace.dir",
-        parse_text,
+        parse_folder,
         "",
         "Folder of the keys' workspaces; empty: below Flink's temporary directories.",
     )

@@ -54,7 +54,8 @@ def lock(
     made, written, problem = SkillLock(), False, ""
     # What a job would skip is in no lock; what could not be read must not be missing in one.
     if any(said.severity == "error" and said.code in _UNREADABLE for said in reading.diagnostics):
-        problem = f"{output} is not {'checked' if check else 'written'}: mend or leave out what cannot be read"
+        what = "the lock" if output == "-" else output
+        problem = f"{what} is not {'checked' if check else 'written'}: mend or leave out what cannot be read"
     else:
         try:
             made = SkillLock.of(read.skill for read in reading.loaded)

@@ -71,7 +71,7 @@ class SkillLock:
         """The lock of :meth:`to_json`. Raises :class:`ConfigError` saying what is wrong with it."""
         if not isinstance(data, Mapping) or not isinstance(data.get("skills"), Mapping):
             raise ConfigError("has no 'skills'; write it with 'flink-skills lock'")
-        if data.get("version") != _VERSION:
+        if data.get("version") is True or data.get("version") != _VERSION:
             raise ConfigError(f"has version {data.get('version')!r}; this release reads version {_VERSION}")
         skills = {}
         for name, entry in data["skills"].items():
@@ -104,4 +104,5 @@ class SkillLock:
             problems.append(f"skill {name!r}: no source has it; locked is {self.skills[name]['digest']}")
         if problems:
             text = "\n".join(f"- {problem}" for problem in problems)
-            raise SkillLockError(f"{len(problems)} skills are not those of skills.lock:\n{text}\n{_MEND}")
+            many = "1 skill is not that" if len(problems) == 1 else f"{len(problems)} skills are not those"
+            raise SkillLockError(f"{many} of skills.lock:\n{text}\n{_MEND}")

@@ -334,7 +334,8 @@ class AgentSkillManager:
         if errors:
             text = "\n".join(f"- {error}" for error in errors)
             kind: type[SkillsError] = SourceError if len(errors) == len(catalog.failures) else SkillFormatError
-            return kind(f"{len(errors)} errors in the skills, and skills.strict is set:\n{text}")
+            many = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+            return kind(f"{many} in the skills, and skills.strict is set:\n{text}")
         if self._skill_lock is not None:
             catalog.bind_all(catalog.skills.values())
             try:

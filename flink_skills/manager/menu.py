@@ -56,7 +56,7 @@ def render_menu(entries: Sequence[MenuEntry], max_chars: int) -> Menu:
     """The menu of ``entries``, sorted by name, in at most ``max_chars`` characters; "" for no entries.
 
     Over the budget, the longest descriptions are shortened first; what then still does not fit is left out,
-    from the end, and the text says so.
+    from the end, and the text says so. Only this sentence and the frame stand in whatever budget there is.
 
     >>> parse_menu(render_menu([MenuEntry("a", "x < y")], 1000).text)
     [('a', 'x < y')]

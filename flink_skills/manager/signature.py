@@ -37,11 +37,11 @@ def folder_signature(folder: str, root: str, limit: int) -> bytes:
             if entry.is_dir(follow_symlinks=False):
                 pending.append((path + "/", entry.path))
                 continue
-            try:
-                status = entry.stat()
-            except OSError:
-                status = entry.stat(follow_symlinks=False)  # a link that leads nowhere
-            if entry.is_symlink() and entry.is_dir():
+            status = _status(entry)
+            if status is None:
+                found.append((path, -1, 0, 0, 0))
+                continue
+            if entry.is_symlink() and os.path.isdir(entry.path):  # noqa: PTH112 - False for a link to itself
                 target = os.path.realpath(entry.path)
                 if inside(target, root) and target not in seen:
                     seen.add(target)
@@ -49,3 +49,15 @@ def folder_signature(folder: str, root: str, limit: int) -> bytes:
             found.append((path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
     text = "\n".join(f"{path!r} {size} {mtime} {ctime} {inode}" for path, size, mtime, ctime, inode in found[:limit])
     return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).digest()
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Of what a link leads to; of the link where it leads nowhere, or to itself; None where a folder may only be
+    listed."""
+    try:
+        return entry.stat()
+    except OSError:
+        try:
+            return entry.stat(follow_symlinks=False)
+        except OSError:
+            return None

@@ -152,7 +152,13 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "error",
             "begin the file with front matter",
         ),
-        "L14": Code("a line of the front matter that is no field was taken as text", "warning", "error", "indent it"),
+        "L14": Code(
+            "a line of the front matter that is no field was taken as text, or passed over where it is '...'",
+            "warning",
+            "error",
+            "indent it, or remove it",
+        ),
+        "L15": Code("a field is written with capitals", "warning", "error", "write it in lower case"),
         "D01": Code(
             "a limit of the search for skills was reached",
             "warning",

@@ -42,6 +42,8 @@ def judge_fields(entries: Mapping[str, Entry], report: Report, *, first_line: in
 
     ``folder`` is the name of the skill's directory, which stands in for a missing name.
     """
+    if not entries.keys() <= KNOWN_FIELDS:
+        entries = _in_lower_case(entries, report, first_line)
     judge = _Judge(entries, report, first_line)
     name = judge.name(folder)
     report.skill = name
@@ -90,6 +92,19 @@ def split_tools(text: str, *, commas: bool = True) -> tuple[str, ...]:
             names.append(text[start:end])
             start = end + 1
     return tuple(name for name in (*names, text[start:]) if name)
+
+
+def _in_lower_case(entries: Mapping[str, Entry], report: Report, first_line: int) -> Mapping[str, Entry]:
+    """``Description:`` for ``description:``, where the latter is not there."""
+    fields: dict[str, Entry] = {}
+    for name, entry in entries.items():
+        known = name.lower()
+        if name != known and known in KNOWN_FIELDS and known not in entries and known not in fields:
+            report.add("L15", f"the field {name!r} was read as {known!r}", line=entry.line + first_line)
+            fields[known] = entry
+        else:
+            fields[name] = entry
+    return fields
 
 
 def _of_folder(folder: str) -> str:

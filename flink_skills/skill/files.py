@@ -180,6 +180,8 @@ class FolderFiles(SkillFiles):
         try:
             return os.open(real, _READ_FLAGS)
         except (FileNotFoundError, NotADirectoryError):
+            if self._manifest is not None and "/".join(parts) in self._manifest:
+                raise ResourceError(f"{path!r} was removed since the skill was loaded") from None
             raise self.missing(path) from None
         except OSError as error:
             raise ResourceError(f"{path!r} cannot be read: {error.strerror}") from None

@@ -139,13 +139,13 @@ def _read(
 
 
 def split_body(data: bytes) -> bytes:
-    """What follows the front matter of a ``SKILL.md``; everything when it has none.
+    """What follows the front matter of a ``SKILL.md``; everything but a byte order mark when it has none.
 
     >>> split_body(b"---\\nname: a\\n---\\nBody")
     b'Body'
     """
     block = find_block(data, Report(), Limits(front_matter=len(data)))
-    return data[block.body_offset :] if block else data
+    return data[block.body_offset :] if block else data.removeprefix(_BOM)
 
 
 def _line_ends(data: bytes) -> int:

@@ -10,15 +10,13 @@ from urllib.parse import unquote
 __all__ = ["Reference", "file_references", "without_code"]
 
 _FENCE = re.compile(r"[ \t]*(?:>[ \t]?)*(?:[-*+][ \t]+)?(`{3,}|~{3,})(.*)")
-_CODE_SPAN = re.compile(r"(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)")
+_TICKS = re.compile("`+")
 _LINK = re.compile(
     r"\[[^\[\]\n]{0,500}\]\([ \t]*(?:<(?P<angled>[^<>\n]{1,500})>|(?P<plain>[^\s()<>]{1,500}))(?=[ \t)])"
 )
 _DEFINITION = re.compile(r" {0,3}\[[^\[\]\n]{1,200}\]:[ \t]*<?(?P<target>[^\s<>]{1,500})>?")
 # Files of the folders that the format names, as commands and prose mention them in code.
 _IN_CODE = re.compile(r"(?:\./)?(?:scripts|references?|assets)/[\w./-]{0,200}[\w-]\.[A-Za-z0-9]{1,8}")
-# Longer lines are data: looking for code spans in them could take long.
-_MAX_LINE = 10_000
 _NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//|#|/|~|\$|<|\{|%7B", re.IGNORECASE)
 
 
@@ -47,7 +45,7 @@ def without_code(body: str) -> list[str]:
             fence = mark[1]
             lines.append("")
         else:
-            lines.append(_CODE_SPAN.sub("", line) if "`" in line and len(line) <= _MAX_LINE else line)
+            lines.append(_without_spans(line) if "`" in line else line)
     return lines
 
 
@@ -69,6 +67,40 @@ def file_references(body: str) -> Iterator[Reference]:
                 yield Reference(path, number)
 
 
+class _Span(NamedTuple):
+    """Where code stands in a line, its backticks included, and how many there are on either side."""
+
+    start: int
+    end: int
+    ticks: int
+
+
+def _code_spans(line: str) -> Iterator[_Span]:
+    """What stands between two runs of as many backticks; found in a time that grows with the line and not faster."""
+    runs = [match.span() for match in _TICKS.finditer(line)]
+    closing = [0] * len(runs)
+    next_of: dict[int, int] = {}
+    for at in range(len(runs) - 1, -1, -1):
+        ticks = runs[at][1] - runs[at][0]
+        closing[at] = next_of.get(ticks, 0)
+        next_of[ticks] = at
+    at = 0
+    while at < len(runs):
+        if closing[at]:
+            start, end = runs[at]
+            at = closing[at]
+            yield _Span(start, runs[at][1], end - start)
+        at += 1
+
+
+def _without_spans(line: str) -> str:
+    parts, start = [], 0
+    for span in _code_spans(line):
+        parts.append(line[start : span.start])
+        start = span.end
+    return "".join((*parts, line[start:]))
+
+
 def _targets(line: str, prose: str) -> Iterator[str]:
     if "](" in prose:
         for link in _LINK.finditer(prose):
@@ -76,8 +108,8 @@ def _targets(line: str, prose: str) -> Iterator[str]:
     if definition := _DEFINITION.match(prose):
         yield definition["target"]
     if prose != line and prose:
-        for span in _CODE_SPAN.finditer(line):
-            yield from _IN_CODE.findall(span["code"])
+        for span in _code_spans(line):
+            yield from _IN_CODE.findall(line[span.start + span.ticks : span.end - span.ticks])
 
 
 def _is_placeholder(path: str) -> bool:

@@ -52,7 +52,7 @@ def repair(text: str, max_depth: int, note: Note) -> dict[str, Entry] | None:
     ``note(code, message, line)`` is called for each repaired field. Raises :class:`YamlProblemError` for what
     is refused and not repaired (anchors, depth).
     """
-    chunks = _chunks(text.split("\n"), note)
+    chunks = _chunks(_from_margin(text).split("\n"), note)
     if chunks is None:
         return None
     fields: dict[str, Entry] = {}
@@ -66,12 +66,21 @@ def repair(text: str, max_depth: int, note: Note) -> dict[str, Entry] | None:
     return fields
 
 
+def _from_margin(text: str) -> str:
+    """The block without the indentation that its fields share."""
+    first = next((line for line in text.split("\n") if line.strip() and not line.startswith("#")), "")
+    return textwrap.dedent(text) if first.startswith(" ") else text
+
+
 def _chunks(lines: list[str], note: Note) -> list[_Chunk] | None:
     """Split into fields; None when a line belongs to no field."""
     chunks: list[_Chunk] = []
     for number, line in enumerate(lines):
         if line.startswith("#"):
             continue  # a comment, wherever a field can begin
+        if line.rstrip() == "...":
+            note("L14", "the line '...' ends the YAML before the front matter ends", number)
+            continue
         if not line.strip() or line[0] in " \t" or line.startswith("- ") or line == "-":
             if chunks:
                 chunks[-1].lines.append(line)
@@ -208,7 +217,7 @@ def _dedented(lines: list[str]) -> list[str]:
 def _block(mark: str, lines: list[str]) -> str | None:
     """The lines as the block scalar that ``mark`` begins."""
     indented = "\n".join("  " + line.rstrip() if line.strip() else "" for line in _dedented(lines))
-    return _text_of(f"x: {mark[0]}2{mark[1:]}\n{indented}\n")
+    return _text_of(f"x: {mark[0]}2{mark[1:]}\n{indented}")
 
 
 def _quoted(first: str, rest: list[str]) -> str | None:

@@ -74,7 +74,8 @@ def read_mapping(text: str, max_depth: int, note: Callable[[str, str, int], None
         return reader.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise YamlProblemError(str(error.problem or error.context), mark.line if mark else 0) from None
+        line = min(mark.line, text.count("\n")) if mark else 0
+        raise YamlProblemError(str(error.problem or error.context), line) from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise YamlProblemError(_first_line(error), 0) from None
 
@@ -135,7 +136,8 @@ def _first_line(error: Exception) -> str:
 class _Reader:
     def __init__(self, text: str, max_depth: int, note: Callable[[str, str, int], None]) -> None:
         self._lines = text.split("\n")
-        self._next = _Loader(text).get_event
+        # The last line has an end too, which a block of text at the end keeps.
+        self._next = _Loader(text + "\n").get_event
         self._max_depth = max_depth
         self._note = note
 

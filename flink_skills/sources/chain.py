@@ -56,7 +56,7 @@ class Chain:
                 message = f"skill source {shown}: {protocol}:: names no file in the archive"
                 raise ConfigError(f"{message}; write {protocol}://path/in/archive::URL")
             inner.append((protocol.lower(), "/".join(parts)))
-        if not protocol_of(last):
+        if protocol_of(last) in ("", *_ARCHIVES, *_CACHES):
             raise ConfigError(f"skill source {shown}: ends in no URL; write zip://path/in/archive::https://…")
         return cls(last, tuple(inner))
 

@@ -22,6 +22,7 @@ from flink_skills.options import SkillOptions
 from flink_skills.sources.address import AddressPolicy, links_of, protocol_of, redact
 from flink_skills.sources.base import SourceContext
 from flink_skills.sources.chain import Chain
+from flink_skills.sources.encoding import decode
 from flink_skills.sources.failures import DiskError, Transfer, missing_package
 from flink_skills.sources.http import GuardedClient
 from flink_skills.sources.patience import patient_options, settle
@@ -133,6 +134,7 @@ class RemoteFile:
         self._call(system, "get_file", deadline, path, target, callback=_limited(transfer, limit, deadline))
         if os.path.isdir(target):
             raise transfer.error("is a folder; give an archive of it")
+        decode(target, self.name, self._http.encoding, transfer, limit)
         size = os.path.getsize(target)
         if size > limit:
             raise transfer.too_large(limit)

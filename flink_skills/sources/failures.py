@@ -37,6 +37,7 @@ _UNREACHABLE = frozenset(
 )
 _UNTRUSTED = frozenset({"ClientConnectorCertificateError", "SSLCertVerificationError"})
 _NO_HTTP = frozenset({"BadHttpMessage", "BadHttpMethod", "BadStatusLine", "InvalidHeader", "LineTooLong"})
+_NO_ADDRESS = frozenset({"InvalidURL", "ParamValidationError"})
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]{2,60}")
 _MOST_CAUSES = 12
 
@@ -126,6 +127,8 @@ class Transfer:
         return None
 
     def _of_connection(self, names: set[str]) -> SourceError | None:
+        if "TooManyRedirects" in names:
+            return self.error("its server redirects again and again; check the address")
         if names & _UNTRUSTED:
             return self.error("the certificate of its server is not trusted; check the address and the certificates")
         if names & _UNREACHABLE:
@@ -153,6 +156,8 @@ class Transfer:
         if self.protocol == "hdfs" and any(re.search("libhdfs|libjvm|CLASSPATH", str(cause)) for cause in causes):
             mend = "set JAVA_HOME, HADOOP_HOME and CLASSPATH, or use webhdfs://"
             return self.error(f"hdfs needs the libraries of Hadoop on this machine; {mend}")
+        if any(kind.__name__ in _NO_ADDRESS for cause in causes for kind in type(cause).__mro__):
+            return self.error("its address cannot be used; check how host, bucket and path are written")
         wrong = isinstance(error, (TypeError, AttributeError, LookupError, ValueError)) or "Validation" in name
         return self.error(f"cannot be opened ({name}); check {key}") if wrong else None
 

@@ -25,8 +25,8 @@ class GuardedClient:
     A name is judged by the addresses that the connection then uses, so that it cannot mean one thing when it
     is checked and another when it is connected to. ``shown`` is the source in messages.
 
-    ``version`` holds what the last answer said about the version of the file. With ``head_only``, no request
-    but HEAD is sent (fsspec falls back to GET, which is a download for the server).
+    ``version`` holds what the last answer said about the version of the file, ``encoding`` how it came. With
+    ``head_only``, no request but HEAD is sent (fsspec falls back to GET, which is a download for the server).
     """
 
     def __init__(self, policy: AddressPolicy, shown: str) -> None:
@@ -34,14 +34,16 @@ class GuardedClient:
         self._shown = shown
         self._home, self._encrypted = "", True
         self.version: dict[str, str] = {}
+        self.encoding = ""
         self.head_only = False
+        # Here and not with the first client: fsspec logs the URL before it asks for one.
+        logging.getLogger("fsspec.http").addFilter(_WITHOUT_SECRETS)
 
     async def __call__(self, *, loop: Any = None, **options: Any) -> aiohttp.ClientSession:
         import aiohttp
         from aiohttp.abc import AbstractResolver
         from aiohttp.resolver import ThreadedResolver
 
-        logging.getLogger("fsspec.http").addFilter(_WITHOUT_SECRETS)
         policy, shown, step = self._policy, self._shown, self._step
 
         class Resolver(AbstractResolver):  # type: ignore[misc]
@@ -120,7 +122,13 @@ class GuardedClient:
         return f"skill source {self._shown}: redirects to an address that is not allowed: {text}"
 
     async def _on_end(self, _session: Any, _context: Any, parameters: Any) -> None:
-        headers = parameters.response.headers
+        headers, status = parameters.response.headers, parameters.response.status
+        if 200 < status < 400 and not self.head_only:  # a redirect to nowhere, a part, nothing at all
+            raise SourceError(
+                f"skill source {self._shown}: the server answered {status}, and not with the file; check the address",
+                source=self._shown,
+            )
+        self.encoding = headers.get("Content-Encoding", "")
         self.version = {name: headers[name] for name in _VERSION_HEADERS if name in headers}
 
 

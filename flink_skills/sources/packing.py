@@ -198,6 +198,10 @@ class _Contents:
             for member, size in self._members_of(found):
                 total += size
                 members.append(member)
+                if "\\" in member.name:
+                    problem = f"{member.name!r}: an archive takes a backslash for the end of a folder's name"
+                    self._error("D06", problem, member.real, "rename it")
+                    continue
                 try:
                     names.entry(member.name, is_folder=False, size=0)
                 except ArchiveRefusedError as refused:
@@ -287,7 +291,13 @@ def _no_files(folder: str, root: str) -> Iterator[tuple[str, str]]:
             if os.path.islink(path):
                 if not os.path.exists(path) and inside(os.path.realpath(path), root):
                     yield path, "is a link to nothing"
-            elif not stat.S_ISREG(os.lstat(path).st_mode):
+                continue
+            try:
+                is_file = stat.S_ISREG(os.lstat(path).st_mode)
+            except OSError as error:  # in a folder that may only be listed
+                problems.append(error)
+                continue
+            if not is_file:
                 yield path, "is no regular file"
     for problem in problems:
         yield str(problem.filename), f"cannot be read: {problem.strerror}"

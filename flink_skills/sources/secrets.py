@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, SkillsError
 
-__all__ = ["expand", "expand_values", "has_references", "replacements"]
+__all__ = ["expand", "expand_values", "has_references", "replacements", "unchained_errors"]
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}]*)\}")
 _LARGEST = 64 << 10
@@ -42,6 +42,19 @@ def replacements(text: str) -> list[tuple[str, str]]:
         with suppress(ConfigError):  # then nothing was inserted
             found.append((_value(reference), reference[0]))
     return sorted(found, key=lambda pair: -len(pair[0]))
+
+
+@contextmanager
+def unchained_errors() -> Iterator[None]:
+    """Cut from our errors what they were made from: the errors of libraries hold whole URLs, headers and options.
+
+    ``raise … from None`` keeps them out of a traceback, but not from those who walk through an error's context.
+    """
+    try:
+        yield
+    except SkillsError as error:
+        error.__cause__ = error.__context__ = None
+        raise
 
 
 def _value(reference: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ __all__ = ["FORMATS", "SourceSpec"]
 FORMATS = ("skill", "heading")
 
 _PINS = re.compile(r"#((?:sha256|format)=[^#]*)\Z", re.DOTALL)
+_UNKNOWN_PIN = re.compile(r"#([\w-]+)=[^#/]*\Z")
 _SHA256 = re.compile(r"(?:sha256:)?([0-9A-Fa-f]{64})")
 _WORDS = ("sha256", "format")
 
@@ -67,6 +68,11 @@ class SourceSpec:
             raise ConfigError(f"{message}; give a string or a mapping such as {{'{kind}': …, 'sha256': …}}")
         found = _PINS.search(given)
         if found is None:
+            unknown = _UNKNOWN_PIN.search(given) if kind not in ("path", "resource") else None
+            if unknown is not None:
+                # Left alone it would be a pin that nobody checks.
+                message = f"skill source {_shown(kind, given)}: {unknown[1][:40]!r} after '#' is not known"
+                raise ConfigError(f"{message}{_near(unknown[1], _WORDS)}; write #sha256=…, #format=… or both with '&'")
             return cls(kind, given)
         location = given[: found.start()]
         pins: dict[str, str] = {}
@@ -106,7 +112,7 @@ class SourceSpec:
     def __str__(self) -> str:
         pins = [f"sha256={self.sha256}"] if self.sha256 else []
         # Said although it is the default where the location alone would be read as one with pins.
-        if self.format != "skill" or (not pins and _PINS.search(self.location)):
+        if self.format != "skill" or (not pins and (_PINS.search(self.location) or _UNKNOWN_PIN.search(self.location))):
             pins.append(f"format={self.format}")
         return self.location + (f"#{'&'.join(pins)}" if pins else "")
 

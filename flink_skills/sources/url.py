@@ -21,7 +21,7 @@ from flink_skills.sources.fetch_record import FetchRecord
 from flink_skills.sources.fetching import Fetch, is_answered, keep, noted
 from flink_skills.sources.locking import file_lock
 from flink_skills.sources.path import check_pin, check_pinned_folder, local_tree
-from flink_skills.sources.secrets import has_references
+from flink_skills.sources.secrets import has_references, unchained_errors
 from flink_skills.sources.spec import SourceSpec
 from flink_skills.sources.store import Store, StoredTree, remove_tree
 from flink_skills.sources.wellknown import SkillIndex, index_address
@@ -51,10 +51,17 @@ class UrlSource(SkillSource):
 
     def __init__(self, spec: SourceSpec, context: SourceContext) -> None:
         super().__init__(spec, context)
+        with unchained_errors():
+            self._check()
+
+    def _check(self) -> None:
+        spec, context = self.spec, self.context
         _check_shape(spec)
-        # A fragment is never sent: without it the same file has the same key.
         web = protocol_of(spec.location) in ("http", "https") and len(links_of(spec.location)) == 1
-        self._url = spec.location.partition("#")[0] if web else spec.location
+        url, _, fragment = spec.location.partition("#")
+        # A fragment is never sent: without it the same file has the same key. With '@' it is part of a password that
+        # is not encoded, and such a URL is refused as a whole.
+        self._url = url if web and "@" not in fragment else spec.location
         self._local = _local_path(self._url, self.origin) if protocol_of(self._url) in ("file", "local") else None
         if self._local is not None:
             check_pinned_folder(self._local, spec)
@@ -64,6 +71,10 @@ class UrlSource(SkillSource):
         self._index = SkillIndex(address, spec, context) if address else None
 
     def resolve(self) -> list[SourceTree]:
+        with unchained_errors():
+            return self._resolve()
+
+    def _resolve(self) -> list[SourceTree]:
         began, deadline = time.time(), time.monotonic() + self.context.config.get(SkillOptions.SOURCE_TIMEOUT)
         if self._local is not None:
             return [self._local_tree(self._local, deadline)]

@@ -191,7 +191,10 @@ class SkillIndex:
         kept: dict[str, StoredTree | None] = {
             one.sha256: store.open_tree(one.sha256, self._origin) for one in artifacts
         }
-        missing = {one.sha256: one for one in artifacts if kept[one.sha256] is None}
+        missing: dict[str, Artifact] = {}
+        for one in artifacts:
+            if kept[one.sha256] is None:
+                missing.setdefault(one.sha256, one)  # of several entries with one content, the first says where it is
         if missing:
             work = store.work_path(key)
             with ThreadPoolExecutor(_AT_ONCE, "flink-skills-index") as pool:

@@ -74,6 +74,7 @@ def test_nothing_is_written_where_a_source_cannot_be_read(
         assert (said.code, said.stdout) == (1, "")
         assert source in said.stderr
         assert not (tmp_path / "skills.lock").exists()
+        assert "the lock is not written" in flink_skills("lock", "skills", source, "-o", "-").stderr
 
 
 def test_a_skipped_skill_is_an_error_and_not_in_the_lock(

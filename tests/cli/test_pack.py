@@ -240,3 +240,13 @@ def test_skills_without_front_matter_where_that_is_asked_for(flink_skills: Flink
     pinned = flink_skills("pack", f"s#sha256={64 * '0'}", "-o", "a.zip")
     assert (pinned.code, pinned.stdout) == (2, "")
     assert "lock file" in pinned.stderr
+
+
+@pytest.mark.parametrize("name", ["skills.zip", "skills.tar"])
+def test_a_backslash_in_a_name_is_refused_for_what_it_is(name: str, flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    (write_skill(tmp_path / "skills/one") / "a\\b.md").write_text("x")
+    said = flink_skills("pack", "skills", "-o", name)
+    assert (said.code, said.stdout) == (1, "")
+    assert "backslash" in said.stderr
+    assert "changed" not in said.stderr
+    assert not (tmp_path / name).exists()

@@ -26,11 +26,17 @@ def all_slots_and_no_store(cluster: StandaloneCluster) -> Iterator[None]:
     """Both TaskManagers for this job alone. The store outlives jobs on purpose; here it would be in the way of tests
     that look for what jobs leave."""
     for job in cluster.rest("/jobs")["jobs"]:
-        if job["status"] == "RUNNING":
-            cluster.cancel(job["id"])
+        if job["status"] not in ("FINISHED", "CANCELED", "FAILED"):
+            cluster.cancel(job["id"], 120)
+    wait_until(lambda: free_slots(cluster) == (2, 4), 120, "two TaskManagers with all their slots free")
     yield
     for store in cluster.temporary_dir.glob("*/flink-skills-store-*"):
         remove_tree(str(store))
+
+
+def free_slots(cluster: StandaloneCluster) -> tuple[int, int]:
+    overview = cluster.rest("/overview")
+    return overview["taskmanagers"], overview["slots-available"]
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join((str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"])),
     }
     return subprocess.run(
         arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False

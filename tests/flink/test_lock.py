@@ -65,7 +65,7 @@ def test_skills_that_change_after_submit_are_refused_at_open_and_not_tried_again
     )
     change(folder)
     failure = failure_of(stream)
-    assert failure.startswith("1 skills are not those of skills.lock:\n- skill 'two' of ")
+    assert failure.startswith("1 skill is not that of skills.lock:\n- skill 'two' of ")
     assert "'flink-skills lock'" in failure
 
 

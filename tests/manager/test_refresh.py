@@ -1,14 +1,16 @@
 """Refresh: what is seen, what it costs, and what those keep who began before."""
 
+import contextlib
 import hashlib
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from flink_skills.errors import ResourceError, UnknownNameError
-from flink_skills.manager import AgentSkillManager, Refreshed, SkillLock, parse_menu
+from flink_skills.manager import AgentSkillManager, Refreshed, SkillLock, parse_menu, signature
 from flink_skills.options import SkillConfig
 from tests.manager.writing import ALLOWED, page, skill_text, write_skill, zip_bytes
 from tests.sources.web import Page, Web
@@ -103,6 +105,38 @@ def test_an_old_view_gives_an_error_for_what_was_overwritten_and_never_new_conte
     assert manager.view().read_resource("a", "notes.md").text == "newer notes"
     assert "Do it." in old.activate("c").text
     assert parse_menu(old.menu())[0] == ("a", "Does a.")
+
+
+def test_a_skill_may_hold_a_link_to_itself(tmp_path: Path) -> None:
+    write_skill(tmp_path / "a")
+    (tmp_path / "a" / "loop").symlink_to("loop")
+    manager = AgentSkillManager([str(tmp_path)])
+    assert "Do it." in manager.view().activate("a").text
+    assert manager.refresh() is None
+
+
+def test_a_file_may_go_while_its_folder_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_skill(tmp_path / "a")
+    (tmp_path / "a" / "going.md").write_text("x")
+    manager = AgentSkillManager([str(tmp_path)])
+    manager.inspect()
+
+    def list_and_remove(folder: str) -> contextlib.AbstractContextManager[list[os.DirEntry[str]]]:
+        entries = list(os.scandir(folder))
+        (tmp_path / "a" / "going.md").unlink(missing_ok=True)
+        return contextlib.nullcontext(entries)
+
+    monkeypatch.setattr(signature, "os", SimpleNamespace(**{**vars(os), "scandir": list_and_remove}))
+    assert manager.refresh() == Refreshed(2, (), (), ("a",))
+
+
+def test_a_skill_that_was_removed_is_said_to_be_removed(tmp_path: Path) -> None:
+    write_skill(tmp_path / "a")
+    view = AgentSkillManager([str(tmp_path)]).view()
+    view.activate("a")
+    (tmp_path / "a" / "SKILL.md").unlink()
+    with pytest.raises(ResourceError, match="was removed since the skill was loaded"):
+        view.activate("a")
 
 
 def test_a_link_that_is_turned_leaves_old_views_their_content(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_and_where_the_files_of_that_form_stand_beside(tmp_path: Path, beside: s
     result = load(place)
     assert result.skill is not None
     assert (result.skill.description, result.skill.form) == ("Weather", "heading")
-    assert result.skill.instructions.endswith("Say it.")
+    assert result.skill.instructions == "# Weather\n\nSay it."
 
 
 def test_a_page_is_judged_like_any_skill(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from flink_skills.skill import AgentSkill, Limits
 from flink_skills.skill.inspection import inspect_skill
+from flink_skills.skill.markdown import without_code
 from tests.skill.writing import load, write
 
 HEAD = "---\nname: a\ndescription: d\n---\n"
@@ -89,6 +90,32 @@ def test_a_skill_in_memory() -> None:
     skill = AgentSkill("a", "d", "See [x](x.md) and [y](y.md).", {"y.md": "y"})
     (found,) = inspect_skill(skill, Limits(), strict=True)
     assert (found.code, found.severity, found.path) == ("F19", "info", "")
+
+
+def test_a_long_line_of_backticks_that_close_nothing_takes_no_long_time() -> None:
+    import time
+
+    # About a million characters on one line, every run of another length.
+    runs = "a".join("`" * length for length in range(1, 1_400))
+    began = time.process_time()
+    assert without_code(f"b{runs}") == [f"b{runs}"]
+    assert without_code(f"b{runs}a`c") == ["bc"]
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("a `b` c", "a  c"),
+        ("``a`b`` c", " c"),
+        ("`a``b` c", " c"),
+        ("``a` b", "``a` b"),
+        ("`a` `b", " `b"),
+        ("x ```", "x ```"),
+    ],
+)
+def test_code_ends_at_as_many_backticks_as_it_began_with(line: str, left: str) -> None:
+    assert without_code(f"x\nx {line}") == ["x", f"x {left}"]
 
 
 @pytest.mark.parametrize("piece", ["`", "[", "<!-- ", "```\n", "scripts/", "[a](", "~~~\n```\n", "!`", "``` `` ` "])

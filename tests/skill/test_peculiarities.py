@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.skill import CODES
+from flink_skills.skill import CODES, load_folder
 from tests.skill.writing import codes, load, write
 
 # name of the case, text of the file, name, description, other attributes, codes
@@ -248,6 +248,38 @@ CASES: list[tuple[str, str | bytes, str, str, dict[str, object], list[str]]] = [
         ["L04", "L14"],
     ),
     (
+        "fields that are all indented",
+        "---\n  name: folder\n  description: Use when: asked\n  metadata:\n    a: b\n---\n",
+        "folder",
+        "Use when: asked",
+        {"metadata": {"a": "b"}},
+        ["L04"],
+    ),
+    (
+        "the end of a YAML document before the end of the front matter",
+        "---\nname: folder\ndescription: d\n...\nlicense: MIT\n---\n",
+        "folder",
+        "d",
+        {"license": "MIT"},
+        ["L14"],
+    ),
+    (
+        "a block of text at the end keeps its line end",
+        "---\nname: folder\ndescription: d\nmetadata:\n  a: |\n    one\n    two\n---\n",
+        "folder",
+        "d",
+        {"metadata": {"a": "one\ntwo\n"}},
+        [],
+    ),
+    (
+        "a block of text before a field that is repaired keeps its line ends",
+        "---\nname: folder\nnotes: |+\n  one\n\ndescription: Use when: asked\n---\n",
+        "folder",
+        "Use when: asked",
+        {"extra": {"notes": "one\n\n"}},
+        ["F14", "L04"],
+    ),
+    (
         "a word that YAML reserves in a list",
         "---\nname: folder\ndescription: d\ndependencies: [react, @types/react, 1.10]\n---\n",
         "folder",
@@ -389,3 +421,19 @@ def test_the_body_is_kept_whole_under_limits_of_ones_own(tmp_path: Path) -> None
     result = load(place, limits=Limits(skill_file=4 << 20))
     assert result.skill is not None
     assert len(result.skill.instructions) == 3 << 20
+
+
+def test_fields_with_capitals(tmp_path: Path) -> None:
+    folder = tmp_path / "capital"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text("---\nName: capital\nDESCRIPTION: Does it.\nLicense: MIT\nlicense: BSD\n---\n")
+    loaded = load_folder(str(folder))
+    assert loaded.skill is not None
+    assert (loaded.skill.name, loaded.skill.description) == ("capital", "Does it.")
+    assert (loaded.skill.license, dict(loaded.skill.extra)) == ("BSD", {"License": "MIT"})
+    assert [(d.code, d.severity, d.line) for d in loaded.diagnostics] == [
+        ("L15", "warning", 2),
+        ("L15", "warning", 3),
+        ("F14", "info", 4),
+    ]
+    assert not loaded.strict_valid

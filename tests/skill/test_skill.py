@@ -233,6 +233,20 @@ def test_links_in_the_search(tmp_path: Path) -> None:
     assert found(root) == (["a-link"], ["S04"])
 
 
+def test_a_link_to_itself_hides_no_skill(tmp_path: Path) -> None:
+    for name in "abcdefgh":
+        write_skill(tmp_path / name)
+        (tmp_path / f"{name}-loop").symlink_to(f"{name}-loop")
+    assert found(tmp_path) == (list("abcdefgh"), [])
+
+
+def test_a_skill_whose_file_is_a_link_comes_after_what_it_links_to(tmp_path: Path) -> None:
+    write_skill(tmp_path / "b")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "SKILL.md").symlink_to("../b/SKILL.md")
+    assert [Path(each.folder).name for each in find_skills(str(tmp_path), Report(), Limits())] == ["b", "a"]
+
+
 def test_limits_of_the_search(tmp_path: Path) -> None:
     write_skill(tmp_path / "1" / "2" / "3" / "deep")
     write_skill(tmp_path / "a")

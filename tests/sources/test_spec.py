@@ -41,6 +41,13 @@ def test_pins_are_read_and_written(text: str, spec: SourceSpec) -> None:
     assert SourceSpec.parse("path", spec) is spec
 
 
+def test_a_pin_that_nobody_would_check_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'sha265' after '#' is not known \(did you mean 'sha256'\?\)"):
+        SourceSpec.parse("url", f"https://me:pw@host/a.zip?t=1#sha265={PIN}")
+    assert SourceSpec.parse("url", "https://host/a.zip#part").location == "https://host/a.zip#part"
+    assert SourceSpec.parse("path", "/a#b=c").location == "/a#b=c"
+
+
 @given(
     st.sampled_from(["path", "resource", "url", "shelf"]),
     st.lists(st.sampled_from(["#", "sha256=", "format=", "heading", "skill", "&", PIN, "/a", "?", "\n", "é"])),

@@ -300,6 +300,13 @@ def test_one_content_under_two_names_is_one_tree(web: Web, store: str) -> None:
     assert web.count("GET") == 2
 
 
+def test_of_two_places_of_one_content_the_first_is_asked(web: Web, store: str) -> None:
+    web.pages["/a.zip"] = Page(zip_bytes())
+    publish(web, entry("greet", "/a.zip", zip_bytes()), entry("again", "/gone.zip", zip_bytes()))
+    assert files(resolve(web.url, store)) == ["skills/greet/SKILL.md"]
+    assert web.count("GET") == 2
+
+
 def test_many_entries(web: Web, store: str) -> None:
     entries = []
     for number in range(30):

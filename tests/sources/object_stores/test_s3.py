@@ -117,6 +117,9 @@ def test_cache_protocols_do_not_hide_changes(s3: Reader, endpoint: Endpoint) -> 
         ("zip://a/../b::s3://b/x.zip", "zip:: names no file in the archive"),
         ("zip::s3://b/x.zip", "zip:: names no file in the archive"),
         ("blocks://x::s3://b/x.zip", "blocks:: cannot stand before another URL"),
+        ("zip://x.zip", "ends in no URL"),
+        ("zip://a.zip::tar://b.tar", "ends in no URL"),
+        ("simplecache://x.zip", "ends in no URL"),
     ],
 )
 def test_chains_that_are_refused(reader: Reader, url: str, said: str) -> None:
@@ -137,6 +140,7 @@ def test_public_objects_need_no_credentials(moto: Endpoint, reader: Reader) -> N
     ("url", "changed", "said"),
     [
         ("s3://skills/none.zip", {}, "does not exist; check the address"),
+        ("s3://No_Bucket!/x.zip", {}, "its address cannot be used; check how host, bucket and path are written"),
         ("s3://no-such-bucket/x.zip", {}, "its bucket does not exist; check the bucket's name, 'endpoint' and"),
         ("s3://skills/x.zip", {"secret": "wr0ng-s3cret"}, "access is refused; check AWS_ACCESS_KEY_ID"),
         ("s3://skills/x.zip", {"key": "skills:nobody"}, "access is refused; check AWS_ACCESS_KEY_ID"),
