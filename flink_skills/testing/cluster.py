@@ -53,7 +53,8 @@ _CONFIG = {
     "taskmanager.memory.managed.size": "64m",
     "taskmanager.memory.network.min": "32m",
     "taskmanager.memory.network.max": "32m",
-    "taskmanager.memory.jvm-metaspace.size": "192m",
+    # Each PyFlink job brings its own classes, of which Flink's and Beam's threads keep some alive after it.
+    "taskmanager.memory.jvm-metaspace.size": "640m",
     "taskmanager.memory.jvm-overhead.min": "64m",
     "rest.address": "localhost",
     "rest.bind-address": "localhost",
