@@ -57,6 +57,7 @@ _GROUPS = {
     "refresh": "Refresh and lock",
     "lock": "Refresh and lock",
     "strict": "Checks",
+    "strict-fields": "Checks",
     "validate-on-submit": "Checks",
     "prompt": "Prompt",
     "model": "Models",

@@ -191,6 +191,12 @@ class SkillOptions:
     STRICT = Option[bool](
         "skills.strict", parse_bool, False, "Follow the format to the letter and fail the job on a bad skill."
     )
+    STRICT_FIELDS = Option[bool](
+        "skills.strict-fields",
+        parse_bool,
+        False,
+        "With skills.strict: a field that the format does not know is an error, as for the reference validator.",
+    )
     VALIDATE_ON_SUBMIT = Option[str](
         "skills.validate-on-submit",
         one_of("auto", "always", "never"),

@@ -17,6 +17,7 @@ from flink_skills.errors import ConfigError, ResourceError, SourceError
 from flink_skills.manager.entry import Entry
 from flink_skills.manager.scope import Level, SkillScope
 from flink_skills.manager.signature import folder_signature
+from flink_skills.options import SkillOptions
 from flink_skills.skill import Diagnostic, LoadResult, Report, find_skills, load_folder
 from flink_skills.sources import SkillSource, SourceContext, SourceTree, open_source
 from flink_skills.sources.catalog_index import read_index
@@ -151,7 +152,8 @@ def _read_tree(
             tree.lease.close()
         return before if tree.notes == before.tree.notes else before.noting(tree.notes)
     indexed = None
-    if tree.index is not None and not strict and tree.format == "skill":
+    plain = not strict and not context.config.get(SkillOptions.STRICT_FIELDS)
+    if tree.index is not None and plain and tree.format == "skill":
         indexed = read_index(tree, origin=tree.origin, remote=tree.remote, limits=context.limits)
     if indexed is not None:
         limit = context.limits.skill_files
@@ -174,6 +176,7 @@ def _read_folders(
     report = Report(tree.path, strict=strict)
     old = {entry.folder: entry for entry in before.entries} if before is not None else {}
     limits = context.limits
+    known_fields_only = context.config.get(SkillOptions.STRICT_FIELDS)
     entries = []
     # By its real path: where a link to the folder is turned to another one, what was loaded stays what it was.
     for folder, skill_file in find_skills(real, report, limits):
@@ -191,6 +194,7 @@ def _read_folders(
             strict=strict,
             limits=limits,
             format=tree.format,
+            known_fields_only=known_fields_only,
         )
         if last is not None and _same_digest(last, result):
             # The same object: those who hold it and those who get it now see that nothing happened.

@@ -56,6 +56,28 @@ def test_the_project_s_own_skills_are_valid_to_the_letter(flink_skills: FlinkSki
     assert all(len(skill["digest"]) == 64 for skill in data["skills"])
 
 
+def test_unknown_fields_are_errors_where_the_reference_validator_s_rule_is_asked_for(
+    tmp_path: Path, flink_skills: FlinkSkills
+) -> None:
+    write_skill(tmp_path / "good")
+    write_skill(tmp_path / "more", description="Does it.\nversion: 1")
+    packed = tmp_path / "all.zip"
+    packed.write_bytes(
+        zip_bytes({f"{name}/SKILL.md": (tmp_path / name / "SKILL.md").read_bytes() for name in ("good", "more")})
+    )
+    for source in (tmp_path, packed):
+        words = ["validate", source, "--format", "json"]
+        assert report(flink_skills(*words, "--strict"))["summary"]["strict_valid"] == 2
+        for _ in range(2):  # an archive has an index from the second time on
+            lenient = report(flink_skills(*words, "--set", "skills.strict-fields=true"))
+            assert (lenient["summary"]["loaded"], lenient["summary"]["strict_valid"]) == (2, 1)
+        refused = report(flink_skills(*words, "--strict", "--set", "skills.strict-fields=true"))
+        assert [skill["status"] for skill in refused["skills"]] == ["loaded", "skipped"]
+        assert [(found["code"], found["severity"], found["line"]) for found in refused["diagnostics"]] == [
+            ("F14", "error", 4)
+        ]
+
+
 @pytest.mark.parametrize(
     ("strict", "loaded", "severity"),
     [((), 2, "warning"), (("--strict",), 1, "error"), (("--set", "skills.strict=true"), 1, "error")],
