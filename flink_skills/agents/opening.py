@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from flink_skills.agents.generation import effective_names
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.manager import AgentSkillManager, SkillLock
-from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.options import SkillConfig
 from flink_skills.skill import Diagnostic
 
-__all__ = ["log_diagnostic", "log_skills", "open_skills", "skill_lock"]
+__all__ = ["log_diagnostic", "log_skills", "open_skills"]
 
 _log = logging.getLogger("flink_skills.runtime")
 _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
@@ -34,7 +34,8 @@ def open_skills(
         config=config,
         resource_paths=resource_paths,
         store_dir=store_dir,
-        lock=skill_lock(plan, config),
+        # As the client embedded it, else the manager reads it here.
+        lock=SkillLock.from_json(plan.lock) if plan.lock is not None else None,
         opened=opened,
     )
     try:
@@ -45,14 +46,6 @@ def open_skills(
         manager.close()
         raise
     return manager
-
-
-def skill_lock(plan: AgentPlan, config: SkillConfig) -> SkillLock | None:
-    """The lock of a plan: as the client embedded it, else read here; None where the job has none."""
-    if plan.lock is not None:
-        return SkillLock.from_json(plan.lock)
-    path = config.get(SkillOptions.LOCK)
-    return SkillLock.read(path) if path else None
 
 
 def log_skills(plan: AgentPlan, manager: AgentSkillManager, *, isolation: str, quiet: bool = False) -> None:

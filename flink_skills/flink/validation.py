@@ -73,9 +73,11 @@ def resolve_skills(
     mode = config.get(SkillOptions.VALIDATE_ON_SUBMIT)
     if mode == "never":
         return plan
+    # A lock file that is not here is read where the operator opens.
+    config_here = SkillConfig({key: value for key, value in plan.options.items() if key != SkillOptions.LOCK.key})
     with AgentSkillManager.from_scopes(
         plan.scopes,
-        config=config,
+        config=config_here,
         resource_paths=resource_paths,
         store_dir=store_dir,
         lock=SkillLock.from_json(plan.lock) if plan.lock is not None else None,

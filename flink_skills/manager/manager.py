@@ -37,8 +37,9 @@ class AgentSkillManager:
 
     One bad skill or source takes nothing else down: it is a diagnostic, or an entry of :attr:`failures`,
     unless ``strict`` (``skills.strict`` by default) asks otherwise. Loading happens once, when first needed,
-    and again where :meth:`refresh` is asked for it. With a ``lock`` no skill with another digest is ever
-    offered. Threads may share a manager; :meth:`close` gives its folders back to the store.
+    and again where :meth:`refresh` is asked for it. With a ``lock`` (that of ``skills.lock`` by default) no
+    skill with another digest is ever offered. Threads may share a manager; :meth:`close` gives its folders
+    back to the store.
 
     ``limits`` are those of ``skills.limits.*`` unless they are given, ``audit`` is told of each use of a skill.
     ``opened`` (seconds since 1970, now by default) is when the opening began that this manager is part of: servers
@@ -336,14 +337,19 @@ class AgentSkillManager:
             kind: type[SkillsError] = SourceError if len(errors) == len(catalog.failures) else SkillFormatError
             many = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
             return kind(f"{many} in the skills, and skills.strict is set:\n{text}")
-        if self._skill_lock is not None:
-            catalog.bind_all(catalog.skills.values())
-            try:
+        try:
+            lock = self._skill_lock if self._skill_lock is not None else self._lock_of_options()
+            if lock is not None:
+                catalog.bind_all(catalog.skills.values())
                 # A source that failed says so itself: what it has is not missing.
-                self._skill_lock.check(catalog.skills.values(), complete=not catalog.failures)
-            except SkillsError as error:
-                return error
+                lock.check(catalog.skills.values(), complete=not catalog.failures)
+        except SkillsError as error:
+            return error
         return None
+
+    def _lock_of_options(self) -> SkillLock | None:
+        path = self._config.get(SkillOptions.LOCK)
+        return SkillLock.read(path) if path else None
 
     def _errors(self, catalog: Catalog) -> list[str]:
         """All errors that loading and inspecting find: with ``strict`` they are told together."""

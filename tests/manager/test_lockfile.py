@@ -7,6 +7,7 @@ import pytest
 
 from flink_skills.errors import ConfigError, SkillLockError
 from flink_skills.manager import AgentSkillManager, SkillLock
+from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
 from tests.manager.writing import write_skill, zip_bytes
 
@@ -123,3 +124,16 @@ def test_a_source_that_fails_is_not_taken_for_a_lock_that_differs(tree: Path, tm
     manager = AgentSkillManager([str(tree), str(tmp_path / "missing")], lock=lock)
     assert len(manager.load_skills()) == 3
     assert len(manager.failures) == 1
+
+
+def test_the_lock_file_of_the_options_counts_where_none_is_given(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "skills" / "one")
+    lock = tmp_path / "skills.lock"
+    config = SkillConfig({"skills.lock": str(lock)})
+    with pytest.raises(ConfigError, match=r"skills\.lock"):
+        AgentSkillManager([str(tmp_path / "skills")], config=config).load_skills()
+    lock.write_text(SkillLock.of(AgentSkillManager([str(tmp_path / "skills")]).load_skills()).to_text())
+    assert len(AgentSkillManager([str(tmp_path / "skills")], config=config).load_skills()) == 1
+    (folder / "more.md").write_text("more")
+    with pytest.raises(SkillLockError, match="'one'"):
+        AgentSkillManager([str(tmp_path / "skills")], config=config).load_skills()
