@@ -46,7 +46,8 @@ def folder(tmp_path: Path) -> Path:
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {
-        **os.environ,
+        # PyFlink leaves some of its own in the environment of a process that has run a job.
+        **{name: value for name, value in os.environ.items() if not name.startswith("PYFLINK_")},
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "PATH": os.pathsep.join((str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"])),
     }
