@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,24 +32,14 @@ from flink_skills.sources.http import GuardedClient
 from flink_skills.sources.store import remove_tree
 from tests.sources.web import ALLOWED, SKILL, Page, Web, zip_bytes
 
+pytestmark = pytest.mark.usefixtures("no_waits")
+
 OTHER = zip_bytes({"b/SKILL.md": SKILL})
-
-
-@pytest.fixture
-def web() -> Iterator[Web]:
-    server = Web()
-    yield server
-    server.close()
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
     return str(tmp_path / "store")
-
-
-@pytest.fixture(autouse=True)
-def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flink_skills.sources.download._FIRST_WAIT", 0.001)
 
 
 def context(store: str, *, refresh: bool = False, **options: object) -> SourceContext:

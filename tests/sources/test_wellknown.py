@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +16,15 @@ from flink_skills.sources.store import remove_tree
 from flink_skills.sources.wellknown import INDEX_PATH, SCHEMA, index_address, read_index
 from tests.sources.web import ALLOWED, SKILL, Page, Web, zip_bytes
 
+pytestmark = pytest.mark.usefixtures("no_waits")
+
 OTHER = SKILL.replace(b"greet", b"wave")
 PLACE = f"/{INDEX_PATH}"
 
 
 @pytest.fixture
-def web() -> Iterator[Web]:
-    server = Web()
-    yield server
-    server.close()
-
-
-@pytest.fixture
 def store(tmp_path: Path) -> str:
     return str(tmp_path / "store")
-
-
-@pytest.fixture(autouse=True)
-def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flink_skills.sources.download._FIRST_WAIT", 0.001)
 
 
 def digest(data: bytes) -> str:

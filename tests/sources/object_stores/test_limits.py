@@ -27,13 +27,6 @@ LIMIT = 200_000
 
 
 @pytest.fixture
-def web() -> Iterator[Web]:
-    server = Web()
-    yield server
-    server.close()
-
-
-@pytest.fixture
 def proxy(moto: Endpoint) -> Iterator[FaultyProxy]:
     with faulty_proxy(moto.url) as between:
         yield between
