@@ -14,12 +14,12 @@ from flink_skills.agents.prompt import Prompt
 from flink_skills.agents.resource import ResourceDescriptor, ResourceName
 from flink_skills.errors import ConfigError, PlanError, UnknownNameError
 from flink_skills.manager import SkillScope
+from flink_skills.manager.scope import SOURCE_KINDS
 from flink_skills.sources import SourceSpec
 
 __all__ = ["Declaration", "DeclaredTool", "declared_sources", "read_declaration", "skill_scope"]
 
 _SESSIONS = ("event", "key")
-_SOURCE_KINDS = {"paths": "path", "resources": "resource", "urls": "url"}
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ def skill_scope(level: str, arguments: dict[str, Any], place: str) -> SkillScope
     """A scope from ``paths``, ``resources`` and ``urls``: at least one of them, each a list of texts or of mappings
     with pins (``{"url": …, "sha256": …}``)."""
     for key in arguments:
-        if key not in _SOURCE_KINDS:
-            raise PlanError(f"{place}: {UnknownNameError('argument', key, _SOURCE_KINDS)}")
+        if key not in SOURCE_KINDS:
+            raise PlanError(f"{place}: {UnknownNameError('argument', key, SOURCE_KINDS)}")
     values: dict[str, tuple[str, ...]] = {}
-    for kind in _SOURCE_KINDS:
+    for kind in SOURCE_KINDS:
         try:
             values[kind] = declared_sources(kind, arguments.get(kind) or ())
         except ConfigError as error:
@@ -130,7 +130,7 @@ def declared_sources(kind: str, value: Any) -> tuple[str, ...]:
     items = (value,) if isinstance(value, (str, Mapping, SourceSpec, PurePath)) else value
     if not isinstance(items, Sequence):
         raise ConfigError(f"{kind}: a {type(value).__name__} is no source; give a list of texts or mappings")
-    one = _SOURCE_KINDS[kind]
+    one = SOURCE_KINDS[kind]
     return tuple(str(SourceSpec.parse(one, str(item) if isinstance(item, PurePath) else item)) for item in items)
 
 

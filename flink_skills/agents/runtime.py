@@ -10,7 +10,6 @@ import copy
 import hashlib
 import json
 import logging
-import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +30,7 @@ from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.execution import WorkspaceManager
 from flink_skills.manager import AgentSkillManager
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.sources.store import usual_folder
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.function import FunctionTool
 
@@ -117,7 +117,7 @@ class AgentRuntime:
         declared = read_declaration(agent)
         if not config.get(SkillOptions.STORE_DIR):
             # Beside the job's scratch folder and not inside: a restarted job must find what was downloaded before.
-            store_dir = store_dir or str(Path(scratch_dir).parent / f"flink-skills-store-{os.geteuid()}")
+            store_dir = store_dir or usual_folder(str(Path(scratch_dir).parent))
         # In a thread: sources may take long, and turns of other agents run on this loop.
         manager = await asyncio.to_thread(open_skills, plan, config, resource_paths, store_dir, opened)
         chat_models: dict[str, ChatModel] = {}

@@ -201,9 +201,9 @@ class AgentsExecutionEnvironment:
         config = self._config.effective()
         scope = SkillScope(
             level="job",
-            paths=(*declared_sources("paths", config.get(SkillOptions.FROM_PATHS)), *self._scope.paths),
-            resources=(*declared_sources("resources", config.get(SkillOptions.FROM_RESOURCES)), *self._scope.resources),
-            urls=(*declared_sources("urls", config.get(SkillOptions.FROM_URLS)), *self._scope.urls),
+            paths=(*config.get(SkillOptions.FROM_PATHS), *self._scope.paths),
+            resources=(*config.get(SkillOptions.FROM_RESOURCES), *self._scope.resources),
+            urls=(*config.get(SkillOptions.FROM_URLS), *self._scope.urls),
         )
         scopes = [scope] if scope.paths or scope.resources or scope.urls else []
         plan = compile_plan(agent, job_scopes=scopes, config=config, events=events, outputs=outputs, model=model)

@@ -9,14 +9,15 @@ from typing import Any, Literal, cast
 from flink_skills.errors import ConfigError
 from flink_skills.sources import SourceSpec
 
-__all__ = ["Level", "SkillScope", "SourceItem"]
+__all__ = ["SOURCE_KINDS", "Level", "SkillScope", "SourceItem"]
 
 Level = Literal["job", "agent"]
 
 # How a source may be declared: "location#sha256=…", a mapping such as {"url": …, "sha256": …}, or a spec.
 SourceItem = str | Mapping[str, Any] | SourceSpec
 
-_KINDS = {"paths": "path", "resources": "resource", "urls": "url"}
+# What a level calls its lists of sources, and the kind of source that each one holds.
+SOURCE_KINDS = {"paths": "path", "resources": "resource", "urls": "url"}
 
 
 @dataclass(frozen=True, init=False)
@@ -45,7 +46,7 @@ class SkillScope:
         if level not in ("job", "agent"):
             raise ConfigError(f"skill scope {level!r}: the level is 'job' or 'agent'")
         object.__setattr__(self, "level", level)
-        for (name, kind), items in zip(_KINDS.items(), (paths, resources, urls), strict=True):
+        for (name, kind), items in zip(SOURCE_KINDS.items(), (paths, resources, urls), strict=True):
             if isinstance(items, (str, Mapping, SourceSpec)):
                 shown = SourceSpec.parse(kind, items).shown
                 raise ConfigError(f"skill {name} {shown!r}: give a list, such as [{shown!r}]")
@@ -54,10 +55,10 @@ class SkillScope:
     @property
     def sources(self) -> list[tuple[str, str]]:
         """(kind, location) of all sources: local ones first, so that a remote one never hides them."""
-        return [(kind, item) for name, kind in _KINDS.items() for item in getattr(self, name)]
+        return [(kind, item) for name, kind in SOURCE_KINDS.items() for item in getattr(self, name)]
 
     def to_json(self) -> dict[str, Any]:
-        return {"level": self.level, **{name: list(getattr(self, name)) for name in _KINDS}}
+        return {"level": self.level, **{name: list(getattr(self, name)) for name in SOURCE_KINDS}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SkillScope:

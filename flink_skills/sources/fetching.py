@@ -18,7 +18,7 @@ from flink_skills.sources.address import redact
 from flink_skills.sources.base import SourceContext
 from flink_skills.sources.download import RemoteFile
 from flink_skills.sources.fetch_record import FetchRecord
-from flink_skills.sources.path import check_pin
+from flink_skills.sources.pins import check_pin
 from flink_skills.sources.secrets import expand, replacements
 from flink_skills.sources.store import StoredTree
 

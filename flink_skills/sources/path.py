@@ -2,11 +2,10 @@
 
 # Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
 # the calls themselves.
-# ruff: noqa: PTH100, PTH111, PTH112, PTH116, PTH117, PTH119, PTH120, PTH123
+# ruff: noqa: PTH100, PTH111, PTH112, PTH116, PTH117, PTH119, PTH120
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import time
@@ -16,9 +15,7 @@ from flink_skills.options import SkillOptions
 from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
 from flink_skills.sources.spec import SourceSpec
 
-__all__ = ["PathSource", "check_pin", "check_pinned_folder", "local_tree"]
-
-_BLOCK = 1 << 18
+__all__ = ["PathSource", "check_pinned_folder", "local_tree"]
 
 
 class PathSource(SkillSource):
@@ -70,12 +67,7 @@ def local_tree(path: str, spec: SourceSpec, context: SourceContext, *, origin: s
         message = f"skill source {origin}: is the file of one skill; give its folder, {folder!r}"
         raise SourceError(message, source=origin)
     deadline = time.monotonic() + context.config.get(SkillOptions.SOURCE_TIMEOUT)
-    if spec.sha256:
-        check_pin(path, spec.sha256, origin)
-    stored = context.store.add_archive(path, origin, deadline=deadline)
-    if spec.sha256 and stored.sha256 != spec.sha256:  # replaced after it was checked
-        stored.lease.close()
-        raise _other_content(stored.sha256, origin)
+    stored = context.store.add_archive(path, origin, deadline=deadline, pin=spec.sha256)
     return SourceTree.of_store(stored, origin, remote=False, format=spec.format)
 
 
@@ -83,24 +75,6 @@ def check_pinned_folder(path: str, spec: SourceSpec) -> None:
     """Raise :class:`ConfigError` for a pin on a folder, whose bytes have no one digest."""
     if spec.sha256 and os.path.isdir(path):
         raise ConfigError(_folder_has_no_pin(spec.shown))
-
-
-def check_pin(path: str, sha256: str, origin: str) -> None:
-    """Raise :class:`SourceError` where a file's content is not the pinned one."""
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            while data := file.read(_BLOCK):
-                digest.update(data)
-    except OSError as error:
-        raise SourceError(f"skill source {origin}: cannot be read: {error.strerror}", source=origin) from None
-    if digest.hexdigest() != sha256:
-        raise _other_content(digest.hexdigest(), origin)
-
-
-def _other_content(sha256: str, origin: str) -> SourceError:
-    message = f"skill source {origin}: its sha256 is {sha256} and not the pinned one"
-    return SourceError(f"{message}; check what changed, then pin the new one", source=origin)
 
 
 def _folder_has_no_pin(origin: str) -> str:

@@ -34,9 +34,12 @@ from flink_skills.sources.archive import KINDS, archive_kind, unpack
 from flink_skills.sources.catalog_index import index_name, write_index
 from flink_skills.sources.entries import ArchiveRefusedError
 from flink_skills.sources.locking import Lease, file_lock, try_lock
+from flink_skills.sources.pins import file_sha256, other_content
 from flink_skills.sources.upkeep import INDEXES, LOCKS, RECORDS, WORK, evict, remove_tree, sweep, sweep_work
 
-__all__ = ["Store", "StoredTree", "remove_tree"]
+__all__ = ["FOLDER_PREFIX", "Store", "StoredTree", "remove_tree", "usual_folder"]
+
+FOLDER_PREFIX = "flink-skills-store-"
 
 _SHA256 = 64
 _RETRYABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
@@ -55,6 +58,11 @@ _logger = logging.getLogger(__name__)
 
 class _NotOursError(PermissionError):
     """The store's folder may have been made by somebody else."""
+
+
+def usual_folder(parent: str) -> str:
+    """Where a store is below a temporary folder: one for each user of the machine, shared by all jobs."""
+    return os.path.join(parent, f"{FOLDER_PREFIX}{os.geteuid()}")
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ class Store:
     def __init__(
         self, folder: str, limits: Limits | None = None, *, max_size: int = SkillOptions.STORE_MAX_SIZE.default
     ) -> None:
-        self.folder = folder or os.path.join(tempfile.gettempdir(), f"flink-skills-store-{os.geteuid()}")
+        self.folder = folder or usual_folder(tempfile.gettempdir())
         self._limits = limits or Limits()
         self._max_size = max_size
 
@@ -105,20 +113,25 @@ class Store:
             raise self.disk_error(error, origin or f"sha256={sha256}") from None
         return tree
 
-    def add_archive(self, path: str, origin: str, *, deadline: float | None = None, name: str = "") -> StoredTree:
+    def add_archive(
+        self, path: str, origin: str, *, deadline: float | None = None, name: str = "", pin: str | None = None
+    ) -> StoredTree:
         """Unpack an archive, unless its content is there already.
 
         ``deadline`` (monotonic seconds) bounds the wait for other processes; ``name`` is the archive's name
-        where ``path`` has a temporary one. Raises :class:`SourceError` for what is no archive, is refused or
-        too large, or does not fit on the disk; nothing of it stays on the disk then.
+        where ``path`` has a temporary one, ``pin`` the sha256 that it must have. Raises :class:`SourceError` for
+        what is no archive, has other content than the pinned one, is refused or too large, or does not fit on the
+        disk; nothing of it stays on the disk then.
         """
         try:
-            sha256, head, size = _sha256(path, self._limits.download)
+            sha256, head, size = file_sha256(path, self._limits.download)
         except OSError as error:
             raise SourceError(f"skill source {origin}: cannot be read: {error.strerror}", source=origin) from None
         if size > self._limits.download:
             message = f"skill source {origin}: has {size} bytes; the limit is {self._limits.download}"
             raise SourceError(f"{message} ({SkillOptions.LIMIT_DOWNLOAD.key})", source=origin)
+        if pin is not None and sha256 != pin:
+            raise other_content(sha256, origin)
         kind = archive_kind(name or os.path.basename(path), head)
         if kind is None:
             message = f"skill source {origin}: is no archive; give a folder, {KINDS}"
@@ -126,7 +139,7 @@ class Store:
 
         def fill(folder: str) -> Mapping[str, tuple[int, str]]:
             hashes = unpack(path, kind, folder, self._limits)
-            if _sha256(path, self._limits.download)[0] != sha256:
+            if file_sha256(path, self._limits.download)[0] != sha256:
                 raise ArchiveRefusedError("changed while it was read")
             return hashes
 
@@ -318,16 +331,3 @@ class Store:
 
     def _may_write(self, name: str) -> bool:
         return os.access(os.path.join(self.folder, name), os.W_OK | os.X_OK)
-
-
-def _sha256(path: str, limit: int) -> tuple[str, bytes, int]:
-    """Digest, first bytes and size; what is larger than ``limit`` is not read."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        head = file.read(512)
-        if size > limit:
-            return "", head, size
-        digest = hashlib.sha256(head)
-        while data := file.read(1 << 18):
-            digest.update(data)
-        return digest.hexdigest(), head, size

@@ -20,7 +20,8 @@ from flink_skills.sources.download import RemoteFile
 from flink_skills.sources.fetch_record import FetchRecord
 from flink_skills.sources.fetching import Fetch, is_answered, keep, noted
 from flink_skills.sources.locking import file_lock
-from flink_skills.sources.path import check_pin, check_pinned_folder, local_tree
+from flink_skills.sources.path import check_pinned_folder, local_tree
+from flink_skills.sources.pins import check_pin
 from flink_skills.sources.secrets import has_references, unchained_errors
 from flink_skills.sources.spec import SourceSpec
 from flink_skills.sources.store import Store, StoredTree, remove_tree

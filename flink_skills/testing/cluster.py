@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import Any
 
 from flink_skills.errors import ConfigError
+from flink_skills.sources.store import FOLDER_PREFIX
 from flink_skills.testing.flink_rest import Checkpoint, ClusterError, FlinkRest, wait_until
 
 __all__ = ["Checkpoint", "ClusterError", "StandaloneCluster", "wait_until"]
@@ -265,7 +266,7 @@ class StandaloneCluster(FlinkRest):
             *(self.temporary_dir / _name(number) for number in self.task_managers()),
         }
         found = {path for folder in living for path in folder.glob("flink-skills-*")}
-        return sorted(path for path in found if not path.name.startswith("flink-skills-store-"))
+        return sorted(path for path in found if not path.name.startswith(FOLDER_PREFIX))
 
     def log(self, task_manager: int | None = None) -> str:
         """What the JobManager, or a TaskManager, has logged so far."""
