@@ -9,6 +9,7 @@
     ├── SkillLockError       a skill is not the one that skills.lock names
     ├── ResourceError        a file of a skill that may not or cannot be read
     ├── ExecutionError       a command could not be run as the policy asks (never: a command that ran and failed)
+    │   └── IsolationError   … because the machine cannot keep commands apart as well as the job demands
     ├── ModelError           a chat model did not answer (``retryable``, ``retry_after``)
     ├── TurnError            a turn ended without a result
     │   └── LimitError       … because it reached a limit of the job
@@ -29,6 +30,7 @@ from collections.abc import Iterable
 __all__ = [
     "ConfigError",
     "ExecutionError",
+    "IsolationError",
     "LimitError",
     "ModelError",
     "PlanError",
@@ -78,6 +80,17 @@ class ResourceError(SkillsError):
 
 class ExecutionError(SkillsError):
     """A command could not be run as the policy asks."""
+
+
+class IsolationError(ExecutionError):
+    """Commands cannot be kept apart from the rest of the machine as well as ``skills.shell.min-isolation`` demands.
+
+    ``report`` is the :class:`~flink_skills.execution.IsolationReport` with the reasons.
+    """
+
+    def __init__(self, message: str, report: object = None) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class WorkerError(SkillsError):

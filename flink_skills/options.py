@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from flink_skills.errors import ConfigError, UnknownNameError
 
-__all__ = ["Option", "SkillConfig", "SkillOptions"]
+__all__ = ["Option", "OptionFamily", "SkillConfig", "SkillOptions"]
 
 T = TypeVar("T")
 
@@ -50,7 +50,13 @@ _SIZE_BYTES = {
     "t": 2**40,
     "tb": 2**40,
 }
+_USER = re.compile(r"([1-9]\d{0,9})(?::([1-9]\d{0,9}))?")
+_REFERENCE = re.compile(r"\$\{(?:env:[^{}]+|file:/[^{}]+)\}")
 _NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+
+
+class SecretValueError(ValueError):
+    """A value that cannot be used and that no message may repeat."""
 
 
 def parse_duration(value: object) -> float:
@@ -136,6 +142,33 @@ def parse_folder(value: object) -> str:
     return text
 
 
+def parse_folders(value: object) -> tuple[str, ...]:
+    """A list of absolute paths."""
+    return tuple(parse_folder(item) for item in parse_list(value) if item)
+
+
+def parse_user(value: object) -> str:
+    """``uid:gid``, both numbers above 0; without a gid it is that of the uid's number."""
+    match = _USER.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError("write numbers as in '65534:65534', not 0")
+    return f"{match[1]}:{match[2] or match[1]}"
+
+
+def parse_reference(value: object) -> str:
+    """``${env:NAME}`` or ``${file:/path}``. What else there is could be a secret, so no message repeats it."""
+    text = str(value).strip()
+    if not _REFERENCE.fullmatch(text):
+        raise SecretValueError(
+            "write a reference, ${env:NAME} or ${file:/path}, so that no secret is in the job's plan"
+        )
+    return text
+
+
+def parse_optional_reference(value: object) -> str:
+    return parse_reference(value) if str(value).strip() else ""
+
+
 def _item(value: object) -> str:
     if isinstance(value, (Mapping, list, tuple, set)):
         raise ValueError("write plain texts in the list, not mappings or lists")
@@ -168,8 +201,28 @@ class Option(Generic[T]):
         """Read ``value``; raises :class:`ConfigError` naming the key and how to write it."""
         try:
             return self.parse(value)
+        except SecretValueError as error:
+            raise ConfigError(f"option {self.key}: {error}") from None
         except ValueError as error:
             raise ConfigError(f"option {self.key}: cannot use {value!r}: {error}") from None
+
+
+@dataclass(frozen=True)
+class OptionFamily(Generic[T]):
+    """Options of one kind whose keys end in a name that the job chooses: ``prefix`` and then what ``names`` shows."""
+
+    prefix: str
+    names: str
+    parse: Callable[[object], T]
+    default: T
+    doc: str
+
+    def option(self, key: str) -> Option[T]:
+        """The option of a whole key; raises :class:`ConfigError` for one that lacks a part of the name."""
+        name = key[len(self.prefix) :]
+        if len(name.split(".")) < len(self.names.split(".")) or not all(name.split(".")):
+            raise ConfigError(f"option {key}: write {self.prefix}{self.names}")
+        return Option(key, self.parse, self.default, self.doc)
 
 
 class SkillOptions:
@@ -366,12 +419,61 @@ class SkillOptions:
         "How often a turn may take its worker process down before it becomes an error record.",
     )
     SHELL_ENABLED = Option[bool]("skills.shell.enabled", parse_bool, True, "Offer execute_shell_command to models.")
-    SHELL_BACKEND = Option[str]("skills.shell.backend", parse_text, "hygiene", "Execution backend for commands.")
+    SHELL_BACKEND = Option[str](
+        "skills.shell.backend",
+        parse_text,
+        "auto",
+        "Execution backend for commands: auto (bwrap where it works, else landlock), landlock, bwrap, remote, hygiene "
+        "(no file isolation) or one that a package adds.",
+    )
+    SHELL_MIN_ISOLATION = Option[str](
+        "skills.shell.min-isolation",
+        one_of("HYGIENE", "LANDLOCK_PARTIAL", "LANDLOCK", "NAMESPACE", "REMOTE"),
+        "LANDLOCK",
+        "The isolation that commands must have. The job fails when it opens on a machine that cannot prove as much.",
+    )
+    SHELL_USER = Option[str](
+        "skills.shell.user",
+        parse_user,
+        "65534:65534",
+        "uid:gid that commands run as where the worker is root; other workers run commands as themselves.",
+    )
+    SHELL_NETWORK = Option[str](
+        "skills.shell.network", one_of("deny", "allow"), "deny", "Whether commands may use the network."
+    )
+    SHELL_NETWORK_HOSTS = Option[tuple[str, ...]](
+        "skills.shell.network-hosts",
+        parse_list,
+        (),
+        "The only hosts that commands may reach; refused with a backend that cannot tell hosts apart. Empty: all.",
+    )
+    SHELL_READABLE = Option[tuple[str, ...]](
+        "skills.shell.readable",
+        parse_folders,
+        (),
+        "Files and folders that commands may read and run programs from, besides the system's; absolute paths.",
+    )
+    SHELL_ALLOWED_COMMANDS = Option[tuple[str, ...]](
+        "skills.shell.allowed-commands",
+        parse_list,
+        (),
+        "The only programs that a command line may start, by path, such as /usr/bin/git; SKILL=PATH for one skill. "
+        "With it there is no shell: a command is one program with its arguments.",
+    )
+    SHELL_DENIED_COMMANDS = Option[tuple[str, ...]](
+        "skills.shell.denied-commands",
+        parse_list,
+        (),
+        "Programs that a command line may not start, written like those of skills.shell.allowed-commands, and over them.",
+    )
     SHELL_MAX_TIMEOUT = Option[float](
         "skills.shell.max-timeout",
         parse_duration,
         300.0,
         "Longest wall-clock time of a command, whatever is asked.",
+    )
+    SHELL_MAX_CPU_TIME = Option[float](
+        "skills.shell.max-cpu-time", parse_duration, 0.0, "Most processor time of a command; 0: no limit."
     )
     SHELL_MAX_OUTPUT = Option[int](
         "skills.shell.max-output",
@@ -380,13 +482,16 @@ class SkillOptions:
         "Most bytes kept of a command's stdout and stderr, each.",
     )
     SHELL_MAX_MEMORY = Option[int](
-        "skills.shell.max-memory",
-        parse_size,
-        1 << 30,
-        "Most memory (data segment) of each process of a command.",
+        "skills.shell.max-memory", parse_size, 1 << 30, "Most memory of all processes of a command together."
+    )
+    SHELL_MAX_PROCESSES = Option[int](
+        "skills.shell.max-processes", parse_positive, 512, "Most processes and threads of a command."
     )
     SHELL_MAX_FILE_SIZE = Option[int](
         "skills.shell.max-file-size", parse_size, 256 << 20, "Largest file that a command may write."
+    )
+    SHELL_MAX_OPEN_FILES = Option[int](
+        "skills.shell.max-open-files", parse_positive, 256, "Most open files of each process of a command."
     )
     SHELL_MAX_CONCURRENT = Option[int](
         "skills.shell.max-concurrent", parse_positive, 16, "Commands that run at the same time in one worker."
@@ -397,11 +502,71 @@ class SkillOptions:
         (),
         "Names of environment variables of the TaskManager that commands may see.",
     )
+    SHELL_REMOTE_URL = Option[str](
+        "skills.shell.remote.url", parse_text, "", "Backend remote: address of the sandbox router."
+    )
+    SHELL_REMOTE_API = Option[str](
+        "skills.shell.remote.api",
+        parse_text,
+        "",
+        "Backend remote: address of the Kubernetes API; empty: the pod's own, by its service account.",
+    )
+    SHELL_REMOTE_NAMESPACE = Option[str](
+        "skills.shell.remote.namespace", parse_text, "default", "Backend remote: namespace of the sandboxes."
+    )
+    SHELL_REMOTE_TEMPLATE = Option[str](
+        "skills.shell.remote.template", parse_text, "", "Backend remote: SandboxTemplate that sandboxes are made from."
+    )
+    SHELL_REMOTE_TOKEN = Option[str](
+        "skills.shell.remote.token",
+        parse_optional_reference,
+        "",
+        "Backend remote: token for the API, as ${env:NAME} or ${file:/path}; empty: the service account's.",
+    )
+    SHELL_REMOTE_START_TIMEOUT = Option[float](
+        "skills.shell.remote.start-timeout",
+        parse_duration,
+        120.0,
+        "Backend remote: deadline for a sandbox to be ready.",
+    )
     WORKSPACE_DIR = Option[str](
         "skills.workspace.dir",
         parse_folder,
         "",
         "Folder of the keys' workspaces; empty: below Flink's temporary directories.",
+    )
+    WORKSPACE_TTL = Option[float](
+        "skills.workspace.ttl",
+        parse_duration,
+        3600.0,
+        "How long a key's workspace is kept after its last turn; 0: as long as the job runs on that machine.",
+    )
+    WORKSPACE_MAX_SIZE = Option[int](
+        "skills.workspace.max-size",
+        parse_size,
+        1 << 30,
+        "Most bytes that commands may leave in a workspace; 0: no limit.",
+    )
+    WORKSPACE_MAX_FILES = Option[int](
+        "skills.workspace.max-files",
+        parse_count,
+        20_000,
+        "Most files and folders that commands may leave in a workspace; 0: no limit.",
+    )
+    WORKSPACE_INPUTS = Option[tuple[str, ...]](
+        "skills.workspace.inputs",
+        parse_folders,
+        (),
+        "Files and folders of the TaskManager that every command may read, linked into work/inputs; absolute paths.",
+    )
+
+    SKILL_ENV = OptionFamily[str](
+        "skills.env.",
+        "<skill>.<NAME>",
+        parse_reference,
+        "",
+        "A variable for the commands of one skill, as ${env:NAME} or ${file:/path}: the value is read where the "
+        "command runs and is nowhere else.",
     )
 
     @classmethod
@@ -411,8 +576,17 @@ class SkillOptions:
         return sorted(found, key=lambda option: option.key)
 
     @classmethod
+    def families(cls) -> list[OptionFamily[Any]]:
+        """The options whose keys end in a name that the job chooses, sorted by key."""
+        found = [value for value in vars(cls).values() if isinstance(value, OptionFamily)]
+        return sorted(found, key=lambda family: family.prefix)
+
+    @classmethod
     def by_key(cls, key: str) -> Option[Any]:
         """The option of ``key``; raises :class:`UnknownNameError` with near misses."""
+        for family in cls.families():
+            if key.startswith(family.prefix):
+                return family.option(key)
         options = {option.key: option for option in cls.all()}
         if key not in options:
             raise UnknownNameError("option", key, options)
@@ -441,6 +615,15 @@ class SkillConfig:
         if isinstance(option, str):
             option = SkillOptions.by_key(option)
         return self._values.get(option.key, option.default)
+
+    def family(self, family: OptionFamily[T]) -> dict[str, T]:
+        """The values of a family's options that were set, by what follows the prefix.
+
+        >>> SkillConfig({"skills.env.report.TOKEN": "${env:TOKEN}"}).family(SkillOptions.SKILL_ENV)
+        {'report.TOKEN': '${env:TOKEN}'}
+        """
+        prefix = family.prefix
+        return {key[len(prefix) :]: value for key, value in self._values.items() if key.startswith(prefix)}
 
     def set(self, option: Option[Any] | str, value: object) -> SkillConfig:
         """Set a value, checked now. Raises :class:`ConfigError` or :class:`UnknownNameError`."""

@@ -4,67 +4,144 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from flink_skills.errors import ConfigError
+from flink_skills.execution.isolation.levels import IsolationLevel
 
-__all__ = ["CommandRequest", "CommandResult", "ExecutionBackend", "Limits"]
+__all__ = [
+    "BackendSettings",
+    "CommandRequest",
+    "CommandResult",
+    "CommandUser",
+    "ExecutionBackend",
+    "Limits",
+    "command_problem",
+]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one command, in bytes, seconds and counts; 0 means no limit except for ``output_bytes``.
+    """Limits of one command: seconds, bytes and counts. 0 means no limit, except for ``wall_time`` and ``output``.
 
-    ``memory_bytes`` (data segment), ``file_bytes``, ``open_files`` and ``cpu_seconds`` hold for each process;
-    ``processes`` counts the threads of the whole tree; ``output_bytes`` is what is kept of each of stdout
-    and stderr.
+    The names are those of ``flink-skills doctor`` and of ``flink-skills exec --limit``, and what
+    :attr:`CommandResult.limit` says.
+
+    Attributes:
+        wall_time: Seconds from start to end.
+        cpu_time: Processor seconds of the whole tree of processes.
+        memory: Bytes of memory in use by the whole tree.
+        processes: Processes and threads of the whole tree.
+        file_size: Bytes of the largest file that a command may write.
+        workspace_bytes: Bytes on disk of all that is in the folders that the command may write.
+        workspace_files: Files and folders in there.
+        open_files: Open files of each process.
+        output: Bytes that are kept of each of stdout and stderr.
     """
 
-    memory_bytes: int = 1 << 30
-    file_bytes: int = 256 << 20
-    output_bytes: int = 65_536
+    wall_time: float = 300.0
+    cpu_time: float = 0.0
+    memory: int = 1 << 30
     processes: int = 512
+    file_size: int = 256 << 20
+    workspace_bytes: int = 1 << 30
+    workspace_files: int = 20_000
     open_files: int = 256
-    cpu_seconds: int = 0
+    output: int = 65_536
+
+    def to_json(self) -> dict[str, float | int]:
+        return asdict(self)
+
+    def capped_by(self, cap: Limits) -> Limits:
+        """The stricter of both, limit by limit.
+
+        >>> Limits(memory=0, wall_time=500).capped_by(Limits(memory=64, wall_time=300)).memory
+        64
+        """
+        ours, theirs = asdict(self), asdict(cap)
+        return Limits(**{name: min(ours[name] or theirs[name], theirs[name] or ours[name]) for name in ours})
+
+
+@dataclass(frozen=True)
+class CommandUser:
+    """The user that commands run as, when it is not the worker's own. Numbers, because images lack names."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True)
+class BackendSettings:
+    """What a backend is made with; the same for all commands of a worker.
+
+    Attributes:
+        user: The user to switch to for commands, for a worker that is root; None keeps the worker's.
+        readable: Files and folders besides the system's own that commands may read and run programs from.
+        network: Whether commands may use the network. Which hosts is a matter of ``hosts``.
+        hosts: The only hosts that commands may reach, where ``network`` is true; empty: all.
+        options: Options of one backend, by name, as in ``skills.shell.<backend>.<name>``.
+        python: The interpreter for helper processes; the worker's own by default.
+    """
+
+    user: CommandUser | None = None
+    readable: tuple[str, ...] = ()
+    network: bool = False
+    hosts: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    python: str = ""
 
 
 @dataclass(frozen=True)
 class CommandRequest:
-    """A command. ``timeout`` is wall-clock seconds, ``env`` the whole environment, ``cwd`` an absolute path.
+    """A command. ``env`` is the whole environment, ``cwd`` an absolute path.
 
-    ``writable`` and ``readable`` are the folders that backends with file isolation grant; the others ignore
-    them. Raises :class:`ConfigError` for what no backend could run.
+    ``writable`` are the folders that the command may write, whose contents count against the limits of the workspace;
+    ``readable`` what it may read besides. A backend without file isolation cannot hold a command to that.
+    ``root`` is the workspace that all of these are in.
+
+    Raises :class:`ConfigError` for what no backend could run.
     """
 
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str] = field(default_factory=dict)
     stdin: bytes = b""
-    timeout: float = 300.0
     limits: Limits = Limits()
+    root: str = ""
     writable: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.argv or not self.argv[0]:
-            raise ConfigError("command: argv is empty: give the program and its arguments")
-        if not self.cwd.startswith("/"):
-            raise ConfigError(f"command {self.argv[0]!r}: the working directory {self.cwd!r} is not absolute")
-        if not self.timeout > 0:
-            raise ConfigError(f"command {self.argv[0]!r}: the timeout {self.timeout!r} is not above 0 s")
-        if any("\0" in word for word in (*self.argv, self.cwd, *self.env, *self.env.values())):
-            raise ConfigError(f"command {self.argv[0]!r}: arguments and variables cannot hold NUL characters")
+        problem = command_problem(self)
+        if problem:
+            raise ConfigError(f"command {self.argv[0]!r}: {problem}" if self.argv else f"command: {problem}")
+
+
+def command_problem(request: CommandRequest) -> str:
+    """Why no backend could run ``request``; empty when one could."""
+    if not request.argv or not request.argv[0]:
+        return "argv is empty: give the program and its arguments"
+    for path in (request.cwd, *request.writable, *request.readable):
+        if not path.startswith("/"):
+            return f"the folder {path!r} is not absolute"
+    if not request.limits.wall_time > 0:
+        return f"the limit wall_time {request.limits.wall_time!r} is not above 0 s"
+    if any("\0" in word for word in (*request.argv, request.cwd, *request.env, *request.env.values())):
+        return "arguments and variables cannot hold NUL characters"
+    if any(not name or "=" in name for name in request.env):
+        return "the name of a variable is empty or holds '='"
+    return ""
 
 
 @dataclass(frozen=True)
 class CommandResult:
     """How a command ended.
 
-    Exactly one of ``exit_code``, ``signal`` and ``error`` is set; ``error`` says why a command was not run or
-    could not be watched to its end, and has nothing to do with exit codes. ``stdout`` and ``stderr`` hold the
-    beginning and the end of the output, with a line in between that says how much was left out;
-    ``*_dropped`` are these bytes. ``limit`` names a limit that ended the command (``processes``, ``cpu``,
-    ``file-size``). ``duration`` is in seconds.
+    Exactly one of ``exit_code``, ``signal`` and ``error`` is set; ``error`` says why a command could not be run
+    safely or could not be watched to its end, and has nothing to do with exit codes. ``limit`` names the limit (of
+    :class:`Limits`) that ended the command or that it ran into. ``stdout`` and ``stderr`` hold the beginning and the
+    end of the output, with a line in between that says how much was left out; ``*_dropped`` are these bytes.
+    ``duration`` and ``cpu_time`` are seconds, ``memory`` the most bytes that were in use at once as far as seen.
     """
 
     exit_code: int | None = None
@@ -77,6 +154,8 @@ class CommandResult:
     duration: float = 0.0
     error: str | None = None
     limit: str | None = None
+    cpu_time: float = 0.0
+    memory: int = 0
 
     @property
     def truncated(self) -> bool:
@@ -86,17 +165,18 @@ class CommandResult:
 class ExecutionBackend(ABC):
     """Runs commands. One per worker, used by many turns at once.
 
-    ``level`` says how well commands are kept apart from the rest of the machine, in the words of the
-    isolation levels (``HYGIENE``, ``LANDLOCK`` …). A backend never runs a command at a lower level than this.
+    ``name`` is that of the registry. ``level`` is the most that commands can have with it; what they really have is
+    what the canaries prove when a worker opens. A backend never runs a command at less than what it proved.
     """
 
-    level: str = ""
+    name: str = ""
+    level: IsolationLevel = IsolationLevel.NONE
 
     @abstractmethod
     async def start(self) -> None:
         """Get ready; raises :class:`~flink_skills.errors.ExecutionError` where the machine cannot do it.
 
-        Calling it again does nothing.
+        The message says what is missing and the mend. Calling it again does nothing.
         """
 
     @abstractmethod
@@ -109,3 +189,8 @@ class ExecutionBackend(ABC):
     @abstractmethod
     async def close(self) -> None:
         """End all commands and processes of the backend. Calling it again does nothing."""
+
+    @property
+    def version(self) -> str:
+        """The version of what isolates, for reports; empty when there is none to name."""
+        return ""

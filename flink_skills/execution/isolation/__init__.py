@@ -1,0 +1,1 @@
+"""Which isolation commands really have: levels, the canaries that prove them, the choice of a backend."""

@@ -1,0 +1,72 @@
+"""What is known about the isolation of commands on this machine, as every surface shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flink_skills.execution.backend import Limits
+from flink_skills.execution.isolation.levels import IsolationLevel
+
+__all__ = ["IsolationReport"]
+
+
+@dataclass(frozen=True)
+class IsolationReport:
+    """The result of choosing a backend and proving its level.
+
+    Attributes:
+        level: What was proved; ``NONE`` when no backend can be used.
+        backend: The backend that was chosen; empty when none can be used.
+        proved: What canaries found to be stopped, sorted.
+        not_enforced: What is known or was found to be open, sorted.
+        limits: The limits of each command.
+        net: ``denied`` or ``allowed``.
+        kernel: Release of the kernel.
+        landlock_abi: Version of Landlock that the kernel speaks; 0 for none.
+        seccomp_outer: The seccomp mode of the worker itself: ``disabled``, ``strict``, ``filter`` or ``unknown``.
+        uid: The user that commands run as.
+        skipped: Why each backend that was tried and not chosen was not, by name, with the mend.
+        milliseconds: How long it took.
+    """
+
+    level: IsolationLevel
+    backend: str = ""
+    backend_version: str = ""
+    proved: tuple[str, ...] = ()
+    not_enforced: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    net: str = "denied"
+    kernel: str = ""
+    landlock_abi: int = 0
+    seccomp_outer: str = "unknown"
+    uid: int = 0
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    milliseconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data, in the words of ``flink-skills doctor --format json``."""
+        return {
+            "level": self.level.name,
+            "backend": self.backend,
+            "backend_version": self.backend_version,
+            "proved": list(self.proved),
+            "not_enforced": list(self.not_enforced),
+            "limits": self.limits.to_json(),
+            "net": self.net,
+            "kernel": self.kernel,
+            "landlock_abi": self.landlock_abi,
+            "seccomp_outer": self.seccomp_outer,
+            "uid": self.uid,
+            "skipped": dict(self.skipped),
+            "milliseconds": round(self.milliseconds, 1),
+        }
+
+    def summary(self) -> str:
+        """One line for logs."""
+        gaps = ", ".join(self.not_enforced) or "nothing known"
+        return (
+            f"commands run at level {self.level.name} (backend {self.backend or 'none'}, uid {self.uid}, "
+            f"network {self.net}); not enforced: {gaps}"
+        )
