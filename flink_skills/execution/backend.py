@@ -87,7 +87,7 @@ class BackendSettings:
     readable: tuple[str, ...] = ()
     network: bool = False
     hosts: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     python: str = ""
 
 
@@ -171,6 +171,12 @@ class ExecutionBackend(ABC):
 
     name: str = ""
     level: IsolationLevel = IsolationLevel.NONE
+    enforces_hosts: bool = False
+    """Whether commands can be held to ``BackendSettings.hosts``."""
+    proves_itself: bool = False
+    """Whether :meth:`start` has proved the level, for commands that do not run on this machine."""
+    not_enforced: tuple[str, ...] = ()
+    """What is known to be open besides what canaries can find."""
 
     @abstractmethod
     async def start(self) -> None:

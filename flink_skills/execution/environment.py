@@ -3,28 +3,61 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from flink_skills.errors import ConfigError
 
-__all__ = ["base_environment", "is_blocked", "passed_on"]
+__all__ = ["base_environment", "check_name", "is_blocked", "passed_on"]
 
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ALWAYS = frozenset({"PATH", "LANG", "LANGUAGE", "TZ"})
 # Variables by which one program makes another load or run something.
 _BLOCKED = frozenset(
     {
-        *("BASH_ENV", "ENV", "IFS", "SHELLOPTS", "BASHOPTS", "PS4"),
-        *("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "NODE_OPTIONS"),
-        *("PERL5OPT", "PERL5LIB", "RUBYOPT", "RUBYLIB"),
+        *("BASH_ENV", "ENV", "IFS", "SHELLOPTS", "BASHOPTS", "PS0", "PS4", "PROMPT_COMMAND", "BASH_LOADABLES_PATH"),
+        *("ZDOTDIR", "CDPATH", "GLOBIGNORE", "EXECIGNORE", "LESSOPEN", "LESSCLOSE", "MANPAGER"),
+        *("GCONV_PATH", "GETCONF_DIR", "HOSTALIASES", "LOCALDOMAIN", "LOCPATH", "NIS_PATH", "NLSPATH", "RES_OPTIONS"),
+        *("RESOLV_HOST_CONF", "TZDIR", "GLIBC_TUNABLES", "CLASSPATH", "PHPRC", "PHP_INI_SCAN_DIR", "TCLLIBPATH"),
+        *(
+            "AWKPATH",
+            "AWKLIBPATH",
+            "GTK_MODULES",
+            "GIO_EXTRA_MODULES",
+            "DOTNET_STARTUP_HOOKS",
+            "ERL_AFLAGS",
+            "ERL_FLAGS",
+        ),
+        *("R_PROFILE", "R_PROFILE_USER", "R_ENVIRON", "R_ENVIRON_USER", "SSLKEYLOGFILE"),
     }
 )
-_BLOCKED_PREFIXES = ("LD_", "DYLD_", "PYTHON", "GIT_", "BASH_FUNC_")
+_BLOCKED_PREFIXES = (
+    *("LD_", "DYLD_", "BASH_FUNC_", "MALLOC_", "OPENSSL_"),
+    *("PYTHON", "GIT_", "PERL5", "PERLLIB", "RUBYOPT", "RUBYLIB", "NODE_OPTIONS", "NODE_PATH", "NODE_REPL_"),
+    *("NPM_CONFIG_", "npm_config_", "LUA_", "CORECLR_", "JAVA_TOOL_OPTIONS", "JDK_JAVA", "_JAVA_OPTIONS"),
+    *("MAVEN_OPTS", "MAVEN_ARGS", "GRADLE_OPTS"),
+)
 
 
 def is_blocked(name: str) -> bool:
-    """Whether a variable is never passed on to commands, whoever asks."""
+    """Whether a variable is never passed on to commands, whoever asks.
+
+    >>> is_blocked("LD_PRELOAD"), is_blocked("API_TOKEN")
+    (True, False)
+    """
     return name in _BLOCKED or name.startswith(_BLOCKED_PREFIXES)
+
+
+def check_name(option: str, name: str) -> None:
+    """Raise :class:`ConfigError`, which names ``option``, for a variable that no command may be given."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"option {option}: {name!r} is no name of a variable: use letters, digits and '_'")
+    if is_blocked(name):
+        raise ConfigError(
+            f"option {option}: {name!r} is never passed on to commands, because variables of this name change what "
+            "programs load or run: remove it, or choose another name"
+        )
 
 
 def base_environment(source: Mapping[str, str], python: str = "") -> dict[str, str]:
@@ -50,9 +83,5 @@ def passed_on(source: Mapping[str, str], names: Iterable[str]) -> dict[str, str]
     """
     wanted = list(names)
     for name in wanted:
-        if is_blocked(name):
-            raise ConfigError(
-                f"option skills.shell.env: {name!r} is never passed on to commands, because it changes what "
-                "programs load or run: remove it"
-            )
+        check_name("skills.shell.env", name)
     return {name: source[name] for name in wanted if name in source}

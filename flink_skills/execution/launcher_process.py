@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
 import os
 import socket
@@ -31,8 +32,9 @@ for name, path in (("flink_skills", sys.argv[1]), ("flink_skills.execution", sys
     shell.__path__ = [path]
     sys.modules[name] = shell
 from flink_skills.execution.launcher.zygote import serve
-serve(int(sys.argv[2]))
+serve(int(sys.argv[2]), sys.argv[3])
 """
+_LIBRARIES = ("landlockpy", "pyseccomp")
 
 
 class LauncherProcess:
@@ -66,11 +68,12 @@ class LauncherProcess:
         self._let_go()
         if not sys.platform.startswith("linux") or not self._python:
             raise ExecutionError("commands cannot be run here: they need Linux and a Python interpreter")
+        libraries = _library_folders()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         messages = os.memfd_create("launcher-messages", os.MFD_CLOEXEC)
         try:
             self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own code; forks within 1 ms
-                [self._python, "-I", "-S", "-c", _BOOT, _package_folder(), str(theirs.fileno())],
+                [self._python, "-I", "-S", "-c", _BOOT, _package_folder(), str(theirs.fileno()), libraries],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=messages,
@@ -97,7 +100,7 @@ class LauncherProcess:
             self._process.wait()
             said = self._last_messages()
             self._let_go()
-            raise ExecutionError(f"the command launcher {self._python} did not come up: {said or 'it said nothing'}")
+            raise ExecutionError(_why_not_up(self._python, said))
 
     async def send(self, descriptors: Sequence[int]) -> None:
         """Hand over the descriptors of one command; starts the process anew if it died.
@@ -166,3 +169,23 @@ class LauncherProcess:
 
 def _package_folder() -> str:
     return str(Path(__file__).resolve().parents[1])
+
+
+def _library_folders() -> str:
+    """Where the libraries are that the launcher needs, separated by colons. Raises :class:`ExecutionError`."""
+    folders: list[str] = []
+    for name in _LIBRARIES:
+        found = importlib.util.find_spec(name)
+        if found is None or found.origin is None:
+            raise ExecutionError(f"commands cannot be confined without the package {name}: install it")
+        origin = Path(found.origin)
+        folder = str(origin.parents[1] if origin.name == "__init__.py" else origin.parent)
+        if folder not in folders:
+            folders.append(folder)
+    return ":".join(folders)
+
+
+def _why_not_up(python: str, said: str) -> str:
+    if "libseccomp" in said:
+        return "commands cannot be confined without libseccomp: install it in the image (package libseccomp2)"
+    return f"the command launcher {python} did not come up: {said or 'it said nothing'}"

@@ -1,7 +1,7 @@
 """Execution backends by name, imported when they are asked for.
 
 Other packages add one through the entry point group ``flink_skills.execution``; the entry point's name is the
-backend's and its object is called without arguments.
+backend's and its object is called with the :class:`~flink_skills.execution.BackendSettings`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.execution.backend import ExecutionBackend
+from flink_skills.execution.backend import BackendSettings, ExecutionBackend
 
 __all__ = ["ENTRY_POINT_GROUP", "backend_names", "create_backend", "register_backend"]
 
 ENTRY_POINT_GROUP = "flink_skills.execution"
 
-BackendFactory = Callable[[], ExecutionBackend]
+BackendFactory = Callable[[BackendSettings], ExecutionBackend]
 
 _backends: dict[str, str | BackendFactory] = {
-    "hygiene": "flink_skills.execution.hygiene:HygieneBackend",
+    "bwrap": "flink_skills.execution.backends.bwrap:BwrapBackend",
+    "hygiene": "flink_skills.execution.backends.hygiene:HygieneBackend",
+    "landlock": "flink_skills.execution.backends.landlock:LandlockBackend",
+    "remote": "flink_skills.execution.backends.remote:RemoteBackend",
 }
 
 
@@ -36,13 +39,13 @@ def backend_names() -> list[str]:
     return sorted({*_backends, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
 
 
-def create_backend(name: str) -> ExecutionBackend:
+def create_backend(name: str, settings: BackendSettings | None = None) -> ExecutionBackend:
     """A new backend, not yet started.
 
     Raises :class:`UnknownNameError` with near misses, and :class:`ConfigError` where the backend's package
     cannot be imported.
 
-    >>> create_backend("hygiene").level
+    >>> create_backend("hygiene").level.name
     'HYGIENE'
     """
     entry = _backends.get(name)
@@ -51,7 +54,7 @@ def create_backend(name: str) -> ExecutionBackend:
     elif isinstance(entry, str):
         module, _, attribute = entry.partition(":")
         entry = getattr(importlib.import_module(module), attribute)
-    backend = entry()
+    backend = entry(settings or BackendSettings())
     if not isinstance(backend, ExecutionBackend):
         raise ConfigError(f"execution backend {name!r} gave a {type(backend).__name__}, not an ExecutionBackend")
     return backend

@@ -27,7 +27,10 @@ class NotStartedError(ExecutionError):
 
 
 class RunningCommand:
-    """Runs one order through the launcher. :meth:`run` once, :meth:`close` always."""
+    """Runs one order through the launcher. :meth:`run` once, :meth:`close` always.
+
+    ``full`` is, after the run, the limit of the workspace that is exceeded; empty for none.
+    """
 
     def __init__(self, stdin: bytes, output_bytes: int) -> None:
         self._stdin = memoryview(stdin)
@@ -35,6 +38,7 @@ class RunningCommand:
         self._stdin_writer = -1
         self._captures: list[OutputCapture] = []
         self._theirs: list[int] = []
+        self.full = ""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._theirs.append(theirs.detach())
         self._control.setblocking(False)
@@ -72,6 +76,7 @@ class RunningCommand:
             await asyncio.wait([talk], timeout=_TREE_ENDS_WITHIN_SECONDS)
             talk.cancel()
             raise
+        self.full = report.full
         ends = [capture.ended for capture in self._captures if not capture.ended.done()]
         if ends:
             await asyncio.wait(ends, timeout=_OUTPUT_ENDS_WITHIN_SECONDS)
@@ -87,6 +92,8 @@ class RunningCommand:
             duration=time.monotonic() - started,
             error=report.error,
             limit=report.limit,
+            cpu_time=report.cpu_time,
+            memory=report.memory,
         )
 
     def stop(self) -> None:

@@ -4,49 +4,95 @@
 # ruff: noqa: PTH123, PTH208
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from flink_skills.execution.launcher import linux
 from flink_skills.execution.launcher.protocol import Order
 
-__all__ = ["become_command"]
+__all__ = ["Filters", "become_command"]
+
+# By mode: what loads the filter into this process, and the same as a program.
+Filters = Mapping[str, tuple[Callable[[], None], bytes]]
+
+# As shells have it for a program that is not there, and for one that cannot be run.
+_EXIT_CODES = {errno.ENOENT: (127, "not found"), errno.ENOTDIR: (127, "not found")}
+_NOT_RUNNABLE = {errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.EISDIR, errno.ELOOP}
 
 
-def become_command(order: Order, stdio: tuple[int, int, int], failure: int, parent: int) -> NoReturn:
-    """Set limits and replace this process by the program of ``order``.
+def become_command(order: Order, stdio: tuple[int, int, int], failure: int, parent: int, filters: Filters) -> NoReturn:
+    """Set limits, confine this process and replace it by the program of ``order``.
 
     What goes wrong is written to the descriptor ``failure``, which closes itself when the program starts: the
-    exit code of a command is never mistaken for a failed set-up.
+    exit code of a command is never mistaken for a failed set-up. Only a program that is not there or cannot be run
+    is the command's own failure, told as shells tell it.
     """
     step = "start"
+    confinement = order.confinement
     try:
         step = "detach"
         os.setsid()
-        linux.die_with_parent(parent)
         os.umask(0o077)
         _die_first_when_memory_is_short()
-        step = f"enter the working directory {order.cwd!r}"
-        os.chdir(order.cwd)
+        step = "set limits"
+        _set_limits(order.rlimits)
         step = "drop privileges"
         linux.drop_capabilities()
+        if confinement.user is not None:
+            step = f"become the user {confinement.user[0]}:{confinement.user[1]}"
+            _switch_user(confinement.user)
         linux.forbid_new_privileges()
+        # After the user, because the kernel forgets it when the user changes.
+        linux.die_with_parent(parent)
+        step = f"enter the working directory {order.cwd!r}"
+        os.chdir(order.cwd)
         step = "connect standard input and output"
         for target, descriptor in enumerate(stdio):
             os.dup2(descriptor, target, inheritable=True)
-        _close_all_but(failure)
+        failure = _close_all_but(failure, confinement.filter_fd)
+        if confinement.filter_fd >= 0:
+            linux.place_file(filters[confinement.filter][1], confinement.filter_fd)
         _reset_signals()
-        step = "set limits"
-        _set_limits(order.rlimits)
+        if confinement.files or confinement.scope:
+            step = "confine files (Landlock)"
+            _confine_files(order)
+        if confinement.filter and confinement.filter_fd < 0:
+            step = "filter system calls (seccomp)"
+            filters[confinement.filter][0]()
         step = f"start {order.argv[0]!r}"
-        os.execvpe(order.argv[0], order.argv, order.env)  # noqa: S606 - the point of this module
+        _execute(order)
     except BaseException as error:
         text = f"cannot {step}: {error}"
         os.write(failure, text.encode("utf-8", "replace")[:4096])
     finally:
         os._exit(127)
+
+
+def _execute(order: Order) -> None:
+    try:
+        os.execvpe(order.argv[0], order.argv, order.env)  # noqa: S606 - the point of this module
+    except OSError as error:
+        code, reason = _EXIT_CODES.get(error.errno or 0, (126, error.strerror or ""))
+        if code == 126 and error.errno not in _NOT_RUNNABLE:
+            raise
+        os.write(2, f"{order.argv[0]}: {reason}\n".encode("utf-8", "surrogateescape"))
+        os._exit(code)
+
+
+def _switch_user(user: tuple[int, int]) -> None:
+    from flink_skills.execution.launcher.confinement import switch_user
+
+    switch_user(user)
+
+
+def _confine_files(order: Order) -> None:
+    from flink_skills.execution.launcher.confinement import confine_files
+
+    confine_files(order.confinement)
 
 
 def _die_first_when_memory_is_short() -> None:
@@ -59,14 +105,18 @@ def _die_first_when_memory_is_short() -> None:
         return
 
 
-def _close_all_but(kept: int) -> None:
+def _close_all_but(failure: int, wanted: int) -> int:
+    """Close all but the first three and ``failure``, which makes way for ``wanted``; returns where it is now."""
+    if failure == wanted:
+        failure = os.dup(failure)
     for name in os.listdir("/proc/self/fd"):
         descriptor = int(name)
-        if descriptor > 2 and descriptor != kept:
+        if descriptor > 2 and descriptor != failure:
             try:
                 os.close(descriptor)
             except OSError:
                 continue  # the one that listed the folder
+    return failure
 
 
 def _reset_signals() -> None:

@@ -9,43 +9,84 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["LENGTH", "STARTING", "Order", "Report"]
+__all__ = ["LENGTH", "STARTING", "Confinement", "Order", "Report"]
 
 LENGTH = struct.Struct("!I")
 STARTING = b"\n"  # white space to JSON, so it need not be taken off a report
 
 
+class Confinement(NamedTuple):
+    """How the process is confined before it becomes the command.
+
+    Attributes:
+        user: uid and gid to switch to; None keeps the supervisor's.
+        read: What may be read and run, where files are confined. What does not exist is passed over.
+        write: Folders that may be written as well.
+        files: Whether files are confined to ``read`` and ``write`` (Landlock).
+        scope: Whether signals and abstract sockets are confined (Landlock).
+        filter: Which system calls are allowed: ``offline``, ``inet`` or empty for all.
+        filter_fd: Number of a descriptor on which the program finds that filter instead of having it loaded.
+    """
+
+    user: tuple[int, int] | None = None
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    files: bool = False
+    scope: bool = False
+    filter: str = ""
+    filter_fd: int = -1
+
+
 class Order(NamedTuple):
-    """A command to run. Times are seconds; ``rlimits`` maps names such as ``RLIMIT_CORE`` to values."""
+    """A command to run. Times are seconds, sizes bytes; 0 means no limit.
+
+    ``rlimits`` maps names such as ``RLIMIT_CORE`` to values. ``counted`` are the folders whose contents count against
+    ``workspace_bytes`` and ``workspace_files``; ``full`` is that of the two which they exceeded before.
+    """
 
     argv: list[str]
     cwd: str
     env: dict[str, str]
-    timeout: float
+    wall_time: float
     grace: float
     rlimits: dict[str, int]
-    tasks: int
+    cpu_time: float = 0.0
+    memory: int = 0
+    processes: int = 0
+    file_size: int = 0
+    workspace_bytes: int = 0
+    workspace_files: int = 0
+    counted: tuple[str, ...] = ()
+    full: str = ""
+    confinement: Confinement = Confinement()
 
     def encode(self) -> bytes:
         # ASCII JSON carries the lone surrogates by which Python writes bytes that are no UTF-8.
-        body = json.dumps(self._asdict()).encode("ascii")
+        body = json.dumps({**self._asdict(), "confinement": self.confinement._asdict()}).encode("ascii")
         return LENGTH.pack(len(body)) + body
 
     @classmethod
     def decode(cls, body: bytes) -> Order:
-        return cls(**json.loads(body))
+        fields: dict[str, Any] = json.loads(body)
+        return cls(**{**fields, "confinement": Confinement(**fields["confinement"])})
 
 
 class Report(NamedTuple):
-    """How a command ended. ``error`` is set when it could not be started; the others are then empty."""
+    """How a command ended. ``error`` is set when it could not be started; the others are then empty.
+
+    ``full`` is the limit of the workspace that is exceeded now.
+    """
 
     exit_code: int | None = None
     signal: int | None = None
     timed_out: bool = False
     limit: str | None = None
     error: str | None = None
+    cpu_time: float = 0.0
+    memory: int = 0
+    full: str = ""
 
     def encode(self) -> bytes:
         return json.dumps(self._asdict()).encode("ascii")

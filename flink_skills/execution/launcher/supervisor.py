@@ -14,19 +14,22 @@ import socket
 import time
 
 from flink_skills.execution.launcher import linux
-from flink_skills.execution.launcher.command import become_command
+from flink_skills.execution.launcher.command import Filters, become_command
 from flink_skills.execution.launcher.protocol import LENGTH, STARTING, Order, Report
+from flink_skills.execution.launcher.watch import TreeWatch
 
 __all__ = ["end_children", "supervise"]
 
 _ORDER_WITHIN_SECONDS = 30.0
-_COUNT_TASKS_EVERY_SECONDS = 0.25
 _TREE_ENDS_WITHIN_SECONDS = 10.0
-_LIMIT_OF_SIGNAL: dict[int, str] = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file-size"}
+_LIMIT_OF_SIGNAL: dict[int, str] = {signal.SIGXCPU: "cpu_time", signal.SIGXFSZ: "file_size"}
 
 
-def supervise(control: socket.socket, stdio: tuple[int, int, int]) -> None:
-    """Read an order from ``control``, run it with the descriptors ``stdio``, and report."""
+def supervise(control: socket.socket, stdio: tuple[int, int, int], filters: Filters) -> None:
+    """Read an order from ``control``, run it with the descriptors ``stdio``, and report.
+
+    ``filters`` are those that orders may ask for by name.
+    """
     linux.become_subreaper()
     children_changed = linux.watch_children()
     order = _receive_order(control)
@@ -34,7 +37,7 @@ def supervise(control: socket.socket, stdio: tuple[int, int, int]) -> None:
         return
     try:
         control.sendall(STARTING)
-        report = _Supervisor(order, control, children_changed).run(stdio)
+        report = _Supervisor(order, control, children_changed, filters).run(stdio)
         control.sendall(report.encode())
     except OSError:
         return  # the worker has gone, and nobody is left to tell
@@ -62,15 +65,22 @@ def _receive(control: socket.socket, size: int) -> bytes:
 
 
 class _Supervisor:
-    def __init__(self, order: Order, control: socket.socket, children_changed: int) -> None:
+    def __init__(self, order: Order, control: socket.socket, children_changed: int, filters: Filters) -> None:
         self._order = order
         self._control = control
         self._children_changed = children_changed
+        self._filters = filters
+        self._tree = TreeWatch(order)
         self._main = 0
         self._timed_out = False
         self._limit: str | None = None
 
     def run(self, stdio: tuple[int, int, int]) -> Report:
+        if self._order.full:
+            # Room can be made but not taken: the command may remove files and write none.
+            self._order.rlimits["RLIMIT_FSIZE"] = 0
+        if self._order.confinement.user is not None:
+            _hand_over(stdio[1:], self._order.confinement.user)
         failure, failure_writer = os.pipe()
         parent = os.getpid()
         try:
@@ -78,7 +88,7 @@ class _Supervisor:
         except OSError as error:
             return Report(error=f"cannot start a process: {error}")
         if self._main == 0:
-            become_command(self._order, stdio, failure_writer, parent)
+            become_command(self._order, stdio, failure_writer, parent, self._filters)
         os.close(failure_writer)
         for descriptor in stdio:
             os.close(descriptor)
@@ -92,11 +102,9 @@ class _Supervisor:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._children_changed, select.POLLIN)
-        now = time.monotonic()
-        ends_at = now + self._order.timeout
-        count_at = now + _COUNT_TASKS_EVERY_SECONDS
+        ends_at = time.monotonic() + self._order.wall_time
         while not self._main_has_ended():
-            wait = max(0.0, min(ends_at, count_at) - time.monotonic())
+            wait = max(0.0, min(ends_at, self._tree.next_look) - time.monotonic())
             ready = {descriptor for descriptor, _ in poll.poll(wait * 1000 + 1)}
             if self._control.fileno() in ready:
                 return  # the worker says stop, or is gone
@@ -109,10 +117,10 @@ class _Supervisor:
                 self._timed_out = True
                 ends_at = now + self._order.grace
                 _signal_group(self._main, signal.SIGTERM)
-            if now >= count_at:
-                count_at = now + _COUNT_TASKS_EVERY_SECONDS
-                if linux.count_tasks(os.getpid(), self._order.tasks) > self._order.tasks:
-                    self._limit = "processes"
+            if now >= self._tree.next_look:
+                limit = self._tree.look()
+                if limit and limit != self._order.full:
+                    self._limit = limit
                     return
 
     def _main_has_ended(self) -> bool:
@@ -129,13 +137,27 @@ class _Supervisor:
     def _report(self, status: int | None, failure: str) -> Report:
         if failure:
             return Report(error=failure)
-        if status is None:
-            return Report(timed_out=self._timed_out, limit=self._limit, error="the command could not be ended")
-        code = os.waitstatus_to_exitcode(status)
-        if code >= 0:
-            return Report(exit_code=code, timed_out=self._timed_out, limit=self._limit)
-        limit = self._limit or _LIMIT_OF_SIGNAL.get(-code)
-        return Report(signal=-code, timed_out=self._timed_out, limit=limit)
+        code = os.waitstatus_to_exitcode(status) if status is not None else None
+        found, full = self._tree.afterwards(failed=code != 0 and not self._timed_out)
+        limit = self._limit or found
+        if limit is None and code is not None:
+            limit = _LIMIT_OF_SIGNAL.get(-code)
+        return Report(
+            exit_code=code if code is not None and code >= 0 else None,
+            signal=-code if code is not None and code < 0 else None,
+            timed_out=self._timed_out,
+            limit=limit,
+            error="the command could not be ended" if code is None else None,
+            cpu_time=self._tree.cpu_time,
+            memory=self._tree.memory,
+            full=full,
+        )
+
+
+def _hand_over(pipes: tuple[int, ...], user: tuple[int, int]) -> None:
+    """Give the pipes of stdout and stderr to the command's user, who else could not open ``/dev/stderr``."""
+    for descriptor in pipes:
+        os.fchown(descriptor, *user)
 
 
 def end_children(children_changed: int, deadline: float, spare: frozenset[int] = frozenset()) -> dict[int, int]:

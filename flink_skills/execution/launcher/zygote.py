@@ -15,6 +15,7 @@ import time
 import traceback
 
 from flink_skills.execution.launcher import linux
+from flink_skills.execution.launcher.command import Filters
 from flink_skills.execution.launcher.protocol import Report
 from flink_skills.execution.launcher.supervisor import end_children, supervise
 
@@ -24,8 +25,13 @@ READY = b"ready"
 DESCRIPTORS_PER_COMMAND = 4  # control socket, stdin, stdout, stderr
 
 
-def serve(descriptor: int) -> None:
-    """Serve requests from the socket ``descriptor`` until its other end is closed."""
+def serve(descriptor: int, libraries: str = "") -> None:
+    """Serve requests from the socket ``descriptor`` until its other end is closed.
+
+    ``libraries`` are the folders, separated by colons, that the libraries for confinement are in; without them
+    commands are not confined.
+    """
+    filters = _load_filters(libraries) if libraries else {}
     requests = socket.socket(fileno=descriptor)
     requests.setblocking(True)
     # Should a supervisor be killed, its orphans come here.
@@ -41,7 +47,7 @@ def serve(descriptor: int) -> None:
         ready = {number for number, _ in poll.poll()}
         if children_changed in ready:
             _bury(supervisors, children_changed)
-        if descriptor in ready and not _serve_one(requests, supervisors, children_changed):
+        if descriptor in ready and not _serve_one(requests, supervisors, children_changed, filters):
             break
     requests.close()
     while supervisors:
@@ -49,7 +55,17 @@ def serve(descriptor: int) -> None:
         _bury(supervisors, children_changed)
 
 
-def _serve_one(requests: socket.socket, supervisors: set[int], children_changed: int) -> bool:
+def _load_filters(libraries: str) -> Filters:
+    """Import what confines commands, once and before the first fork, and build the filters."""
+    sys.path += [folder for folder in libraries.split(":") if folder not in sys.path]
+    from flink_skills.execution.launcher import confinement, syscall_filter
+
+    confinement.prepare()
+    modes = (syscall_filter.OFFLINE, syscall_filter.INET)
+    return {mode: (syscall_filter.build_filter(mode).load, syscall_filter.filter_program(mode)) for mode in modes}
+
+
+def _serve_one(requests: socket.socket, supervisors: set[int], children_changed: int, filters: Filters) -> bool:
     """Take one request and fork its supervisor; false at end of file."""
     try:
         message, received, _, _ = socket.recv_fds(requests, 16, DESCRIPTORS_PER_COMMAND)
@@ -67,7 +83,7 @@ def _serve_one(requests: socket.socket, supervisors: set[int], children_changed:
             if pid == 0:
                 requests.close()
                 os.close(children_changed)
-                _run_supervisor(control, (received[1], received[2], received[3]))
+                _run_supervisor(control, (received[1], received[2], received[3]), filters)
             supervisors.add(pid)
         control.close()
         received = received[1:]
@@ -83,10 +99,10 @@ def _refuse(control: socket.socket, error: OSError) -> None:
         return  # the worker no longer waits for this command
 
 
-def _run_supervisor(control: socket.socket, stdio: tuple[int, int, int]) -> None:
+def _run_supervisor(control: socket.socket, stdio: tuple[int, int, int], filters: Filters) -> None:
     code = 1
     try:
-        supervise(control, stdio)
+        supervise(control, stdio, filters)
         code = 0
     except BaseException:
         traceback.print_exc(file=sys.stderr)

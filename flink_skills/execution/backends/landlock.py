@@ -1,0 +1,63 @@
+"""The ``landlock`` backend: confines files and signals by Landlock and the network by seccomp.
+
+It needs no privilege, no namespace and no program, so it works in a container that is locked down, where nothing
+else does. Commands share the kernel with everything else on the node.
+"""
+
+from __future__ import annotations
+
+from landlockpy import abi_version
+
+from flink_skills.errors import ExecutionError
+from flink_skills.execution.backend import BackendSettings, CommandRequest
+from flink_skills.execution.backends.hygiene import filter_name
+from flink_skills.execution.backends.local import LocalBackend
+from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.launcher.protocol import Confinement
+from flink_skills.execution.system_paths import system_paths
+
+__all__ = ["SCOPES_SINCE", "LandlockBackend"]
+
+SCOPES_SINCE = 6
+"""The version of Landlock that confines signals and abstract sockets (Linux 6.12)."""
+
+
+class LandlockBackend(LocalBackend):
+    """Runs commands at level ``LANDLOCK``; on kernels before 6.12 at ``LANDLOCK_PARTIAL``.
+
+    >>> backend = LandlockBackend()
+    >>> await backend.start()
+    >>> (await backend.run(CommandRequest(("ls", "/home"), cwd="/"))).exit_code
+    2
+    """
+
+    name = "landlock"
+    level = IsolationLevel.LANDLOCK
+
+    def __init__(self, settings: BackendSettings | None = None) -> None:
+        super().__init__(settings)
+        self._abi = 0
+        self._readable: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        return f"ABI {self._abi}" if self._abi else ""
+
+    async def start(self) -> None:
+        self._abi = abi_version()
+        if not self._abi:
+            raise ExecutionError(
+                "the kernel has no Landlock: use nodes with Linux 5.13 or newer (better 6.12) that have landlock in "
+                "the kernel's list of security modules (lsm=)"
+            )
+        self._readable = (*system_paths(network=self.settings.network), *self.settings.readable)
+        await super().start()
+
+    def confinement(self, request: CommandRequest) -> Confinement:
+        return Confinement(
+            read=(*self._readable, *request.readable),
+            write=request.writable,
+            files=True,
+            scope=self._abi >= SCOPES_SINCE,
+            filter=filter_name(self.settings),
+        )

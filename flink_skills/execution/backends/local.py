@@ -1,0 +1,110 @@
+"""What the backends of this machine share: a launcher process, and one supervisor for each command."""
+
+from __future__ import annotations
+
+import math
+import os
+from abc import abstractmethod
+
+from flink_skills.errors import ExecutionError
+from flink_skills.execution.backend import BackendSettings, CommandRequest, CommandResult, ExecutionBackend, Limits
+from flink_skills.execution.launcher.protocol import Confinement, Order
+from flink_skills.execution.launcher_process import LauncherProcess
+from flink_skills.execution.running import NotStartedError, RunningCommand
+
+__all__ = ["LocalBackend"]
+
+# From SIGTERM to SIGKILL after a timeout: enough to remove a lock file, and over within a second.
+_GRACE_SECONDS = 0.5
+
+
+class LocalBackend(ExecutionBackend):
+    """Runs commands on this machine. Linux only. A subclass says how each is confined."""
+
+    def __init__(self, settings: BackendSettings | None = None) -> None:
+        self.settings = settings or BackendSettings()
+        self._launcher = LauncherProcess(self.settings.python)
+        self._running: set[RunningCommand] = set()
+        self._closed = False
+        # Workspaces that are over a limit of theirs, and which: commands may make room there and nothing else.
+        self._full: dict[tuple[str, ...], str] = {}
+
+    @abstractmethod
+    def confinement(self, request: CommandRequest) -> Confinement:
+        """How the process of ``request`` is confined before it becomes the command."""
+
+    def argv(self, request: CommandRequest) -> list[str]:
+        """The words to start; a backend with a program of its own puts it before those of the command."""
+        return list(request.argv)
+
+    @property
+    def launcher_pid(self) -> int | None:
+        """The process id of the launcher while it runs."""
+        return self._launcher.pid
+
+    async def start(self) -> None:
+        self._closed = False
+        await self._launcher.start()
+
+    async def run(self, request: CommandRequest) -> CommandResult:
+        try:
+            order = self._order(request).encode()
+            try:
+                return await self._run(request, order)
+            except NotStartedError:
+                return await self._run(request, order)
+        except ExecutionError as error:
+            return CommandResult(error=str(error))
+
+    def _order(self, request: CommandRequest) -> Order:
+        limits = request.limits
+        user = self.settings.user
+        return Order(
+            argv=self.argv(request),
+            cwd=request.cwd,
+            env=dict(request.env),
+            wall_time=limits.wall_time,
+            grace=_GRACE_SECONDS,
+            rlimits=_rlimits(limits),
+            cpu_time=limits.cpu_time,
+            memory=limits.memory,
+            processes=limits.processes,
+            file_size=limits.file_size,
+            workspace_bytes=limits.workspace_bytes if request.writable else 0,
+            workspace_files=limits.workspace_files if request.writable else 0,
+            counted=request.writable,
+            full=self._full.get(request.writable, ""),
+            confinement=self.confinement(request)._replace(user=(user.uid, user.gid) if user else None),
+        )
+
+    async def _run(self, request: CommandRequest, order: bytes) -> CommandResult:
+        if self._closed:
+            raise ExecutionError("the execution backend is closed")
+        try:
+            command = RunningCommand(request.stdin, request.limits.output)
+        except OSError as error:
+            raise ExecutionError(f"the worker cannot open pipes for the command: {error}") from error
+        self._running.add(command)
+        try:
+            result = await command.run(self._launcher, order)
+            if command.full:
+                self._full[request.writable] = command.full
+            elif result.error is None:
+                self._full.pop(request.writable, None)
+            return result
+        finally:
+            self._running.discard(command)
+            command.close()
+
+    async def close(self) -> None:
+        self._closed = True
+        for command in list(self._running):
+            command.stop()
+        await self._launcher.close()
+
+
+def _rlimits(limits: Limits) -> dict[str, int]:
+    # Without a limit of its own: what all processors can do in the time, for a process that escapes the clock.
+    cpu = math.ceil(limits.cpu_time or limits.wall_time * (os.cpu_count() or 1)) + 1
+    wanted = {"RLIMIT_FSIZE": limits.file_size, "RLIMIT_NOFILE": limits.open_files, "RLIMIT_CPU": cpu}
+    return {**{name: value for name, value in wanted.items() if value > 0}, "RLIMIT_CORE": 0}

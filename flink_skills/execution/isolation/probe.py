@@ -1,0 +1,156 @@
+"""The program of the canaries: tries, from inside, what a command must not be able to do, and says what happened.
+
+Its text goes to an interpreter by standard input, so it imports what every Python has and nothing of this package.
+The argument is a JSON object of targets, which all belong to the worker that asks. It writes a JSON object: for each
+attempt ``null`` when it was stopped, or what made it succeed.
+"""
+
+# Small and quick to start: no pathlib, no annotations at run time.
+from __future__ import annotations
+
+import _socket
+import ctypes
+import fcntl
+import json
+import os
+import sys
+import time
+from functools import partial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+targets = json.loads(sys.argv[1])
+worker = targets["worker"]
+found: dict[str, str | None] = {}
+
+
+def attempt(name: str, action: Callable[[], object]) -> None:
+    """Record that ``action`` was stopped by an error, or what it reached."""
+    try:
+        reached = action()
+    except (OSError, ValueError):
+        found.setdefault(name, None)
+    else:
+        found[name] = str(reached)[:80]
+
+
+def read(path: str) -> object:
+    with open(path, "rb") as file:
+        return file.read(1) or "nothing in it"
+
+
+def write(path: str, flags: int = os.O_WRONLY) -> int:
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        return os.write(descriptor, b"x")
+    finally:
+        os.close(descriptor)
+
+
+def through_link(path: str) -> object:
+    link = os.path.join(targets["work"], "link")
+    os.symlink(path, link)
+    try:
+        return read(link)
+    finally:
+        os.unlink(link)
+
+
+def connect(family: int, address: Any, protocol: int = 0, kind: int = _socket.SOCK_STREAM) -> str:
+    connection = _socket.socket(family, kind, protocol)
+    connection.settimeout(1.0)
+    try:
+        connection.connect(address)
+        if kind == _socket.SOCK_DGRAM:
+            connection.send(b"x")
+        return "connected"
+    finally:
+        connection.close()
+
+
+def make_socket(family: int, kind: int) -> str:
+    _socket.socket(family, kind).close()
+    return "socket"
+
+
+def send_from_pair(path: str) -> int:
+    """A socket that was made as one of a pair can still be told to send elsewhere."""
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_DGRAM)
+    try:
+        return ours.sendto(b"x", path)
+    finally:
+        ours.close()
+        theirs.close()
+
+
+def trace(pid: int) -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    seize, detach = 0x4206, 17
+    if libc.ptrace(seize, pid, None, None) != 0:
+        raise OSError(ctypes.get_errno(), "ptrace")
+    libc.ptrace(detach, pid, None, None)
+    return "traced"
+
+
+def privileges() -> str | None:
+    with open("/proc/self/status") as file:
+        status = dict(line.split(":", 1) for line in file if ":" in line)
+    if os.getuid() == 0 or int(status["CapEff"], 16):
+        return "root, or capabilities"
+    return None if status["NoNewPrivs"].strip() == "1" else "may gain privileges"
+
+
+def leave_a_daemon() -> None:
+    """A process that has left session, group and parent, and keeps a lock for as long as it lives."""
+    ready, told = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            lock = os.open(targets["lock"], os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            os.write(told, b"x")
+            time.sleep(60)
+        os._exit(0)
+    os.read(ready, 1)
+
+
+outside, other = targets["outside"], targets["other"]
+attempt("read_outside", lambda: read(outside))
+attempt("list_outside", lambda: os.listdir(os.path.dirname(outside)))
+attempt("write_outside", lambda: write(outside))
+attempt("write_outside", lambda: write(outside + ".new", os.O_WRONLY | os.O_CREAT))
+attempt("truncate_outside", lambda: os.truncate(outside, 0))
+attempt("link_outside", lambda: through_link(outside))
+attempt("link_outside", lambda: os.link(outside, os.path.join(targets["work"], "hard")))
+attempt("metadata_outside", lambda: os.stat(outside).st_size)
+attempt("other_workspace", lambda: read(other))
+attempt("other_workspace", lambda: os.listdir(os.path.dirname(other)))
+attempt("other_workspace", lambda: write(other))
+attempt("write_skills", lambda: write(os.path.join(targets["skills"], "new"), os.O_WRONLY | os.O_CREAT))
+attempt("worker_environment", lambda: read(f"/proc/{worker}/environ"))
+attempt("worker_command_line", lambda: read(f"/proc/{worker}/cmdline"))
+attempt("worker_memory", lambda: write(f"/proc/{worker}/mem", os.O_RDWR))
+attempt("worker_files", lambda: os.listdir(f"/proc/{worker}/cwd/"))
+attempt("signal_worker", lambda: os.kill(worker, 0))
+attempt("trace_worker", lambda: trace(worker))
+attempt("unix_socket", lambda: connect(_socket.AF_UNIX, targets["unix"]))
+attempt("unix_socket", lambda: connect(_socket.AF_UNIX, targets["unix_datagram"], 0, _socket.SOCK_DGRAM))
+attempt("unix_socket", lambda: send_from_pair(targets["unix_datagram"]))
+attempt("abstract_socket", lambda: connect(_socket.AF_UNIX, "\0" + targets["abstract"]))
+for family, kind in ((16, 3), (17, 3), (38, 5), (40, 1)):  # netlink, packet, kernel crypto, vsock
+    attempt("kernel_sockets", partial(make_socket, family, kind))
+if targets["offline"]:
+    attempt("tcp", lambda: connect(_socket.AF_INET, ("127.0.0.1", targets["tcp"])))
+    attempt("tcp", lambda: connect(_socket.AF_INET6, ("::1", targets["tcp"])))
+    attempt("tcp", lambda: connect(_socket.AF_INET, ("127.0.0.1", targets["tcp"]), 262))  # multipath TCP
+    attempt("udp", lambda: connect(_socket.AF_INET, ("127.0.0.1", targets["udp"]), 0, _socket.SOCK_DGRAM))
+known = {*targets["env"], "LC_CTYPE", "PWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"}
+found["environment"] = ", ".join(sorted(set(os.environ) - known)) or None
+found["privileges"] = privileges()
+with open(os.path.join(targets["work"], "written"), "w") as file:
+    file.write("work is writable")
+leave_a_daemon()
+json.dump(found, sys.stdout)

@@ -1,0 +1,169 @@
+"""Choose the execution backend of a worker when it opens, by what it proves and not by what it is called."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from landlockpy import abi_version
+
+from flink_skills.errors import ExecutionError, IsolationError, SkillsError
+from flink_skills.execution.backend import BackendSettings, ExecutionBackend
+from flink_skills.execution.configuration import limits_from, settings_from
+from flink_skills.execution.isolation.canaries import prove, proved_level
+from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.isolation.report import IsolationReport
+from flink_skills.execution.registry import create_backend
+from flink_skills.execution.workspace import WorkspaceManager
+from flink_skills.options import SkillConfig, SkillOptions
+
+__all__ = ["choose_backend", "open_backend"]
+
+_AUTOMATIC = ("bwrap", "landlock")
+_WITHOUT_FILES = "hygiene"
+# What no canary can find out, because it is not a matter of the set-up.
+_KNOWN_GAPS: Mapping[IsolationLevel, tuple[str, ...]] = {
+    IsolationLevel.HYGIENE: ("shared_kernel",),
+    IsolationLevel.LANDLOCK_PARTIAL: ("shared_kernel",),
+    IsolationLevel.LANDLOCK: ("shared_kernel",),
+    IsolationLevel.NAMESPACE: ("shared_kernel",),
+}
+_SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
+
+
+async def open_backend(config: SkillConfig, workspaces: WorkspaceManager) -> tuple[ExecutionBackend, IsolationReport]:
+    """A started backend that has proved ``skills.shell.min-isolation``, and the report.
+
+    Raises :class:`IsolationError` with the reasons and the mend where none does.
+    """
+    backend, report = await choose_backend(config, workspaces)
+    wanted = IsolationLevel.parse(config.get(SkillOptions.SHELL_MIN_ISOLATION))
+    if backend is not None and report.level >= wanted:
+        return backend, report
+    if backend is not None:
+        await backend.close()
+    raise IsolationError(_refusal(report, wanted), report)
+
+
+async def choose_backend(
+    config: SkillConfig, workspaces: WorkspaceManager
+) -> tuple[ExecutionBackend | None, IsolationReport]:
+    """The best backend that this machine has for the options of a job, started, and the report.
+
+    None with a report of level ``NONE`` where no backend can be used. The level may be below what the job demands.
+    """
+    began = time.monotonic()
+    about = _about_this_machine(config)
+    skipped: dict[str, str] = {}
+    try:
+        settings = settings_from(config)
+    except IsolationError as error:
+        return None, replace(about, skipped={"all": str(error)})
+    about = replace(about, uid=settings.user.uid if settings.user else os.geteuid())
+    best: ExecutionBackend | None = None
+    best_report = about
+    for name in _candidates(config):
+        backend = None
+        try:
+            backend = create_backend(name, settings)
+            report = await _examine(name, backend, settings, workspaces, about)
+        except SkillsError as error:
+            skipped[name] = str(error)
+        else:
+            if report.level > best_report.level:
+                best, backend, best_report = backend, best, report
+            elif report.level < IsolationLevel.HYGIENE:
+                skipped[name] = f"it does not stop {_listed(report.not_enforced)}"
+        if backend is not None:
+            await backend.close()
+        if best is not None and best_report.level >= best.level:
+            break
+    took = (time.monotonic() - began) * 1000
+    return best, replace(best_report, skipped=skipped, milliseconds=took)
+
+
+def _candidates(config: SkillConfig) -> tuple[str, ...]:
+    name = config.get(SkillOptions.SHELL_BACKEND)
+    if name != "auto":
+        return (name,)
+    wanted = IsolationLevel.parse(config.get(SkillOptions.SHELL_MIN_ISOLATION))
+    return (*_AUTOMATIC, _WITHOUT_FILES) if wanted <= IsolationLevel.HYGIENE else _AUTOMATIC
+
+
+async def _examine(
+    name: str,
+    backend: ExecutionBackend,
+    settings: BackendSettings,
+    workspaces: WorkspaceManager,
+    about: IsolationReport,
+) -> IsolationReport:
+    """Start ``backend`` and report what it proves. Raises :class:`SkillsError` where it cannot be used."""
+    if settings.hosts and not backend.enforces_hosts:
+        raise ExecutionError(
+            f"the backend {name} cannot tell hosts apart, as skills.shell.network-hosts demands: remove the option and "
+            "limit the pod's network by a NetworkPolicy or an egress proxy"
+        )
+    await backend.start()
+    if backend.proves_itself:
+        return replace(
+            about,
+            level=backend.level,
+            backend=name,
+            backend_version=backend.version,
+            proved=("round_trip",),
+            not_enforced=backend.not_enforced,
+        )
+    findings = await prove(backend, workspaces, settings)
+    level, missing = proved_level(findings, settings)
+    level = min(level, backend.level)
+    gaps = {*findings.open, *missing, *_KNOWN_GAPS.get(level, ()), *backend.not_enforced}
+    return replace(
+        about,
+        level=level,
+        backend=name,
+        backend_version=backend.version,
+        proved=tuple(sorted(findings.stopped)),
+        not_enforced=tuple(sorted(gaps)),
+    )
+
+
+def _about_this_machine(config: SkillConfig) -> IsolationReport:
+    return IsolationReport(
+        level=IsolationLevel.NONE,
+        limits=limits_from(config),
+        net="allowed" if config.get(SkillOptions.SHELL_NETWORK) == "allow" else "denied",
+        kernel=platform.release(),
+        landlock_abi=abi_version(),
+        seccomp_outer=_seccomp_mode(),
+        uid=os.geteuid(),
+    )
+
+
+def _seccomp_mode() -> str:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return "unknown"
+    found = next((line.split()[1] for line in lines if line.startswith("Seccomp:")), "")
+    return _SECCOMP.get(found, "unknown")
+
+
+def _refusal(report: IsolationReport, wanted: IsolationLevel) -> str:
+    reasons = [f"{name}: {reason}" for name, reason in report.skipped.items()]
+    if report.backend:
+        open_ = _listed(report.not_enforced)
+        reasons.append(f"{report.backend}: reached {report.level.name} only, because it does not stop {open_}")
+    return (
+        f"commands cannot be isolated at {wanted.name} on this machine (kernel {report.kernel}, Landlock ABI "
+        f"{report.landlock_abi}). {'; '.join(reasons)}. Mend the machine ('flink-skills doctor' shows all it finds), "
+        "turn commands off (skills.shell.enabled: false), or accept less (skills.shell.min-isolation: "
+        f"{report.level.name if report.level else IsolationLevel.HYGIENE.name})"
+    )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(name.replace("_", " ") for name in names) or "nothing"

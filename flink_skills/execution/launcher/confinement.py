@@ -1,0 +1,86 @@
+"""Confine the process that becomes a command: another user, Landlock, seccomp. What is done cannot be undone."""
+
+# The zygote does without pathlib, to start quickly and stay small.
+# ruff: noqa: PTH116
+from __future__ import annotations
+
+import os
+import stat
+
+from landlockpy import AccessFS, AccessNet, Ruleset, Scope, abi_version, fs_for_abi
+
+from flink_skills.execution.launcher.protocol import Confinement
+
+__all__ = ["confine_files", "prepare", "switch_user"]
+
+_READ = AccessFS.EXECUTE | AccessFS.READ_FILE | AccessFS.READ_DIR
+# All but devices: to make them needs root anyway. RESOLVE_UNIX and IOCTL_DEV are given to nobody.
+_WRITE = (
+    _READ
+    | AccessFS.WRITE_FILE
+    | AccessFS.REMOVE_DIR
+    | AccessFS.REMOVE_FILE
+    | AccessFS.MAKE_DIR
+    | AccessFS.MAKE_REG
+    | AccessFS.MAKE_SOCK
+    | AccessFS.MAKE_FIFO
+    | AccessFS.MAKE_SYM
+    | AccessFS.REFER
+    | AccessFS.TRUNCATE
+)
+# What the kernel takes for a rule on a file that is no folder.
+_OF_FILES = AccessFS.EXECUTE | AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_SCOPES = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL
+
+
+def prepare() -> None:
+    """Do now what would be done anew in every command: the library looks for the C library when it is first used."""
+    abi_version()
+
+
+def switch_user(user: tuple[int, int]) -> None:
+    """Become ``(uid, gid)`` for good, with no other group."""
+    uid, gid = user
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    if os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid):
+        raise PermissionError(f"the user is still {os.getresuid()}")
+
+
+def confine_files(confinement: Confinement) -> None:
+    """Confine files, signals and abstract sockets by Landlock, as ``confinement`` says and the kernel can.
+
+    Raises :class:`OSError` where the kernel has no Landlock.
+    """
+    # Without network rules: which sockets there may be is the filter's matter, for all families alike.
+    with Ruleset(
+        handled_fs=None if confinement.files else AccessFS.NONE,
+        handled_net=AccessNet.NONE,
+        scoped=_SCOPES if confinement.scope else Scope.NONE,
+    ) as ruleset:
+        if confinement.files:
+            _grant(ruleset, confinement)
+        ruleset.restrict()
+
+
+def _grant(ruleset: Ruleset, confinement: Confinement) -> None:
+    known = fs_for_abi(ruleset.abi_version)
+    for path in confinement.read:
+        _allow(ruleset, path, _READ & known)
+    for path in _DEVICES:
+        _allow(ruleset, path, (AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE) & known)
+    # Runtimes read about themselves. Other processes, and so their command lines, stay closed.
+    _allow(ruleset, f"/proc/{os.getpid()}", _READ & known)
+    for path in confinement.write:
+        _allow(ruleset, path, _WRITE & known)
+
+
+def _allow(ruleset: Ruleset, path: str, access: AccessFS) -> None:
+    try:
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            access &= _OF_FILES
+        ruleset.allow_path(path, access)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return  # not there, or closed to this user: then nothing is to be granted

@@ -1,0 +1,122 @@
+"""Decides, while a command runs, whether its processes together have reached a limit."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+
+from flink_skills.execution.launcher.protocol import Order
+from flink_skills.execution.launcher.tree import (
+    FolderUse,
+    TreeUse,
+    folder_use,
+    shared_memory_corrected,
+    tree_use,
+    unlinked_bytes,
+)
+
+__all__ = ["TreeWatch"]
+
+# How fast the processes of a command can take memory at the most, for each processor. The next look comes before
+# that speed could carry them over the limit.
+_BYTES_PER_SECOND = 2 << 30
+_SOONEST, _LATEST = 0.005, 0.05
+_QUOTA_EVERY = 0.25
+_QUOTA_SHARE = 20  # the workspace is counted for a twentieth of the time at the most
+_UNLIMITED_TASKS = 1 << 31
+
+
+class TreeWatch:
+    """Watches the descendants of this process for the limits of an order.
+
+    :attr:`next_look` is when to call :meth:`look` again, on the monotonic clock.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._processors = os.cpu_count() or 1
+        self._quota = bool(order.workspace_bytes or order.workspace_files)
+        self._quota_at = time.monotonic() + _QUOTA_EVERY
+        self._most_memory = 0
+        self.next_look = time.monotonic() + _SOONEST
+
+    def look(self) -> str | None:
+        """The limit that has been reached, by its name; None when there is none."""
+        order = self._order
+        now = time.monotonic()
+        use = tree_use(os.getpid(), order.processes or _UNLIMITED_TASKS)
+        self._most_memory = max(self._most_memory, use.memory)
+        if order.processes and use.tasks > order.processes:
+            return "processes"
+        wait = _LATEST
+        if order.memory:
+            memory = use.memory
+            if memory > order.memory and len(use.pids) > 1:
+                memory = shared_memory_corrected(use.pids)
+            if memory > order.memory:
+                return "memory"
+            wait = (order.memory - memory) / (_BYTES_PER_SECOND * self._processors)
+        if order.cpu_time:
+            left = order.cpu_time - use.cpu_time - _cpu_time_of_buried()
+            if left <= 0:
+                return "cpu_time"
+            wait = min(wait, left / self._processors)
+        if self._quota and now >= self._quota_at:
+            limit = self._quota_limit(self._folders(), use)
+            if limit:
+                return limit
+        self.next_look = time.monotonic() + min(max(wait, _SOONEST), _LATEST)
+        return None
+
+    def afterwards(self, *, failed: bool) -> tuple[str | None, str]:
+        """Once all processes have ended: the limit that the command ran into, and that of the workspace exceeded now.
+
+        Programs may take a limit for an error of their own: their writes fail and they say so.
+        """
+        order = self._order
+        full = limit = None
+        if self._quota or (failed and order.file_size):
+            found = self._folders()
+            limit = full = self._quota_limit(found)
+            if failed and order.file_size and found.largest >= order.file_size:
+                limit = full or "file_size"
+        if limit is None and failed and order.memory and self.memory > max(order.memory, 2 * _own_memory()):
+            limit = "memory"
+        return limit, full or ""
+
+    @property
+    def memory(self) -> int:
+        """The most memory that was seen in use, in bytes: of all at a look, or of one process at any time."""
+        return max(self._most_memory, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+
+    @property
+    def cpu_time(self) -> float:
+        """Processor seconds of the processes that have ended."""
+        return _cpu_time_of_buried()
+
+    def _folders(self) -> FolderUse:
+        began = time.monotonic()
+        found = folder_use(self._order.counted, self._order.workspace_files)
+        now = time.monotonic()
+        self._quota_at = now + max(_QUOTA_EVERY, _QUOTA_SHARE * (now - began))
+        return found
+
+    def _quota_limit(self, found: FolderUse, use: TreeUse | None = None) -> str | None:
+        order = self._order
+        if order.workspace_files and found.files > order.workspace_files:
+            return "workspace_files"
+        if order.workspace_bytes:
+            size = found.size + (unlinked_bytes(use.pids) if use is not None else 0)
+            if size > order.workspace_bytes:
+                return "workspace_bytes"
+        return None
+
+
+def _cpu_time_of_buried() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _own_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
