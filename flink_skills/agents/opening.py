@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from flink_skills.agents.generation import effective_names
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig
 from flink_skills.skill import Diagnostic
+from flink_skills.tools import ShellRunner
 
-__all__ = ["log_diagnostic", "log_skills", "open_skills"]
+__all__ = ["log_diagnostic", "log_isolation", "log_skills", "open_skills"]
 
 _log = logging.getLogger("flink_skills.runtime")
 _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
@@ -68,6 +70,14 @@ def log_skills(plan: AgentPlan, manager: AgentSkillManager, *, isolation: str, q
     menus = [diagnostic for names in filters for diagnostic in manager.menu_diagnostics(names)]
     for diagnostic in dict.fromkeys([*manager.diagnostics, *menus]):
         log_diagnostic(diagnostic, quiet=quiet)
+
+
+def log_isolation(plan: AgentPlan, shell: ShellRunner, *, quiet: bool = False) -> None:
+    """Log what isolates commands, as a warning where files are open to them; at debug level if ``quiet``."""
+    level = logging.INFO if shell.level >= IsolationLevel.LANDLOCK else logging.WARNING
+    _log.log(logging.DEBUG if quiet else level, "agent %s: %s", plan.agent_id, shell.report.summary())
+    for remark in shell.policy.remarks():
+        _log.log(logging.DEBUG if quiet else logging.WARNING, "agent %s: %s", plan.agent_id, remark)
 
 
 def log_diagnostic(diagnostic: Diagnostic, *, quiet: bool = False) -> None:

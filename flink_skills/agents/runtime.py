@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import hashlib
 import json
 import logging
 import random
@@ -24,10 +23,12 @@ from flink_skills.agents.event import Record, event_text, to_plain
 from flink_skills.agents.generation import Generation, GenerationParts, effective_names
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.registry import create_model
-from flink_skills.agents.opening import log_diagnostic, log_skills, open_skills
+from flink_skills.agents.opening import log_diagnostic, log_isolation, log_skills, open_skills
 from flink_skills.agents.plan import AgentPlan, ModelPlan, load_agent
 from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.execution import WorkspaceManager
+from flink_skills.execution.configuration import command_user
+from flink_skills.execution.workspace import open_workspaces
 from flink_skills.manager import AgentSkillManager
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.store import usual_folder
@@ -126,8 +127,16 @@ class AgentRuntime:
             for model in plan.models:
                 chat_models[model.name] = _chat_model(plan, model, config)
             if bool(plan.scopes) and config.get(SkillOptions.SHELL_ENABLED):
-                workspaces = WorkspaceManager(_workspace_root(plan, config, scratch_dir))
+                # In a thread: what killed jobs left behind is removed first.
+                workspaces = await asyncio.to_thread(
+                    open_workspaces,
+                    config,
+                    agent_id=plan.agent_id,
+                    scratch_dir=scratch_dir,
+                    user=command_user(config),
+                )
                 shell = await ShellRunner.start(config, workspaces)
+                workspaces.start()
             runtime = cls(
                 plan,
                 agent=agent,
@@ -142,6 +151,8 @@ class AgentRuntime:
             await _release(manager, chat_models, shell, workspaces)
             raise
         log_skills(plan, manager, isolation=runtime.isolation, quiet=quiet)
+        if shell is not None:
+            log_isolation(plan, shell, quiet=quiet)
         runtime._tell_figures()
         interval = config.get(SkillOptions.REFRESH_INTERVAL)
         if interval and plan.scopes:
@@ -204,9 +215,10 @@ class AgentRuntime:
             self._on_figures(self.figures())
 
     def figures(self) -> dict[str, int]:
-        """What metrics show of the skills."""
+        """What metrics show of the skills, and the number of the isolation level where commands can run."""
         summary = self.manager.summary()
         return {
+            **({"isolationLevel": int(self._shell.level)} if self._shell is not None else {}),
             "skills": summary["skills"],
             "diagnosticErrors": summary["errors"],
             "diagnosticWarnings": summary["warnings"],
@@ -251,8 +263,12 @@ class AgentRuntime:
 
     @property
     def isolation(self) -> str:
-        """How commands are kept apart from the rest of the machine."""
-        return self._shell.level if self._shell is not None else "none: no commands"
+        """How commands are kept apart from the rest of the machine: the name of the level."""
+        return self._shell.level.name if self._shell is not None else "none: no commands"
+
+    def without_hidden(self, text: str) -> str:
+        """``text`` without the values of ``skills.env`` that commands were given so far."""
+        return self._shell.hidden.in_text(text) if self._shell is not None else text
 
     def report(self) -> dict[str, Any]:
         """What an operator wants to know after opening."""
@@ -262,6 +278,7 @@ class AgentRuntime:
             "models": {name: list(model.view.names) for name, model in self.generation.models.items()},
             "diagnostics": len(self.manager.diagnostics),
             "isolation": self.isolation,
+            "isolation_report": self._shell.report.to_json() if self._shell is not None else None,
         }
 
     async def close(self) -> None:
@@ -283,7 +300,7 @@ async def _release(
     if shell is not None:
         await shell.close()
     if workspaces is not None:
-        workspaces.close()
+        await workspaces.aclose()
     manager.close()
 
 
@@ -294,11 +311,3 @@ def _chat_model(plan: AgentPlan, model: ModelPlan, config: SkillConfig) -> ChatM
         raise
     except SkillsError as error:
         raise PlanError(f"chat model {model.name!r} of agent {plan.agent_id}: {error}") from error
-
-
-def _workspace_root(plan: AgentPlan, config: SkillConfig, scratch_dir: str) -> str:
-    """The folder of the workspaces of one agent of one job: two agents with equal keys must not meet in it."""
-    agent = hashlib.sha256(plan.agent_id.encode()).hexdigest()[:16]
-    chosen = config.get(SkillOptions.WORKSPACE_DIR)
-    base = Path(chosen) / Path(scratch_dir).name if chosen else Path(scratch_dir)
-    return str(base / "workspaces" / agent)

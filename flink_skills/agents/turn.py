@@ -29,6 +29,7 @@ from flink_skills.tools.base import ToolContext, ToolResult
 if TYPE_CHECKING:
     from flink_skills.agents.generation import ModelRuntime
     from flink_skills.agents.runtime import AgentRuntime
+    from flink_skills.execution import Workspace
 
 __all__ = ["ERROR_TAG", "Turn", "TurnOutcome", "TurnStart", "TurnStatus"]
 
@@ -86,7 +87,7 @@ class Turn:
         self.key = key_from_text(start.key)
         self._append = append
         self._event_digest = hashlib.sha256(start.event_bytes).digest()
-        self._workspace: Any = None
+        self._workspace: Workspace | None = None
         self._expired = False
         self._begin(start.journal)
 
@@ -133,6 +134,13 @@ class Turn:
         finally:
             if timer is not None:
                 timer.cancel()
+            self._release_workspace()
+
+    def _release_workspace(self) -> None:
+        """Have the age of the workspace counted from now on, in a thread that nobody waits for."""
+        workspace, self._workspace = self._workspace, None
+        if workspace is not None:
+            asyncio.get_running_loop().run_in_executor(None, workspace.release)
 
     def _expire(self, task: asyncio.Task[Any] | None) -> None:
         self._expired = True
@@ -271,7 +279,7 @@ class Turn:
         """Call a tool durably, as ``model`` may."""
 
         async def run() -> Any:
-            context = self._tool_context(model, step, name)
+            context = await self._tool_context(model, step, name)
             return result_to_json(await model.tools.call(name, arguments, context))
 
         result = result_from_json(await self.durable(step, run, asked=fingerprint(name, arguments)))
@@ -283,10 +291,12 @@ class Turn:
         self.tool_calls.append({"name": name, "arguments": arguments, "error": result.is_error})
         return result
 
-    def _tool_context(self, model: ModelRuntime, step: str, name: str) -> ToolContext:
+    async def _tool_context(self, model: ModelRuntime, step: str, name: str) -> ToolContext:
         if self._workspace is None and self.runtime.workspaces is not None and model.uses_workspace(name):
-            self._workspace = self.runtime.workspaces.for_key(self.start.key)
-            self._workspace.write_event(self.runtime.event_json(self.start.event))
+            workspace = self.runtime.workspaces.for_key(self.start.key)
+            # In a thread: a disk may be slow, and all other turns run on this loop.
+            await asyncio.to_thread(workspace.write_event, self.runtime.event_json(self.start.event))
+            self._workspace = workspace
         return ToolContext(
             key=self.key,
             turn=self.start.number,

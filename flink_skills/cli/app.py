@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 
 from flink_skills import __version__
+from flink_skills.cli.doctor import doctor
+from flink_skills.cli.exec import CONTEXT, execute
 from flink_skills.cli.listing import list_skills
 from flink_skills.cli.lock import lock
 from flink_skills.cli.pack import pack
@@ -128,5 +130,6 @@ def run(
 
 app.command()(validate)
 app.command("list")(list_skills)
-for command in (show, pack, lock, prompt):
+for command in (show, pack, lock, prompt, doctor):
     app.command()(command)
+app.command("exec", context_settings=CONTEXT)(execute)

@@ -1,17 +1,32 @@
-"""Running commands for skills: execution backends and the workspaces of keys."""
+"""Running commands for skills: execution backends, their isolation, and the workspaces of keys."""
 
-from flink_skills.execution.backend import CommandRequest, CommandResult, ExecutionBackend, Limits
+from flink_skills.execution.backend import (
+    BackendSettings,
+    CommandRequest,
+    CommandResult,
+    CommandUser,
+    ExecutionBackend,
+    Limits,
+)
+from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.execution.registry import backend_names, create_backend, register_backend
-from flink_skills.execution.workspace import Workspace, WorkspaceManager
+from flink_skills.execution.workspace import Workspace, WorkspaceManager, folder_name, open_workspaces
 
 __all__ = [
+    "BackendSettings",
     "CommandRequest",
     "CommandResult",
+    "CommandUser",
     "ExecutionBackend",
+    "IsolationLevel",
+    "IsolationReport",
     "Limits",
     "Workspace",
     "WorkspaceManager",
     "backend_names",
     "create_backend",
+    "folder_name",
+    "open_workspaces",
     "register_backend",
 ]

@@ -175,6 +175,8 @@ class ExecutionBackend(ABC):
     """Whether commands can be held to ``BackendSettings.hosts``."""
     proves_itself: bool = False
     """Whether :meth:`start` has proved the level, for commands that do not run on this machine."""
+    proved: tuple[str, ...] = ()
+    """What :meth:`start` has proved to be stopped, where it proves something."""
     not_enforced: tuple[str, ...] = ()
     """What is known to be open besides what canaries can find."""
 

@@ -26,6 +26,8 @@ _backends: dict[str, str | BackendFactory] = {
     "remote": "flink_skills.execution.backends.remote:RemoteBackend",
 }
 
+_HINTS = {"remote": ": install flink-skills[remote]"}
+
 
 def register_backend(name: str, factory: BackendFactory) -> None:
     """Make ``factory`` known as ``name``; raises :class:`ConfigError` if the name is taken."""
@@ -53,7 +55,12 @@ def create_backend(name: str, settings: BackendSettings | None = None) -> Execut
         entry = _from_entry_point(name)
     elif isinstance(entry, str):
         module, _, attribute = entry.partition(":")
-        entry = getattr(importlib.import_module(module), attribute)
+        try:
+            entry = getattr(importlib.import_module(module), attribute)
+        except ImportError as error:
+            raise ConfigError(
+                f"execution backend {name!r} cannot be imported: {error}{_HINTS.get(name, '')}"
+            ) from error
     backend = entry(settings or BackendSettings())
     if not isinstance(backend, ExecutionBackend):
         raise ConfigError(f"execution backend {name!r} gave a {type(backend).__name__}, not an ExecutionBackend")

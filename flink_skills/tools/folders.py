@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,7 +41,11 @@ def resolve_cwd(
     # Compared on real paths: a link that leads out of the workspace is no way out of it.
     if not real.is_relative_to(os.path.realpath(workspace.root)):
         raise ArgumentError(f"cwd {text!r} is outside of the workspace. {_ADVICE}")
-    if not real.is_dir():
+    try:
+        mode = real.stat().st_mode
+    except OSError as error:  # also what a command has closed, or made deeper than a path can be long
+        raise ArgumentError(f"cwd {text!r} cannot be entered ({error.strerror}). {_ADVICE}") from None
+    if not stat.S_ISDIR(mode):
         raise ArgumentError(f"cwd {text!r} is not a folder. {_ADVICE}")
     return real
 
@@ -52,10 +57,11 @@ def _expand(text: str, workspace: Workspace, run_dir: Path) -> Path:
         "WORK_DIR": workspace.work_dir,
         "OUTPUT_DIR": workspace.out_dir,
         "RUN_DIR": run_dir,
-        "HOME": workspace.root,
+        "TMPDIR": workspace.tmp_dir,
+        "HOME": workspace.home_dir,
     }
     if text == "~" or text.startswith("~/"):
-        return workspace.root / text[2:]
+        return workspace.home_dir / text[2:]
     match = _VARIABLE.match(text)
     if match is None:
         return Path(text)

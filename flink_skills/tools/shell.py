@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from flink_skills.errors import ConfigError
 from flink_skills.execution import (
     CommandRequest,
     CommandResult,
@@ -14,18 +17,25 @@ from flink_skills.execution import (
     Limits,
     Workspace,
     WorkspaceManager,
-    create_backend,
 )
+from flink_skills.execution.configuration import limits_from
 from flink_skills.execution.environment import passed_on
+from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.isolation.report import IsolationReport
+from flink_skills.execution.isolation.selection import open_backend
+from flink_skills.execution.workspace import folder_name
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.tools.command_policy import CommandPlace, CommandPolicy
+from flink_skills.tools.hidden import HiddenValues
+from flink_skills.tools.skill_env import SkillVariables
 
 __all__ = ["ShellRunner"]
 
 
 class ShellRunner:
-    """Runs shell commands in workspaces, under the limits of the job.
+    """Runs commands in workspaces, under the policy and the limits of the job.
 
-    ``backend`` has to be started; :meth:`start` does both. Raises
+    ``backend`` has to be started and ``report`` to say what it proved; :meth:`start` does both. Raises
     :class:`~flink_skills.errors.ConfigError` for options that cannot be used.
 
     >>> shell = await ShellRunner.start(SkillConfig(), WorkspaceManager("/tmp/job-7"))
@@ -35,41 +45,60 @@ class ShellRunner:
     """
 
     def __init__(
-        self, backend: ExecutionBackend, workspaces: WorkspaceManager, config: SkillConfig | None = None
+        self,
+        backend: ExecutionBackend,
+        workspaces: WorkspaceManager,
+        config: SkillConfig | None = None,
+        *,
+        report: IsolationReport,
     ) -> None:
         config = config or SkillConfig()
         self.backend = backend
         self.workspaces = workspaces
-        self.max_timeout = config.get(SkillOptions.SHELL_MAX_TIMEOUT)
+        self.report = report
+        self.limits: Limits = limits_from(config)
+        self.policy = CommandPolicy.of(config)
+        self.hidden = HiddenValues()
+        self._variables = SkillVariables(config, self.hidden)
         names: tuple[str, ...] = config.get(SkillOptions.SHELL_ENV)
         self._passed_on = passed_on(os.environ, names)
-        self._limits = Limits(
-            memory_bytes=config.get(SkillOptions.SHELL_MAX_MEMORY),
-            file_bytes=config.get(SkillOptions.SHELL_MAX_FILE_SIZE),
-            output_bytes=config.get(SkillOptions.SHELL_MAX_OUTPUT),
-        )
         self._slots = asyncio.Semaphore(config.get(SkillOptions.SHELL_MAX_CONCURRENT))
-        self._shell = shutil.which("bash", path="/bin:/usr/bin:/usr/local/bin") or "/bin/sh"
+        self._shell = "/bin/sh"
+        if self.level < IsolationLevel.REMOTE:
+            self._shell = shutil.which("bash", path="/bin:/usr/bin:/usr/local/bin") or self._shell
+        elif self.policy:
+            options = f"{SkillOptions.SHELL_ALLOWED_COMMANDS.key} and {SkillOptions.SHELL_DENIED_COMMANDS.key}"
+            raise ConfigError(
+                f"options {options} are about programs of this machine, and backend {report.backend} runs commands on "
+                "another: remove them, and let the image of the sandboxes hold the programs that may run"
+            )
 
     @classmethod
     async def start(cls, config: SkillConfig, workspaces: WorkspaceManager) -> ShellRunner:
-        """Make and start the backend that the option ``skills.shell.backend`` names.
+        """Choose a backend, start it and prove its level, as the options ``skills.shell.*`` say.
 
-        Raises :class:`~flink_skills.errors.UnknownNameError` for a backend that nobody knows, and
-        :class:`~flink_skills.errors.ExecutionError` where it cannot start.
+        Raises :class:`~flink_skills.errors.IsolationError` where the machine cannot isolate commands as well as
+        ``skills.shell.min-isolation`` demands, :class:`~flink_skills.errors.UnknownNameError` for a backend that
+        nobody knows and :class:`~flink_skills.errors.ConfigError` for options that cannot be used.
         """
-        shell = cls(create_backend(config.get(SkillOptions.SHELL_BACKEND)), workspaces, config)
-        await shell.backend.start()
+        backend, report = await open_backend(config, workspaces)
+        try:
+            shell = cls(backend, workspaces, config, report=report)
+        except BaseException:
+            await backend.close()
+            raise
+        # One copy of a skill for all keys is only as safe as commands are unable to write to it.
+        workspaces.share_files = report.level >= IsolationLevel.LANDLOCK
         return shell
 
     @property
-    def level(self) -> str:
-        """The isolation level of commands, such as ``HYGIENE``."""
-        return self.backend.level
+    def level(self) -> IsolationLevel:
+        """The isolation of commands that was proved when the worker opened."""
+        return self.report.level
 
     async def run(
         self,
-        command: str,
+        command: str | Sequence[str],
         *,
         workspace: Workspace,
         cwd: Path | None = None,
@@ -78,40 +107,63 @@ class ShellRunner:
         call_id: str = "",
         stdin: bytes = b"",
         timeout: float | None = None,
+        limits: Limits | None = None,
     ) -> CommandResult:
-        """Run ``command`` with the shell; waits for a free slot first.
+        """Run ``command``; waits for a free slot first.
 
-        ``timeout`` (seconds) is cut to the job's longest. Without ``cwd`` it runs in ``work/``.
-        Raises :class:`~flink_skills.errors.ExecutionError` where the workspace cannot be used.
+        A text is run by the shell, words are a program and its arguments; where the job has a policy, both are one
+        program that it permits. ``timeout`` (seconds) and ``limits`` are cut to those of the job. Without ``cwd`` it
+        runs in ``work/``. The values of ``skills.env`` are not in the result.
+
+        Raises :class:`~flink_skills.errors.ExecutionError` where the workspace cannot be used,
+        :class:`~flink_skills.errors.ConfigError` where a variable of the skill cannot be read, and
+        :class:`~flink_skills.tools.arguments.ArgumentError` for a command that the policy refuses.
         """
+        allowed = (limits or self.limits).capped_by(self.limits)
+        allowed = replace(allowed, wall_time=min(timeout or allowed.wall_time, allowed.wall_time))
         async with self._slots:
             await asyncio.to_thread(workspace.ensure)
             own_run = run_dir is None
             folder = run_dir or workspace.new_run()
             try:
-                return await self.backend.run(
-                    CommandRequest(
-                        argv=(self._shell, "-c", command),
-                        cwd=str(cwd or workspace.work_dir),
-                        env={**self._passed_on, **workspace.env(skill_name, call_id, folder)},
-                        stdin=stdin,
-                        timeout=min(timeout or self.max_timeout, self.max_timeout),
-                        limits=self._limits,
-                        writable=tuple(
-                            str(path)
-                            for path in (
-                                workspace.work_dir,
-                                workspace.out_dir,
-                                workspace.runs_dir,
-                                workspace.tmp_dir,
-                            )
-                        ),
-                        readable=(str(workspace.skills_dir),),
-                    )
+                env = dict(self._passed_on)
+                if skill_name in self._variables:
+                    env.update(await asyncio.to_thread(self._variables.values, skill_name))
+                env.update(workspace.env(skill_name, call_id, folder))
+                place = CommandPlace(
+                    skill=skill_name,
+                    cwd=cwd or workspace.work_dir,
+                    env=env,
+                    skill_folder=lambda name: workspace.skills_dir / folder_name(name),
+                    writable=workspace.writable,
                 )
+                request = CommandRequest(
+                    argv=await self._argv(command, place),
+                    cwd=str(place.cwd),
+                    env=env,
+                    stdin=stdin,
+                    limits=allowed,
+                    root=str(workspace.root),
+                    writable=place.writable,
+                    readable=workspace.readable,
+                )
+                return self._without_hidden(await self.backend.run(request))
             finally:
                 if own_run:
                     workspace.end_run(folder)
+
+    async def _argv(self, command: str | Sequence[str], place: CommandPlace) -> tuple[str, ...]:
+        if self.policy:
+            return await asyncio.to_thread(self.policy.resolve, command, place)
+        return (self._shell, "-c", command) if isinstance(command, str) else tuple(command)
+
+    def _without_hidden(self, result: CommandResult) -> CommandResult:
+        return replace(
+            result,
+            stdout=self.hidden.in_bytes(result.stdout),
+            stderr=self.hidden.in_bytes(result.stderr),
+            error=None if result.error is None else self.hidden.in_text(result.error),
+        )
 
     async def close(self) -> None:
         """End all commands. The workspaces stay: their manager removes them."""

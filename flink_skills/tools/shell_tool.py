@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from flink_skills.errors import SkillsError
-from flink_skills.execution import CommandResult, Workspace
+from flink_skills.execution import Workspace
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.command_policy import CommandPolicy
+from flink_skills.tools.command_text import describe
 from flink_skills.tools.folders import resolve_cwd
 from flink_skills.tools.shell import ShellRunner
 
@@ -23,6 +26,7 @@ __all__ = ["EXECUTE_SHELL_COMMAND", "ExecuteShellCommand"]
 EXECUTE_SHELL_COMMAND = "execute_shell_command"
 
 _DEFAULT_TIMEOUT = 300.0
+_SHOWN_PROGRAMS = 20
 
 
 class _ShellArguments(BaseModel):
@@ -42,7 +46,10 @@ class _ShellArguments(BaseModel):
 
 
 class ExecuteShellCommand(Tool):
-    """Runs a shell command in the key's workspace, by default in the folder of the skill loaded last."""
+    """Runs a command in the key's workspace, by default in the folder of the skill loaded last.
+
+    The shell runs it; where the job has a policy of commands, it is one program that the policy permits.
+    """
 
     uses_workspace = True
 
@@ -51,10 +58,10 @@ class ExecuteShellCommand(Tool):
         self._arguments = Arguments(EXECUTE_SHELL_COMMAND, _ShellArguments)
         self._spec = ToolSpec(
             EXECUTE_SHELL_COMMAND,
-            "Run a shell command and get its exit code, stdout and stderr. It starts in the folder of the "
+            f"{_what_runs(shell.policy)} It starts in the folder of the "
             "skill that was loaded last, so scripts/x.py is that skill's script; without a skill, in "
             "$WORK_DIR. Skill folders are read-only: write results to $OUTPUT_DIR and scratch files to "
-            "$WORK_DIR. The event is the file $WORK_DIR/inputs/event.json.",
+            f"$WORK_DIR. The event is the file $WORK_DIR/inputs/event.json.{_no_variables(shell.policy)}",
             self._arguments.schema,
         )
 
@@ -66,7 +73,7 @@ class ExecuteShellCommand(Tool):
         try:
             asked = self._arguments.read(arguments)
             if "\0" in asked.command:
-                raise ArgumentError("The command holds a NUL character, which no shell takes. Write it without.")
+                raise ArgumentError("The command holds a NUL character, which no program takes. Write it without.")
             return await self._run(asked, context)
         except (ArgumentError, SkillsError) as error:
             return ToolResult(str(error), is_error=True)
@@ -84,7 +91,7 @@ class ExecuteShellCommand(Tool):
             cwd = resolve_cwd(asked.cwd, workspace, default, run_dir, originals)
             timeout = asked.timeout or _DEFAULT_TIMEOUT
             result = await self._shell.run(
-                asked.command,
+                _with_copies(asked.command, originals),
                 workspace=workspace,
                 cwd=cwd,
                 run_dir=run_dir,
@@ -96,10 +103,41 @@ class ExecuteShellCommand(Tool):
         finally:
             workspace.end_run(run_dir)
         notes = []
-        # The default is nobody's wish, so cutting it needs no word unless it mattered.
-        if timeout > self._shell.max_timeout and (asked.timeout != _DEFAULT_TIMEOUT or result.timed_out):
-            notes.append(f"this job allows commands {self._shell.max_timeout:g} s at most, not {timeout:g} s")
-        return _describe(result, min(timeout, self._shell.max_timeout), notes)
+        limits = self._shell.limits
+        # The default is nobody's wish, so cutting it needs no word.
+        if limits.wall_time < timeout != _DEFAULT_TIMEOUT:
+            notes.append(f"this job allows commands {limits.wall_time:g} s at most, not {timeout:g} s")
+        given = replace(limits, wall_time=min(timeout, limits.wall_time))
+        return describe(result, given, self._shell.level, limits.wall_time, notes)
+
+
+def _what_runs(policy: CommandPolicy) -> str:
+    """What a command is, in the tool's description."""
+    if not policy:
+        return "Run a shell command and get its exit code, stdout and stderr."
+    text = (
+        "Run a program and get its exit code, stdout and stderr. There is no shell: the command is one program with "
+        "its arguments, quoted as in a shell, without pipes, redirections, patterns or variables."
+    )
+    shown = ", ".join(policy.permitted[:_SHOWN_PROGRAMS])
+    more = len(policy.permitted) - _SHOWN_PROGRAMS
+    return text + (f" Permitted: {shown}{f' and {more} more' if more > 0 else ''}." if shown else "")
+
+
+def _no_variables(policy: CommandPolicy) -> str:
+    # The folders of a workspace are variables in all texts of skills, and a program gets none of them replaced.
+    return " In the folder of a skill, out/, work/ and inputs/ lead to these folders." if policy else ""
+
+
+def _with_copies(command: str, originals: Mapping[str, Path]) -> str:
+    """``command`` with the copies of skills in place of their folders, which the texts of skills name.
+
+    A command may see the copy only. The folder stands alone or begins a path: one that goes on is another folder.
+    """
+    for original, copy in originals.items():
+        parts = re.split(rf"(?<![\w./-]){re.escape(original)}(?![\w.-])", command)
+        command = str(copy).join(parts)
+    return command
 
 
 def _stage_loaded(workspace: Workspace, context: ToolContext) -> dict[str, tuple[str, Path]]:
@@ -112,42 +150,3 @@ def _stage_loaded(workspace: Workspace, context: ToolContext) -> dict[str, tuple
         if skill is not None:
             staged[name] = (str(skill.path) if skill.path else "", workspace.stage(skill))
     return staged
-
-
-def _describe(result: CommandResult, timeout: float, notes: list[str]) -> ToolResult:
-    if result.error is not None:
-        return ToolResult(f"The command was not run: {result.error}", is_error=True, value={"error": result.error})
-    stdout = result.stdout.decode("utf-8", "replace")
-    stderr = result.stderr.decode("utf-8", "replace")
-    code = result.exit_code if result.exit_code is not None else -(result.signal or 0)
-    if result.timed_out:
-        notes.append(f"the command was ended because it ran longer than {timeout:g} s")
-    elif result.limit is not None:
-        notes.append(f"the command was ended because it reached the limit of {result.limit}")
-    elif result.signal is not None:
-        notes.append(f"the command was ended by {_signal_name(result.signal)}")
-    for name, dropped in (("stdout", result.stdout_dropped), ("stderr", result.stderr_dropped)):
-        if dropped:
-            notes.append(f"{dropped} bytes of {name} were left out: write much output to a file in $WORK_DIR")
-    lines = [f"exit code: {code}", *(f"note: {note}" for note in notes)]
-    content = "\n".join(lines) + f"\nstdout:\n{_closed(stdout)}stderr:\n{_closed(stderr)}"
-    value = {
-        "return_code": code,
-        "stdout": stdout,
-        "stderr": stderr,
-        "timed_out": result.timed_out,
-        "truncated": result.truncated,
-    }
-    return ToolResult(content.rstrip("\n") if not stderr else content, value=value)
-
-
-def _closed(text: str) -> str:
-    """``text`` ending with a line break, so that what follows begins a line."""
-    return text if not text or text.endswith("\n") else text + "\n"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

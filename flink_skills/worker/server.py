@@ -122,6 +122,7 @@ class Worker:
             _log.exception("opening failed")
             self._open_failed(frame.plan, f"the worker cannot open the agent: {type(error).__name__}: {error}")
         else:
+            self._redactor.pass_through(runtime.without_hidden)
             self._runtimes[frame.plan] = runtime
             self._connection.send(encode_opened(frame.plan, json.dumps(runtime.report()).encode()))
 
@@ -146,7 +147,7 @@ class Worker:
                 session_op=outcome.change.op,
                 chunks=outcome.change.chunks,
                 outputs=outputs,
-                message=outcome.message,
+                message=self._redactor.redacted(outcome.message),
             )
         )
 

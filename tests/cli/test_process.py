@@ -18,7 +18,7 @@ from tests.cli.command import ROOT
 from tests.cli.conftest import write_skill
 
 HEAVY = ("pyflink", "py4j", "pydantic_ai", "openai", "anthropic", "fsspec", "aiohttp", "yaml")
-COMMANDS = ("run", "validate", "list", "show", "pack", "lock", "prompt")
+COMMANDS = ("run", "validate", "list", "show", "pack", "lock", "prompt", "doctor", "exec")
 IMPORTS = """
 import io, sys
 from flink_skills.cli import main

@@ -5,23 +5,31 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from flink_skills.execution import CommandRequest, CommandResult
-from flink_skills.execution.hygiene import HygieneBackend
+from flink_skills.execution import CommandRequest, CommandResult, Limits
+from flink_skills.execution.backends.hygiene import HygieneBackend
+from flink_skills.execution.backends.landlock import LandlockBackend
+from flink_skills.execution.backends.local import LocalBackend
 
 
 class Shell:
     """Runs shell texts and finds their processes by a mark in the environment that children inherit."""
 
-    def __init__(self, backend: HygieneBackend, cwd: Path) -> None:
+    def __init__(self, backend: LocalBackend, cwd: Path) -> None:
         self.backend = backend
         self.cwd = cwd
         self.mark = f"TEST_MARK={uuid.uuid4().hex}"
 
-    def request(self, text: str, **more: object) -> CommandRequest:
+    def request(
+        self, text: str, *, limits: Limits | None = None, timeout: float | None = None, **more: object
+    ) -> CommandRequest:
+        limits = limits or Limits()
+        more["limits"] = replace(limits, wall_time=timeout) if timeout else limits
+        more.setdefault("writable", (str(self.cwd),))
         name, _, value = self.mark.partition("=")
         env = {"PATH": os.environ["PATH"], name: value, **more.pop("env", {})}  # type: ignore[dict-item]
         return CommandRequest(("/bin/bash", "-c", text), cwd=str(self.cwd), env=env, **more)  # type: ignore[arg-type]
@@ -54,9 +62,9 @@ async def until(condition: Callable[[], object], within: float = 10.0) -> None:
         await asyncio.sleep(0.005)
 
 
-@pytest.fixture
-async def backend() -> AsyncIterator[HygieneBackend]:
-    backend = HygieneBackend()
+@pytest.fixture(params=[HygieneBackend, LandlockBackend], ids=["hygiene", "landlock"])
+async def backend(request: pytest.FixtureRequest) -> AsyncIterator[LocalBackend]:
+    backend: LocalBackend = request.param()
     await backend.start()
     yield backend
     await backend.close()
@@ -64,7 +72,7 @@ async def backend() -> AsyncIterator[HygieneBackend]:
 
 
 @pytest.fixture
-def sh(backend: HygieneBackend, tmp_path: Path) -> Iterator[Shell]:
+def sh(backend: LocalBackend, tmp_path: Path) -> Iterator[Shell]:
     shell = Shell(backend, tmp_path)
     yield shell
     assert shell.processes() == []

@@ -7,11 +7,20 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.execution import CommandRequest, CommandResult, ExecutionBackend, create_backend, registry
+from flink_skills.execution import (
+    BackendSettings,
+    CommandRequest,
+    CommandResult,
+    ExecutionBackend,
+    IsolationLevel,
+    create_backend,
+    registry,
+)
 
 
 class Fake(ExecutionBackend):
-    level = "NONE"
+    def __init__(self, settings: BackendSettings) -> None:
+        self.settings = settings
 
     async def start(self) -> None:
         return
@@ -36,13 +45,18 @@ def entry_points_are(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> No
 
 
 def test_hygiene_reports_its_level() -> None:
-    assert create_backend("hygiene").level == "HYGIENE"
+    assert create_backend("hygiene").level is IsolationLevel.HYGIENE
     assert "hygiene" in registry.backend_names()
 
 
 def test_unknown_name_has_near_misses() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'hygiene'"):
         create_backend("hygine")
+
+
+def test_no_isolation_has_no_name() -> None:
+    with pytest.raises(UnknownNameError):
+        create_backend("none")
 
 
 def test_registered_and_not_replaced_silently() -> None:
@@ -63,7 +77,7 @@ def test_entry_points_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None
         EntryPoint("odd", "builtins:dict", group),
     )
     assert type(create_backend("theirs")).__name__ == "Fake"
-    assert registry.backend_names() == ["broken", "hygiene", "odd", "theirs"]
+    assert registry.backend_names() == ["broken", "bwrap", "hygiene", "landlock", "odd", "remote", "theirs"]
     with pytest.raises(ConfigError, match=r"no_such_package_anywhere.*install"):
         create_backend("broken")
     with pytest.raises(ConfigError, match="gave a dict"):
@@ -73,6 +87,6 @@ def test_entry_points_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None
 def test_listing_imports_no_backend() -> None:
     code = (
         "import sys; from flink_skills.execution import backend_names; backend_names();"
-        "sys.exit('flink_skills.execution.hygiene' in sys.modules)"
+        "sys.exit(any('.backends.' in name for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from flink_skills.execution import WorkspaceManager
+from flink_skills.execution.backends.hygiene import HygieneBackend
+from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.manager import SkillView
 from flink_skills.manager.manager import AgentSkillManager
 from flink_skills.options import SkillConfig
@@ -28,11 +31,13 @@ def skills(tmp_path: Path) -> Path:
         "log-triage/references/levels.md": "WARN, ERROR: " + "x" * 3000 + "end",
         "billing/SKILL.md": "---\nname: billing\ndescription: Reads invoices.\n---\nUse scripts/sum.sh.\n",
         "billing/scripts/sum.sh": "echo 42\n",
+        "billing/scripts/total": "#!/bin/sh\necho total of $1 in $SKILL_NAME\n",
         "secret-ops/SKILL.md": "---\nname: secret-ops\ndescription: Not for everybody.\n---\nSecret text.\n",
     }.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+        path.chmod(0o755 if text.startswith("#!") else 0o644)
     return folder
 
 
@@ -51,12 +56,15 @@ def view(manager: AgentSkillManager) -> SkillView:
 
 @pytest.fixture
 async def shell_with(tmp_path: Path) -> AsyncIterator[Callable[..., object]]:
-    """Starts shells with options; closes them."""
+    """Starts shells with options, at level HYGIENE and unproved (what that takes has tests of its own); closes them."""
     started: list[ShellRunner] = []
 
     async def start(**options: object) -> ShellRunner:
-        config = SkillConfig({key.replace("__", ".").replace("_", "-"): value for key, value in options.items()})
-        shell = await ShellRunner.start(config, WorkspaceManager(tmp_path / "workspaces"))
+        config = SkillConfig({_key(name): value for name, value in options.items()})
+        backend = HygieneBackend()
+        report = IsolationReport(backend.level, backend.name)
+        shell = ShellRunner(backend, WorkspaceManager(tmp_path / "workspaces"), config, report=report)
+        await backend.start()
         started.append(shell)
         return shell
 
@@ -67,10 +75,23 @@ async def shell_with(tmp_path: Path) -> AsyncIterator[Callable[..., object]]:
     assert not (tmp_path / "workspaces").exists()
 
 
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """A folder that other users can pass through, which those of pytest are not: commands may run as one."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
+def _key(name: str) -> str:
+    return name if "." in name else name.replace("__", ".").replace("_", "-")
+
+
 class Conversation:
     """Calls tools as a turn does: effects of results are applied before the next call."""
 
     def __init__(self, view: SkillView, shell: ShellRunner | None, key: str = '"k"') -> None:
+        self.shell = shell
         self.tools = ToolSet(core_tools(view, shell))
         self.activations = Activations()
         self.workspace = shell.workspaces.for_key(key) if shell else None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from landlockpy import abi_version
 
-from flink_skills.errors import ExecutionError, IsolationError, SkillsError
+from flink_skills.errors import ExecutionError, IsolationError
 from flink_skills.execution.backend import BackendSettings, ExecutionBackend
 from flink_skills.execution.configuration import limits_from, settings_from
 from flink_skills.execution.isolation.canaries import prove, proved_level
@@ -55,6 +55,7 @@ async def choose_backend(
     """The best backend that this machine has for the options of a job, started, and the report.
 
     None with a report of level ``NONE`` where no backend can be used. The level may be below what the job demands.
+    Raises :class:`ConfigError` for options that make no sense on any machine, such as a backend that nobody knows.
     """
     began = time.monotonic()
     about = _about_this_machine(config)
@@ -67,19 +68,23 @@ async def choose_backend(
     best: ExecutionBackend | None = None
     best_report = about
     for name in _candidates(config):
-        backend = None
+        # Outside of what follows: a name that nobody knows and an option without sense are not this machine's fault.
+        backend: ExecutionBackend | None = create_backend(name, settings)
         try:
-            backend = create_backend(name, settings)
             report = await _examine(name, backend, settings, workspaces, about)
-        except SkillsError as error:
-            skipped[name] = str(error)
-        else:
             if report.level > best_report.level:
                 best, backend, best_report = backend, best, report
             elif report.level < IsolationLevel.HYGIENE:
                 skipped[name] = f"it does not stop {_listed(report.not_enforced)}"
-        if backend is not None:
-            await backend.close()
+        except ExecutionError as error:
+            skipped[name] = str(error)
+        except BaseException:
+            if best is not None:
+                await best.close()
+            raise
+        finally:
+            if backend is not None:
+                await backend.close()
         if best is not None and best_report.level >= best.level:
             break
     took = (time.monotonic() - began) * 1000
@@ -101,7 +106,7 @@ async def _examine(
     workspaces: WorkspaceManager,
     about: IsolationReport,
 ) -> IsolationReport:
-    """Start ``backend`` and report what it proves. Raises :class:`SkillsError` where it cannot be used."""
+    """Start ``backend`` and report what it proves. Raises :class:`ExecutionError` where it cannot be used."""
     if settings.hosts and not backend.enforces_hosts:
         raise ExecutionError(
             f"the backend {name} cannot tell hosts apart, as skills.shell.network-hosts demands: remove the option and "
@@ -114,7 +119,7 @@ async def _examine(
             level=backend.level,
             backend=name,
             backend_version=backend.version,
-            proved=("round_trip",),
+            proved=backend.proved,
             not_enforced=backend.not_enforced,
         )
     findings = await prove(backend, workspaces, settings)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from flink_skills.execution.launcher import linux
+from flink_skills.execution.launcher.namespaces import continue_inside
 from flink_skills.execution.launcher.protocol import Order
 
 __all__ = ["Filters", "become_command"]
@@ -19,9 +20,13 @@ __all__ = ["Filters", "become_command"]
 # By mode: what loads the filter into this process, and the same as a program.
 Filters = Mapping[str, tuple[Callable[[], None], bytes]]
 
-# As shells have it for a program that is not there, and for one that cannot be run.
-_EXIT_CODES = {errno.ENOENT: (127, "not found"), errno.ENOTDIR: (127, "not found")}
-_NOT_RUNNABLE = {errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.EISDIR, errno.ELOOP}
+# What says that a file is no program, or none for this user; anything else is a failed set-up.
+_NO_PROGRAM = frozenset(
+    {
+        *(errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.EISDIR, errno.ELOOP),
+        *(errno.ENAMETOOLONG, errno.ELIBBAD),
+    }
+)
 
 
 def become_command(order: Order, stdio: tuple[int, int, int], failure: int, parent: int, filters: Filters) -> NoReturn:
@@ -38,8 +43,6 @@ def become_command(order: Order, stdio: tuple[int, int, int], failure: int, pare
         os.setsid()
         os.umask(0o077)
         _die_first_when_memory_is_short()
-        step = "set limits"
-        _set_limits(order.rlimits)
         step = "drop privileges"
         linux.drop_capabilities()
         if confinement.user is not None:
@@ -48,6 +51,11 @@ def become_command(order: Order, stdio: tuple[int, int, int], failure: int, pare
         linux.forbid_new_privileges()
         # After the user, because the kernel forgets it when the user changes.
         linux.die_with_parent(parent)
+        if confinement.namespaces:
+            step = "set up namespaces (bubblewrap)"
+            continue_inside(confinement.namespaces, parent)
+        step = "set limits"
+        _set_limits(order.rlimits)
         step = f"enter the working directory {order.cwd!r}"
         os.chdir(order.cwd)
         step = "connect standard input and output"
@@ -73,14 +81,22 @@ def become_command(order: Order, stdio: tuple[int, int, int], failure: int, pare
 
 
 def _execute(order: Order) -> None:
-    try:
-        os.execvpe(order.argv[0], order.argv, order.env)  # noqa: S606 - the point of this module
-    except OSError as error:
-        code, reason = _EXIT_CODES.get(error.errno or 0, (126, error.strerror or ""))
-        if code == 126 and error.errno not in _NOT_RUNNABLE:
-            raise
-        os.write(2, f"{order.argv[0]}: {reason}\n".encode("utf-8", "surrogateescape"))
-        os._exit(code)
+    """Become the program. One that is not there or cannot be run ends as in a shell, with 127 or 126."""
+    program = order.argv[0]
+    folders = [""] if "/" in program else order.env.get("PATH", os.defpath).split(os.pathsep)
+    code, reason = 127, "not found"
+    for folder in folders:
+        path = f"{folder or '.'}/{program}" if "/" not in program else program
+        try:
+            os.execve(path, order.argv, order.env)  # noqa: S606 - the point of this module
+        except OSError as error:
+            if error.errno not in _NO_PROGRAM:
+                raise
+            # A folder of the path that this user may not enter says nothing about the program.
+            if os.path.lexists(path) and code == 127:
+                code, reason = 126, error.strerror or "cannot be run"
+    os.write(2, f"{program}: {reason}\n".encode("utf-8", "surrogateescape"))
+    os._exit(code)
 
 
 def _switch_user(user: tuple[int, int]) -> None:

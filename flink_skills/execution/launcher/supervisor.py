@@ -93,7 +93,10 @@ class _Supervisor:
         for descriptor in stdio:
             os.close(descriptor)
         self._watch()
-        _signal_group(self._main, signal.SIGKILL)
+        # Its children as well: where it stands for a command in namespaces, that is one of them and leads another
+        # group. Whole groups, because something that forks without end is faster than one call for each process.
+        for pid in (*linux.child_ids(self._main), self._main):
+            _signal_group(pid, signal.SIGKILL)
         statuses = end_children(self._children_changed, time.monotonic() + _TREE_ENDS_WITHIN_SECONDS)
         return self._report(statuses.get(self._main), _read_failure(failure))
 

@@ -1,0 +1,180 @@
+"""One command, run by what runs the commands of a job."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flink_skills.cli.interruption import Interruption
+from flink_skills.cli.left_files import LeftFiles, look
+from flink_skills.cli.limit_words import asked_limits, capped_notes
+from flink_skills.cli.scratch import check_commands, scratch_workspaces
+from flink_skills.cli.trial_inputs import loaded_skill, named_inputs, put_inputs, read_stdin
+from flink_skills.errors import ConfigError, SkillsError
+from flink_skills.execution import CommandResult, IsolationLevel, IsolationReport, Workspace, WorkspaceManager
+from flink_skills.execution.configuration import limits_from
+from flink_skills.options import SkillConfig
+from flink_skills.skill import AgentSkill
+from flink_skills.tools import ShellRunner
+from flink_skills.tools.arguments import ArgumentError
+
+__all__ = ["Asked", "run_trial"]
+
+RAN, NOT_SAFE = 0, 1
+_LOOKED_INTO = ("out", "work")
+_LISTED = 20_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for. ``command`` is a text for the shell, or a program and its arguments."""
+
+    command: str | tuple[str, ...]
+    config: SkillConfig
+    skill: str | None = None
+    sources: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    timeout: str | None = None
+    inputs: tuple[str, ...] = ()
+    stdin: str | None = None
+
+
+def run_trial(asked: Asked) -> tuple[int, dict[str, Any]]:
+    """Run the command; the exit code of ``flink-skills exec`` and the result as plain data.
+
+    Raises :class:`SkillsError` for words of the command line that cannot be used, before anything is run.
+    """
+    config = asked.config
+    check_commands(config)
+    limits = asked_limits(asked.limits, asked.timeout)
+    inputs = named_inputs(asked.inputs)
+    stdin = read_stdin(asked.stdin)
+    outcome = _Outcome(notes=capped_notes(limits, limits_from(config)))
+    with loaded_skill(asked.skill, asked.sources, config) as skill, Interruption() as interruption:
+        try:
+            # Around the loop: when it ends, so have the threads that could still write into the folder.
+            with scratch_workspaces(config) as workspaces:
+                trial = _Trial(asked, workspaces, limits=limits, inputs=inputs, stdin=stdin, skill=skill)
+                asyncio.run(interruption.until_then(trial.run(outcome)))
+        except asyncio.CancelledError:
+            if not interruption.number:
+                raise
+            outcome.fail(f"{interruption.name} came before the command had ended, so it was ended")
+        except ConfigError:
+            raise  # options that no job could have
+        except SkillsError as error:
+            outcome.fail(error)
+    code = RAN if outcome.error is None else NOT_SAFE
+    return interruption.exit_code if interruption.number else code, outcome.to_json()
+
+
+@dataclass
+class _Outcome:
+    """What is known of the command so far. ``error`` says why it could not be run safely, or to its end."""
+
+    result: CommandResult | None = None
+    report: IsolationReport | None = None
+    error: str | None = None
+    files: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def fail(self, error: SkillsError | ArgumentError | str) -> None:
+        """Note what went wrong; after the command has ended that takes nothing from its result."""
+        report = getattr(error, "report", None)
+        if isinstance(report, IsolationReport):
+            self.report = report
+        if self.result is None:
+            self.error = str(error)
+        else:
+            self.notes.append(str(error))
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as it is printed. The keys are part of the command's interface."""
+        result = self.result or CommandResult()
+        return {
+            "exit_code": result.exit_code,
+            "signal": result.signal,
+            "timed_out": result.timed_out,
+            "limit": result.limit or ("wall_time" if result.timed_out else None),
+            "error": self.error,
+            "stdout": result.stdout.decode("utf-8", "replace"),
+            "stderr": result.stderr.decode("utf-8", "replace"),
+            "truncated": result.truncated,
+            "stdout_dropped": result.stdout_dropped,
+            "stderr_dropped": result.stderr_dropped,
+            "duration_ms": round(result.duration * 1000, 1),
+            "cpu_ms": round(result.cpu_time * 1000, 1),
+            "memory_bytes": result.memory,
+            "level": self.report.level.name if self.report else IsolationLevel.NONE.name,
+            "backend": (self.report.backend or None) if self.report else None,
+            "files": self.files,
+            "notes": self.notes,
+        }
+
+
+class _Trial:
+    def __init__(
+        self,
+        asked: Asked,
+        workspaces: WorkspaceManager,
+        *,
+        limits: dict[str, float | int],
+        inputs: dict[str, str],
+        stdin: bytes,
+        skill: AgentSkill | None,
+    ) -> None:
+        self._asked = asked
+        self._workspaces = workspaces
+        self._limits = limits
+        self._inputs = inputs
+        self._stdin = stdin
+        self._skill = skill
+
+    async def run(self, outcome: _Outcome) -> None:
+        """Run the command into ``outcome``.
+
+        Raises :class:`ConfigError` for what no job could have, and other errors for what keeps it from being run.
+        """
+        shell = await ShellRunner.start(self._asked.config, self._workspaces)
+        outcome.report = shell.report
+        outcome.notes += shell.policy.remarks()
+        try:
+            workspace = self._workspaces.for_key("flink-skills exec")
+            # Nothing else runs in this loop, so there is nobody to wait for a thread.
+            folder = self._prepare(workspace)
+            before = look(workspace.root, _LOOKED_INTO)
+            await self._run_in(workspace, folder, shell, outcome)
+            _list_files(look(workspace.root, _LOOKED_INTO), before, outcome)
+        finally:
+            await shell.close()
+
+    def _prepare(self, workspace: Workspace) -> Path:
+        workspace.ensure()
+        put_inputs(self._inputs, workspace)
+        return workspace.work_dir if self._skill is None else workspace.stage(self._skill)
+
+    async def _run_in(self, workspace: Workspace, folder: Path, shell: ShellRunner, outcome: _Outcome) -> None:
+        try:
+            result = await shell.run(
+                self._asked.command,
+                workspace=workspace,
+                cwd=folder,
+                skill_name=self._asked.skill,
+                call_id="exec",
+                stdin=self._stdin,
+                limits=replace(shell.limits, **self._limits),  # type: ignore[arg-type]
+            )
+        except (ArgumentError, SkillsError) as error:  # the policy, the variables of the skill, the workspace
+            outcome.fail(shell.hidden.in_text(str(error)))
+        else:
+            outcome.result, outcome.error = result, result.error
+
+
+def _list_files(now: LeftFiles, before: LeftFiles, outcome: _Outcome) -> None:
+    files = now.since(before)
+    outcome.files = files[:_LISTED]
+    outcome.notes += now.problems
+    if len(files) > _LISTED:
+        outcome.notes.append(f"{len(files) - _LISTED:,} more files are there than are listed")

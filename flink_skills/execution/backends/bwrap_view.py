@@ -1,0 +1,138 @@
+"""What a command sees of the file system inside of namespaces, in the words of bubblewrap.
+
+Everything is at the path that it has outside, symbolic links included; the rest does not exist.
+"""
+
+# Paths are taken apart for every command, with links left as they are; pathlib would take ten times as long.
+# ruff: noqa: PTH110, PTH115, PTH118, PTH120, S108
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Container, Iterable, Iterator
+
+from flink_skills.execution.backend import CommandRequest
+
+__all__ = ["Operation", "View"]
+
+Operation = tuple[str, ...]
+
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_DEVICE_LINKS = (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"))
+_SHARED_MEMORY_BYTES = 64 << 20
+_TEMPORARY_BYTES = 64 << 20
+# Made anew inside, so nothing of the outer ones is granted.
+_OWN = ("/proc", "/dev")
+_TMP = "/tmp"  # the one inside, which is private
+_MOST_LINKS = 40  # as in the kernel
+
+
+class View:
+    """Grants ``system`` and ``readable`` to every command; :meth:`operations` adds what one command may see."""
+
+    def __init__(self, system: Iterable[str], readable: Iterable[str]) -> None:
+        self._links: dict[str, str] = {}
+        found = [place for path in (*system, *readable) for place in _resolved(path, self._links)]
+        self._places = _outermost(found)
+
+    def operations(self, request: CommandRequest) -> list[Operation]:
+        """The operations, in order, for bubblewrap."""
+        links = dict(self._links)
+        writable = _outermost(place for path in request.writable for place in _resolved(path, links))
+        readable = [place for path in request.readable for place in _resolved(path, links)]
+        # A place inside of a writable one is seen with that. Never mount there: a command may have put a link in the
+        # way, which bubblewrap would follow.
+        mounts = dict.fromkeys(self._places, "--ro-bind")
+        mounts.update((place, "--ro-bind") for place in readable if not _is_within(place, mounts))
+        mounts = {place: kind for place, kind in mounts.items() if not _is_within(place, writable)}
+        mounts.update((place, "--bind") for place in writable)
+        covered = frozenset(mounts)
+        links = {link: target for link, target in links.items() if not _is_within(link, covered)}
+        before, after = _temporary_folder(request, covered | links.keys())
+        return [
+            *before,
+            *((mounts[place], place, place) for place in sorted(mounts)),
+            *(("--symlink", links[link], link) for link in sorted(links)),
+            *after,
+            ("--proc", "/proc"),
+            *_devices(covered),
+            # What bubblewrap made for all this is memory that no limit counts: nobody may write there.
+            ("--remount-ro", "/"),
+        ]
+
+
+def _temporary_folder(request: CommandRequest, made: Collection[str]) -> tuple[list[Operation], list[Operation]]:
+    """A private ``/tmp``, before and after other things are ``made``.
+
+    It is the workspace's own, whose contents count, unless something is made in it: a command could have put links
+    there.
+    """
+    own = f"{request.root}/tmp"
+    if _is_within(_TMP, made):
+        return [], []
+    inside = [place for place in made if place.startswith("/tmp/")]
+    if own in request.writable and not inside:
+        return [("--bind", own, _TMP)], []
+    # The folders that lead to what is made are for nobody to write, as elsewhere.
+    ways = sorted({"/".join(place.split("/")[:3]) for place in inside} - set(made))
+    return (
+        [("--perms", "1777", "--size", str(_TEMPORARY_BYTES), "--tmpfs", _TMP), *(("--tmpfs", way) for way in ways)],
+        [("--remount-ro", way) for way in ways],
+    )
+
+
+def _devices(mounts: Container[str]) -> list[Operation]:
+    # Where all of the machine is granted, its devices are not.
+    hidden = "/" in mounts
+    return [
+        *((("--tmpfs", "/dev"),) if hidden else ()),
+        *(("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in _DEVICES),
+        *(("--symlink", target, f"/dev/{name}") for name, target in _DEVICE_LINKS),
+        ("--perms", "1777", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"),
+        *((("--remount-ro", "/dev"),) if hidden else ()),
+    ]
+
+
+def _resolved(path: str, links: dict[str, str]) -> Iterator[str]:
+    """The place that ``path`` leads to, if any. The links on the way are added to ``links``."""
+    waiting = [part for part in reversed(path.split("/")) if part not in ("", ".")]
+    place = "/"
+    for _ in range(_MOST_LINKS):
+        link = None
+        while waiting and link is None:
+            part = waiting.pop()
+            if part == "..":
+                place = os.path.dirname(place)
+                continue
+            place = os.path.join(place, part)
+            link = _link(place)
+        if link is None:
+            if os.path.exists(place) and not _is_within(place, _OWN):
+                yield place
+            return
+        links[place] = link
+        place = "/" if link.startswith("/") else os.path.dirname(place)
+        waiting += [part for part in reversed(link.split("/")) if part not in ("", ".")]
+
+
+def _link(path: str) -> str | None:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
+def _outermost(places: Iterable[str]) -> list[str]:
+    """``places`` without those that are inside of others."""
+    found: dict[str, None] = {}
+    for place in sorted(set(places), key=len):
+        if not _is_within(place, found):
+            found[place] = None
+    return list(found)
+
+
+def _is_within(place: str, folders: Container[str]) -> bool:
+    while place not in folders:
+        if place == "/":
+            return False
+        place = os.path.dirname(place)
+    return True

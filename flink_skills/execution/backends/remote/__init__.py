@@ -1,0 +1,5 @@
+"""The ``remote`` backend: commands run in sandboxes of the Kubernetes agent-sandbox API, each a pod of its own."""
+
+from flink_skills.execution.backends.remote.backend import RemoteBackend
+
+__all__ = ["RemoteBackend"]

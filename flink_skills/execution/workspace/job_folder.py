@@ -1,0 +1,144 @@
+"""The folder of all workspaces of one agent of one job, and how its workers share it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from flink_skills.errors import ExecutionError
+from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.workspace.rights import Ownership, can_pass, pinned
+from flink_skills.execution.workspace.shared import SharedCopies
+from flink_skills.sources.locking import Lease
+
+__all__ = ["SHARED_SKILLS", "JobFolder", "left_alone"]
+
+SHARED_SKILLS = ".skills"
+_TRIES = 20
+
+
+class JobFolder:
+    """Makes the folder when it is first needed, and holds a lock on it until it is released.
+
+    Whoever finds a folder without a lock knows that its workers are dead. ``top`` is the first folder, from the
+    root of the file system, that belongs to the job; ``passages`` are folders above it that are the job's as well
+    and that others remove. ``share_files`` says that skills are staged as views of one copy.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        user: CommandUser | None,
+        *,
+        share_files: bool = False,
+        top: Path | None = None,
+        passages: tuple[Path, ...] = (),
+    ) -> None:
+        self.path = path
+        self.user = user
+        self.share_files = share_files
+        self.ownership = Ownership(user)
+        self.shared = SharedCopies(path / SHARED_SKILLS, self.ownership)
+        self._top = top or path
+        self._passages = passages
+        self._lease: Lease | None = None
+        self._lock = threading.Lock()
+
+    def ensure(self) -> None:
+        """Make the folder and take the lock. Raises :class:`OSError` and :class:`ExecutionError`."""
+        with self._lock:
+            for _ in range(_TRIES):
+                if self._lease is not None and self.path.is_dir():
+                    return
+                self.release()
+                with suppress(FileNotFoundError):  # another worker is removing the job's folders
+                    self._make()
+                    self._lease = Lease.take(str(self.path))
+        raise ExecutionError(f"the folder of workspaces {self.path} is removed again and again while it is made")
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._lease is not None:
+            self._lease.close()
+            self._lease = None
+
+    def remove_folders(self) -> None:
+        """Remove the folder and those above it up to the first of the job's, as far as they are empty."""
+        folder = self.path
+        with suppress(OSError):  # another job's folder, or a file that is not ours
+            folder.rmdir()
+            while folder != self._top:
+                folder = folder.parent
+                folder.rmdir()
+
+    def _own_folders(self) -> list[Path]:
+        """From the top down to the folder itself."""
+        above = [folder for folder in self.path.parents if folder.is_relative_to(self._top)]
+        return [*reversed(above), self.path]
+
+    def _make(self) -> None:
+        missing = [folder for folder in reversed(self._top.parents) if not folder.exists()]
+        for folder in missing:
+            folder.mkdir(mode=0o711 if self.user else 0o700, exist_ok=True)
+            if self.user is not None:
+                folder.chmod(0o711)
+        for folder in self._own_folders():
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+            self._check_ours(folder)
+        if self.user is not None:
+            self._let_pass(self.user)
+            self._check_passage(self.user)
+
+    def _let_pass(self, user: CommandUser) -> None:
+        for folder in (*self._passages, *self._own_folders()):
+            found = folder.lstat()
+            if found.st_uid == os.geteuid() and not can_pass(user, found):
+                with pinned(folder) as descriptor:
+                    self.ownership.passage.apply(descriptor)
+
+    def _check_ours(self, folder: Path) -> None:
+        # Somebody else's folder of that name, made before ours, would be theirs to read.
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise ExecutionError(
+                f"{folder} is not a folder of this user, so workspaces in it would not be private: remove it, or set "
+                "skills.workspace.dir to another folder"
+            )
+
+    def _check_passage(self, user: CommandUser) -> None:
+        closed = [str(folder) for folder in reversed(self.path.parents) if not can_pass(user, folder.stat())]
+        if closed:
+            raise ExecutionError(
+                f"commands run as user {user.uid}, which cannot reach workspaces in {self.path}: let it pass the "
+                f"folders above ('chmod o+x {' '.join(closed)}'), or set skills.workspace.dir to another folder"
+            )
+
+
+@contextmanager
+def left_alone(folder: Path) -> Iterator[bool]:
+    """Hold a folder of workspaces for removal; False if a worker that lives has it.
+
+    Where the file system has no locks nobody can tell, and the one who asks is taken for the last.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except BlockingIOError:
+            free = False
+        except OSError:
+            free = True
+        yield free
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,242 @@
+"""The workspaces of a job: made for keys, removed when they are old and at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import random
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from flink_skills.errors import ConfigError, ExecutionError
+from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.environment import base_environment
+from flink_skills.execution.workspace.inputs import name_inputs
+from flink_skills.execution.workspace.job_folder import SHARED_SKILLS, JobFolder, left_alone
+from flink_skills.execution.workspace.metadata import METADATA_FILE
+from flink_skills.execution.workspace.removal import DOOMED, remove_tree, set_aside
+from flink_skills.execution.workspace.workspace import Workspace
+from flink_skills.sources.locking import unleased
+
+__all__ = ["WorkspaceManager", "remove_abandoned"]
+
+_PREFIX = "ws_"
+_SWEEPS_PER_TTL = 4
+_SHORTEST_PAUSE = 0.5
+_LONGEST_PAUSE = 60.0
+_log = logging.getLogger("flink_skills.workspace")
+
+
+class WorkspaceManager:
+    """The workspaces below one folder, which the workers of a job on a machine share.
+
+    Args:
+        root: Absolute path; raises :class:`ConfigError` for another.
+        user: The user that commands run as, where it is not the worker's own; None: the same.
+        share_files: Stage skills as views of one copy per job and machine. Only where commands are kept from
+            writing to what they may only read; may be set later, before skills are staged.
+        inputs: Files and folders of the machine that are linked into ``work/inputs``.
+        ttl: Seconds after its last use from which on :meth:`sweep` removes a workspace; 0: never.
+        base_env: What all commands have in their environment; by default the worker's path, language and time zone.
+        top: The first folder above ``root``, from the root of the file system, that belongs to the job.
+        passages: Folders above ``top`` that belong to the job too and that others remove.
+
+    >>> workspace = WorkspaceManager("/tmp/job-7").for_key('"sensor-1"')
+    >>> workspace.write_event(b'{"value": 3}').name
+    'event.json'
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        user: CommandUser | None = None,
+        share_files: bool = False,
+        inputs: tuple[str, ...] = (),
+        ttl: float = 0.0,
+        base_env: Mapping[str, str] | None = None,
+        top: Path | None = None,
+        passages: tuple[Path, ...] = (),
+    ) -> None:
+        if not Path(root).is_absolute():
+            raise ConfigError(
+                f"option skills.workspace.dir: {str(root)!r} is relative: write {str(Path.cwd() / root)!r}"
+            )
+        # Real from the start: commands see their folder by this path, and it is compared with real paths.
+        self.root = _real(root)
+        self._job = JobFolder(
+            self.root,
+            user,
+            share_files=share_files,
+            top=_real(top) if top is not None else None,
+            passages=tuple(map(_real, passages)),
+        )
+        self._inputs = name_inputs(inputs)
+        self._ttl = ttl
+        self._base_env = base_environment(os.environ, sys.executable) if base_env is None else dict(base_env)
+        self._live: weakref.WeakValueDictionary[str, Workspace] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+        self._sweeper: asyncio.Task[None] | None = None
+
+    @property
+    def user(self) -> CommandUser | None:
+        """The user that commands run as, where it is not the worker's own."""
+        return self._job.user
+
+    @property
+    def share_files(self) -> bool:
+        """Whether skills are staged as views of one copy."""
+        return self._job.share_files
+
+    @share_files.setter
+    def share_files(self, share: bool) -> None:
+        self._job.share_files = share
+
+    def for_key(self, key_text: str) -> Workspace:
+        """The workspace of a key. The folder's name is a hash: it tells nothing, and any text will do."""
+        name = _PREFIX + hashlib.sha256(key_text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        with self._lock:
+            found = self._live.get(name)
+            if found is None:
+                found = self._live[name] = Workspace(self.root / name, self._job, self._base_env, self._inputs)
+        return found
+
+    # -- the age of workspaces -------------------------------------------------------------
+
+    def start(self) -> None:
+        """Sweep now and then in the running loop, until :meth:`aclose`. Does nothing without a ``ttl``."""
+        if self._ttl and self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().create_task(self._sweep_now_and_then())
+
+    def sweep(self) -> int:
+        """Remove workspaces that nobody used for ``ttl`` seconds; returns how many. Call it from a thread.
+
+        One that a turn holds is in use, in any worker of the job. Raises :class:`ExecutionError` for what cannot be
+        removed.
+        """
+        if not self._ttl:
+            return 0
+        removed = 0
+        problems = []
+        for path in _entries(self.root):
+            try:
+                if path.name.startswith(DOOMED):
+                    remove_tree(path)
+                elif path.name.startswith(_PREFIX):
+                    removed += self._remove_if_old(path)
+            except OSError as error:
+                problems.append(str(error))
+        try:
+            self._job.shared.sweep(self._ttl)
+        except OSError as error:
+            problems.append(str(error))
+        if problems:
+            raise ExecutionError(f"{len(problems)} old workspaces in {self.root} cannot be removed: {problems[0]}")
+        return removed
+
+    def _remove_if_old(self, path: Path) -> bool:
+        if _last_use(path) > time.time() - self._ttl:
+            return False
+        with unleased(str(path)) as free:
+            # Asked again, now that nobody can begin to use it.
+            if not free or _last_use(path) > time.time() - self._ttl:
+                return False
+            doomed = set_aside(path)
+        if doomed is None:
+            return False
+        remove_tree(doomed)
+        return True
+
+    async def _sweep_now_and_then(self) -> None:
+        pause = min(max(self._ttl / _SWEEPS_PER_TTL, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+        while True:
+            await asyncio.sleep(pause * random.uniform(0.9, 1.1))  # noqa: S311 - workers do not sweep all at once
+            try:
+                removed = await asyncio.to_thread(self.sweep)
+            except ExecutionError as error:
+                _log.warning("%s", error)
+            except Exception:
+                _log.exception("removing old workspaces in %s failed; it is tried again", self.root)
+            else:
+                if removed:
+                    _log.info("%d workspaces in %s removed, unused for %g s", removed, self.root, self._ttl)
+
+    # -- the end ---------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """End what :meth:`start` began, then :meth:`close` in a thread."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+            self._sweeper = None
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Remove all workspaces below the root, those of earlier workers too, and the root if it is empty.
+
+        Where another worker of the job still has them, that one does it. Raises :class:`ExecutionError` for what is
+        left.
+        """
+        with self._lock:
+            live = list(self._live.values())
+        for workspace in live:
+            workspace.release()
+        self._job.release()
+        with left_alone(self.root) as free:
+            if free:
+                _remove_all(self.root)
+        if free:
+            self._job.remove_folders()
+
+
+def remove_abandoned(folder: Path) -> bool:
+    """Remove a folder of workspaces whose workers are dead; False if one lives, or it is somebody else's."""
+    try:
+        if folder.is_symlink() or folder.lstat().st_uid != os.geteuid():
+            return False
+    except FileNotFoundError:
+        return False
+    with left_alone(folder) as free:
+        if free:
+            _remove_all(folder)
+            with suppress(OSError):  # something in it is not ours
+                folder.rmdir()
+    return free
+
+
+def _remove_all(root: Path) -> None:
+    problems = []
+    for path in _entries(root):
+        if path.name.startswith((_PREFIX, DOOMED)) or path.name == SHARED_SKILLS:
+            try:
+                remove_tree(path)
+            except OSError as error:
+                problems.append(str(error))
+    if problems:
+        raise ExecutionError(f"{len(problems)} workspaces below {root} cannot be removed: {problems[0]}")
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _last_use(workspace: Path) -> float:
+    """Seconds since 1970; the beginning of time for one that has gone."""
+    for path in (workspace / METADATA_FILE, workspace):
+        with suppress(OSError):
+            return path.lstat().st_mtime
+    return 0.0
+
+
+def _real(path: str | Path) -> Path:
+    return Path(os.path.realpath(path))

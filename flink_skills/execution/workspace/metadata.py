@@ -1,0 +1,113 @@
+"""``metadata.json`` of a workspace (row H12): which skills and inputs are in it, and when it was used."""
+
+# Files are opened in held folders here, which pathlib cannot work with.
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from flink_skills.execution.workspace.rights import Rights
+
+__all__ = ["METADATA_FILE", "Metadata", "StagedSkill"]
+
+METADATA_FILE = "metadata.json"
+
+_VERSION = 1
+_LARGEST = 4 << 20
+# A pipe or a link in its place must neither block nor lead elsewhere.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class StagedSkill:
+    """A skill in the workspace. ``mounted`` says that its files are the shared ones and no copy, ``venv`` that its
+    ``.venv`` is the writable one and no part of the skill."""
+
+    name: str
+    rel_path: str
+    digest: str
+    mounted: bool
+    staged_at: str
+    venv: bool
+
+
+@dataclass
+class Metadata:
+    """The contents of the file. Times are UTC in ISO form; ``inputs`` and ``outputs`` are plain records."""
+
+    created_at: str = ""
+    updated_at: str = ""
+    last_access: str = ""
+    skills: dict[str, StagedSkill] = field(default_factory=dict)
+    inputs: list[dict[str, Any]] = field(default_factory=list)
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, folder: int) -> Metadata:
+        """What the open ``folder`` has; new where there is none that this worker could have written."""
+        try:
+            descriptor = os.open(METADATA_FILE, _READ, dir_fd=folder)
+        except OSError:
+            return cls(created_at=now())
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size > _LARGEST:
+                return cls(created_at=now())
+            return cls._from_json(json.loads(os.read(descriptor, _LARGEST)))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return cls(created_at=now())  # of another version, or spoiled: skills are staged anew
+        finally:
+            os.close(descriptor)
+
+    @classmethod
+    def _from_json(cls, data: Any) -> Metadata:
+        if data["version"] != _VERSION:
+            raise ValueError("another version")
+        return cls(
+            created_at=str(data["created_at"]),
+            updated_at=str(data["updated_at"]),
+            last_access=str(data["last_access"]),
+            skills={str(name): StagedSkill(**_texts(record)) for name, record in data["skills"].items()},
+            inputs=[dict(record) for record in data["inputs"]],
+            outputs=[dict(record) for record in data["outputs"]],
+        )
+
+    def write(self, folder: int, rights: Rights) -> None:
+        """Replace the file in the open ``folder``, at once or not at all, with the time of access."""
+        self.last_access = now()
+        building = f".metadata-{secrets.token_hex(8)}"
+        descriptor = os.open(building, _WRITE, 0o600, dir_fd=folder)
+        try:
+            try:
+                data = memoryview(json.dumps({"version": _VERSION, **asdict(self)}, indent=1).encode())
+                while data:
+                    data = data[os.write(descriptor, data) :]
+                rights.apply(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(building, METADATA_FILE, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(building, dir_fd=folder)
+            raise
+
+    def changed(self) -> None:
+        """Note that what is in the workspace changed now."""
+        self.updated_at = now()
+
+
+def now() -> str:
+    seconds = time.time()
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(seconds * 1000) % 1000:03d}Z"
+
+
+def _texts(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: bool(value) if name in ("mounted", "venv") else str(value) for name, value in record.items()}

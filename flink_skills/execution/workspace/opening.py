@@ -1,0 +1,80 @@
+"""Where a job's workspaces are, and what is left there of jobs that were killed."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from contextlib import suppress
+from pathlib import Path
+
+from flink_skills.errors import ExecutionError
+from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.workspace.manager import WorkspaceManager, remove_abandoned
+from flink_skills.execution.workspace.removal import DOOMED, remove_tree
+from flink_skills.options import SkillConfig, SkillOptions
+
+__all__ = ["open_workspaces"]
+
+_JOB_PREFIX = "flink-skills-"
+_WORKSPACES = "workspaces"
+_log = logging.getLogger("flink_skills.workspace")
+
+
+def open_workspaces(
+    config: SkillConfig, *, agent_id: str, scratch_dir: str, user: CommandUser | None = None
+) -> WorkspaceManager:
+    """The workspaces of one agent of one job, by the options ``skills.workspace.*``.
+
+    Two agents with equal keys must not meet, so each has a folder of its own. They are in ``scratch_dir``, the
+    job's folder on this machine, or in a folder of the same name below ``skills.workspace.dir``. There, folders of
+    jobs whose workers are dead are removed first, which may take long: call it from a thread.
+
+    Raises :class:`~flink_skills.errors.ConfigError` for options that cannot be used on this machine.
+    """
+    agent = hashlib.sha256(agent_id.encode()).hexdigest()[:16]
+    scratch = Path(scratch_dir).absolute()
+    chosen = config.get(SkillOptions.WORKSPACE_DIR)
+    if chosen:
+        remove_leftovers(Path(chosen))
+        name = scratch.name if scratch.name.startswith(_JOB_PREFIX) else _JOB_PREFIX + scratch.name
+        top = Path(chosen) / name
+        root = top / _WORKSPACES / agent
+    else:
+        top = scratch / _WORKSPACES
+        root = top / agent
+    return WorkspaceManager(
+        root,
+        user=user,
+        inputs=config.get(SkillOptions.WORKSPACE_INPUTS),
+        ttl=config.get(SkillOptions.WORKSPACE_TTL),
+        top=top,
+        passages=() if chosen else (scratch,),
+    )
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove from a folder of jobs those that were killed. What cannot be removed is logged and left."""
+    for job in _folders(folder):
+        if not job.name.startswith(_JOB_PREFIX):
+            continue
+        removed = False
+        for agent in _folders(job / _WORKSPACES):
+            try:
+                if agent.name.startswith(DOOMED):
+                    remove_tree(agent)
+                else:
+                    removed |= remove_abandoned(agent)
+            except (OSError, ExecutionError) as error:
+                _log.warning("workspaces in %s, left behind by a process that was killed, remain: %s", agent, error)
+        if removed:
+            _log.info("workspaces in %s, left behind by a process that was killed, were removed", job)
+        with suppress(OSError):  # a worker that lives has one in there
+            (job / _WORKSPACES).rmdir()
+            job.rmdir()
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+    except OSError:
+        return []

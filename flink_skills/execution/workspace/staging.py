@@ -1,0 +1,215 @@
+"""Put a skill's files into a folder: a checked copy of its source, or a view of a copy that is there already."""
+
+# Whole trees are walked here, with the texts that os.walk and os.scandir give.
+# ruff: noqa: PTH118
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from flink_skills.errors import ExecutionError
+from flink_skills.execution.workspace.rights import Ownership, Rights, folder_in, pinned
+
+__all__ = ["VENV", "StageableSkill", "copy_skill", "finish_skill", "folder_name", "link_tree", "seal_files", "walk"]
+
+VENV = ".venv"
+
+# Links that lead out of the read-only tree to where a command may write, unless the skill has such an entry.
+_LINKS = {"out": "../../out", "work": "../../work", "inputs": "../../work/inputs"}
+_NOT_COPIED = frozenset({".git", "__pycache__"})
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_CHUNK = 1 << 20
+# A file system without hard links, one that has no more of them for a file, or a kernel that forbids this one.
+_NO_LINK = frozenset({errno.EPERM, errno.EMLINK, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
+
+
+class StageableSkill(Protocol):
+    """What staging needs of a skill. ``path`` is its folder, or None for a skill that exists in memory only;
+    that one needs ``instructions`` and ``resources`` as well. ``files.manifest()``, where a skill has it, gives
+    size and sha256 by path, and a copy that differs is refused."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def path(self) -> Any: ...
+    @property
+    def digest(self) -> str: ...
+
+
+def folder_name(skill_name: str) -> str:
+    """The folder of a skill below ``skills/``: its name, or a hash of a name that could be read as a path."""
+    if _PLAIN_NAME.fullmatch(skill_name):
+        return skill_name
+    return "skill-" + hashlib.sha256(skill_name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def copy_skill(skill: StageableSkill, target: Path) -> None:
+    """Copy the files of ``skill`` to the new folder ``target``.
+
+    Links that lead out of the skill, and anything but files and folders, are left out. Raises
+    :class:`OSError`, and :class:`ExecutionError` for a file that is not the one that the digest was taken of.
+    """
+    if skill.path is None:
+        _write_from_memory(skill, target)
+        return
+    files = getattr(skill, "files", None)
+    manifest: Mapping[str, tuple[int, str]] = files.manifest() if files is not None else {}
+    real_root = Path(os.path.realpath(skill.path))
+    waiting = [(real_root, target, "")]
+    while waiting:
+        folder, copy, prefix = waiting.pop()
+        copy.mkdir(mode=0o700)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name in _NOT_COPIED:
+                    continue
+                to = copy / entry.name
+                if entry.is_symlink():
+                    _copy_link(Path(entry.path), to, real_root)
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append((Path(entry.path), to, f"{prefix}{entry.name}/"))
+                elif entry.is_file(follow_symlinks=False):
+                    found = _copy_file(entry.path, to)
+                    known = manifest.get(prefix + entry.name)
+                    if known is not None and tuple(known) != found:
+                        raise ExecutionError(
+                            f"skill {skill.name!r}: the file {prefix + entry.name!r} in {folder} has changed since the "
+                            "skill was loaded: refresh the skills (skills.refresh.interval) or restart the job"
+                        )
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Make the new folder ``target`` a view of ``source``: its folders and links anew, its files by hard links.
+
+    A file that cannot be linked is copied.
+    """
+    waiting = [(str(source), str(target))]
+    while waiting:
+        folder, view = waiting.pop()
+        os.mkdir(view, 0o700)  # noqa: PTH102
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                to = os.path.join(view, entry.name)
+                if entry.is_symlink():
+                    os.symlink(os.readlink(entry.path), to)  # noqa: PTH115, PTH211
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, to))
+                else:
+                    _link_file(entry.path, to)
+
+
+def walk(root: str | os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
+    """Everything below ``root``, a folder before what is in it. Links are not followed; any depth will do."""
+    waiting: list[str | os.PathLike[str]] = [root]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                yield entry
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+
+
+def seal_files(root: Path, ownership: Ownership) -> None:
+    """Make all files below ``root`` read-only, executable as far as they were."""
+    for entry in walk(root):
+        if entry.is_file(follow_symlinks=False):
+            executable = entry.stat(follow_symlinks=False).st_mode & 0o111
+            _give(entry.path, ownership.program if executable else ownership.data)
+
+
+def finish_skill(root: Path, ownership: Ownership, previous: Path | None) -> bool:
+    """Add the links and a folder for a virtual environment, and make the folders of the tree read-only.
+
+    The latter is no link, because ``python -m venv .venv`` refuses one. It moves here from ``previous``, the tree
+    that this one is to replace. False if the skill has a ``.venv`` of its own, which is read-only like the rest.
+    """
+    for name, to in _LINKS.items():
+        if not os.path.lexists(root / name):
+            (root / name).symlink_to(to)
+    folders = [entry.path for entry in walk(root) if entry.is_dir(follow_symlinks=False)]
+    venv = root / VENV
+    writable = not os.path.lexists(venv)
+    if writable:
+        if previous is not None:
+            _take_venv(previous, venv, ownership)
+        with pinned(root) as folder, folder_in(folder, VENV, ownership.open):
+            pass  # made or mended
+    for path in (*folders, str(root)):
+        _give(path, ownership.sealed)
+    return writable
+
+
+def _take_venv(previous: Path, venv: Path, ownership: Ownership) -> None:
+    try:
+        with pinned(previous / VENV) as folder:
+            ownership.open.apply(folder)  # to be moved it must be writable
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    previous.chmod(0o700)
+    (previous / VENV).rename(venv)
+
+
+def _copy_file(source: str, to: Path) -> tuple[int, str]:
+    """Copy a file; its size and sha256."""
+    digest = hashlib.sha256()
+    size = 0
+    reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(reading, "rb", buffering=0) as reader, to.open("xb", buffering=0) as writer:  # noqa: PTH123
+        while chunk := reader.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[writer.write(rest) :]
+        os.fchmod(writer.fileno(), 0o700 if os.fstat(reading).st_mode & 0o111 else 0o600)
+    return size, digest.hexdigest()
+
+
+def _copy_link(link: Path, to: Path, real_root: Path) -> None:
+    text = link.readlink()
+    real = Path(os.path.realpath(link))
+    # An absolute target would lead back to the original, one that leaves the skill to anywhere.
+    if not text.is_absolute() and real.is_relative_to(real_root):
+        to.symlink_to(text)
+
+
+def _link_file(source: str, to: str) -> None:
+    try:
+        os.link(source, to, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        shutil.copyfile(source, to, follow_symlinks=False)
+        found = os.lstat(source)
+        _give(to, Rights(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)))
+
+
+def _write_from_memory(skill: Any, target: Path) -> None:
+    target.mkdir(mode=0o700)
+    (target / "SKILL.md").write_text(skill.instructions or "", encoding="utf-8", errors="replace")
+    resources: Mapping[str, str | bytes] = skill.resources or {}
+    for path, content in resources.items():
+        parts = path.split("/")
+        if path.startswith("/") or any(part in ("", ".", "..") for part in parts):
+            raise ExecutionError(
+                f"skill {skill.name!r}: the resource path {path!r} is not a plain relative path: rename it"
+            )
+        file = target.joinpath(*parts)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
+        if file.read_bytes()[:2] == b"#!":
+            file.chmod(0o700)
+
+
+def _give(path: str, rights: Rights) -> None:
+    """Set rights by path: for trees that only the worker can write."""
+    os.chmod(path, rights.mode)  # noqa: PTH101
+    if (rights.uid, rights.gid) != (-1, -1):
+        os.chown(path, rights.uid, rights.gid, follow_symlinks=False)

@@ -1,0 +1,319 @@
+"""The workspace of one key.
+
+    <root>/ws_<hash of the key>/
+        skills/<name>/      the loaded skills, read-only, each with a writable .venv/
+        work/               where commands work when no skill is loaded
+        work/inputs/        what the turn and the job hand to commands; event.json is the event
+        out/                what commands hand back
+        runs/run_<…>/       one folder per command
+        tmp/, home/         temporary files; what programs keep for their user
+        metadata.json       what is in it (rows H1 to H6 and H12 of the feature list)
+
+Everything that commands cannot write is worked on by its path. What is in the folders that they can write is only
+touched through held folders, and links are never followed there: a command may have put anything in any place.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from flink_skills.errors import ExecutionError
+from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.workspace.inputs import EVENT_FILE, Input, put_file, put_link
+from flink_skills.execution.workspace.job_folder import JobFolder
+from flink_skills.execution.workspace.metadata import Metadata, StagedSkill, now
+from flink_skills.execution.workspace.removal import remove_tree
+from flink_skills.execution.workspace.rights import folder_in, pinned
+from flink_skills.execution.workspace.staging import (
+    VENV,
+    StageableSkill,
+    copy_skill,
+    finish_skill,
+    folder_name,
+    link_tree,
+    seal_files,
+)
+from flink_skills.sources.locking import Lease
+
+__all__ = ["Workspace"]
+
+_TRIES = 20
+_HOLD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_UNFINISHED = ".new-"
+
+
+class Workspace:
+    """The folder of one key. Nothing is on disk before it is used; made by :class:`WorkspaceManager`.
+
+    It is in use, and not removed for its age, from the first use on until :meth:`release` or until nobody has this
+    object any more.
+    """
+
+    def __init__(self, root: Path, job: JobFolder, base_env: Mapping[str, str], inputs: tuple[Input, ...]) -> None:
+        self.root = root
+        self.skills_dir = root / "skills"
+        self.work_dir = root / "work"
+        self.inputs_dir = root / "work" / "inputs"
+        self.out_dir = root / "out"
+        self.runs_dir = root / "runs"
+        self.tmp_dir = root / "tmp"
+        self.home_dir = root / "home"
+        self._job = job
+        self._ownership = job.ownership
+        self._base_env = base_env
+        self._inputs = inputs
+        self._lock = threading.RLock()
+        self._lease: Lease | None = None
+        self._metadata = Metadata()
+
+    @property
+    def user(self) -> CommandUser | None:
+        """The user that commands run as, where it is not the worker's own."""
+        return self._job.user
+
+    @property
+    def writable(self) -> tuple[str, ...]:
+        """The folders that commands may write: their contents count against the quota."""
+        folders = (self.work_dir, self.out_dir, self.runs_dir, self.tmp_dir, self.home_dir)
+        with self._lock:
+            venvs = [self.root / skill.rel_path / VENV for skill in self._metadata.skills.values() if skill.venv]
+        return (*map(str, folders), *(str(venv) for venv in venvs if _is_folder(venv)))
+
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """What commands may read: the workspace as a whole, and the job's inputs."""
+        return (str(self.root), *(given.resolved for given in self._inputs))
+
+    def ensure(self) -> None:
+        """Make what is missing and mend what a command has spoiled. Raises :class:`ExecutionError`."""
+        with (
+            self._lock,
+            self._failing(f"workspace {self.root} cannot be made"),
+            self._held_root() as root,
+            self._made_folders(root),
+        ):
+            return
+
+    def stage(self, skill: StageableSkill) -> Path:
+        """Have ``skill`` in ``skills/<name>``, read-only, unless it is there with the same digest.
+
+        Takes as long as the copy: call it from a thread. Raises :class:`ExecutionError`.
+        """
+        with self._lock:
+            target = self.skills_dir / folder_name(skill.name)
+            known = self._metadata.skills.get(skill.name)
+            if self._lease is None or known is None or known.digest != skill.digest or not _is_folder(target):
+                self._stage(skill, target)
+            return target
+
+    def new_run(self) -> Path:
+        """Make a folder of its own for one command."""
+        name = f"run_{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}_{secrets.token_hex(8)}"
+        with (
+            self._lock,
+            self._failing(f"workspace {self.root} cannot be used"),
+            self._held_root() as root,
+            self._made_folders(root),
+            folder_in(root, "runs", self._ownership.open) as runs,
+            folder_in(runs, name, self._ownership.open),
+        ):
+            return self.runs_dir / name
+
+    def end_run(self, folder: Path) -> None:
+        """Remove the folder of a command that left nothing in it."""
+        # Not empty, or removed by the command itself: both are its business.
+        with suppress(OSError), pinned(self.runs_dir) as runs:
+            os.rmdir(folder.name, dir_fd=runs)
+
+    def env(self, skill_name: str | None, call_id: str, run_dir: str | Path) -> dict[str, str]:
+        """The whole environment of a command: an allowlist, nothing else of the worker's.
+
+        A virtual environment that is in the skill's ``.venv`` is active, and its ``bin/`` is searched last.
+        """
+        env = {
+            **self._base_env,
+            "HOME": str(self.home_dir),
+            "TMPDIR": str(self.tmp_dir),
+            "WORKSPACE_DIR": str(self.root),
+            "SKILLS_DIR": str(self.skills_dir),
+            "WORK_DIR": str(self.work_dir),
+            "OUTPUT_DIR": str(self.out_dir),
+            "RUN_DIR": str(run_dir),
+            "SKILL_NAME": skill_name or "",
+            "FLINK_SKILLS_CALL_ID": call_id,
+        }
+        if skill_name:
+            skill = self.skills_dir / folder_name(skill_name)
+            path = [env["PATH"]] if env.get("PATH") else [os.defpath]
+            if os.path.lexists(skill / VENV / "bin" / "python"):
+                env["VIRTUAL_ENV"] = str(skill / VENV)
+                path.insert(0, str(skill / VENV / "bin"))
+            if _is_folder(skill / "bin"):
+                path.append(str(skill / "bin"))
+            env["PATH"] = os.pathsep.join(path)
+        return env
+
+    def write_event(self, data: bytes) -> Path:
+        """Write ``work/inputs/event.json``, at once or not at all. Raises :class:`ExecutionError`."""
+        target = self.inputs_dir / EVENT_FILE
+        with (
+            self._lock,
+            self._failing(f"the event cannot be written to {target}"),
+            self._held_root() as root,
+            self._made_folders(root) as inputs,
+        ):
+            put_file(root, inputs, EVENT_FILE, data, self._ownership.handed)
+        return target
+
+    def release(self) -> None:
+        """Say that it is not used any more for now. The time until it may be removed counts from here."""
+        with self._lock:
+            if self._lease is not None:
+                # What cannot be noted makes it look older than it is, which is no reason to fail a turn.
+                with suppress(OSError), pinned(self.root) as root:
+                    self._metadata.write(root, self._ownership.data)
+                self._lease.close()
+                self._lease = None
+
+    def remove(self) -> None:
+        """Remove the workspace with everything in it. Raises :class:`ExecutionError`."""
+        with self._lock:
+            if self._lease is not None:
+                self._lease.close()
+                self._lease = None
+            self._metadata = Metadata()
+            with self._failing(f"workspace {self.root} cannot be removed"):
+                remove_tree(self.root)
+
+    # -- folders ---------------------------------------------------------------------------
+
+    @contextmanager
+    def _held_root(self) -> Iterator[int]:
+        """The root, open, made if it is missing, and in use from now on."""
+        for _ in range(_TRIES):
+            begins = self._lease is None
+            try:
+                if begins:
+                    self._job.ensure()
+                    with suppress(FileExistsError):
+                        self.root.mkdir(mode=0o700)
+                    self._check_ours()
+                    self._lease = Lease.take(str(self.root))
+                if self._lease is not None:
+                    descriptor = os.open(self.root, _HOLD)
+                    break
+            except FileNotFoundError:  # it is being removed just now, or was removed by hand
+                self._lease = None
+        else:
+            raise ExecutionError(f"workspace {self.root} is removed again and again while it is made")
+        try:
+            if begins:
+                self._ownership.closed.apply(descriptor)
+                self._metadata = Metadata.read(descriptor)
+                self._metadata.write(descriptor, self._ownership.data)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _check_ours(self) -> None:
+        found = self.root.lstat()
+        # Somebody else's folder of that name, made before ours, would be theirs to read.
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise ExecutionError(
+                f"workspace {self.root} is not a folder of this user: remove it, or set "
+                "skills.workspace.dir to another folder"
+            )
+
+    @contextmanager
+    def _made_folders(self, root: int) -> Iterator[int]:
+        """Make the folders in ``root`` as they have to be, with the job's inputs; gives ``work/inputs``, open."""
+        for name in ("out", "runs", "tmp", "home"):
+            with folder_in(root, name, self._ownership.open):
+                continue
+        with (
+            folder_in(root, "skills", self._ownership.closed),
+            folder_in(root, "work", self._ownership.open) as work,
+            folder_in(work, "inputs", self._ownership.open) as inputs,
+        ):
+            self._link_inputs(root, inputs)
+            yield inputs
+
+    def _link_inputs(self, root: int, inputs: int) -> None:
+        resolved = {given.name: given.resolved for given in self._inputs}
+        for name, target in resolved.items():
+            put_link(root, inputs, name, target)
+        if [record["resolved"] for record in self._metadata.inputs] != list(resolved.values()):
+            self._metadata.inputs = [
+                {
+                    "from": f"host://{given.source}",
+                    "to": f"work/inputs/{given.name}",
+                    "resolved": resolved[given.name],
+                    "version": None,
+                    "mode": "link",
+                    "ts": now(),
+                }
+                for given in self._inputs
+            ]
+            self._metadata.changed()
+            self._metadata.write(root, self._ownership.data)
+
+    # -- skills ----------------------------------------------------------------------------
+
+    def _stage(self, skill: StageableSkill, target: Path) -> None:
+        what = f"skill {skill.name!r} cannot be copied from {skill.path or 'memory'} to {target}"
+        with self._failing(what), self._held_root() as root, self._made_folders(root):
+            known = self._metadata.skills.get(skill.name)
+            if known is not None and known.digest == skill.digest and _is_folder(target):
+                return  # by an earlier worker, or before a pause
+            self._remove_unfinished()
+            building = self.skills_dir / f"{_UNFINISHED}{secrets.token_hex(8)}"
+            shared = self._job.share_files
+            try:
+                self._build(skill, building, shared)
+                venv = finish_skill(building, self._ownership, target if known is not None and known.venv else None)
+                # From here on a crash means that it is staged anew: the digest is written last.
+                remove_tree(target)
+                building.rename(target)
+            except BaseException:
+                remove_tree(building)
+                raise
+            self._metadata.skills[skill.name] = StagedSkill(
+                skill.name, f"skills/{target.name}", skill.digest, shared, now(), venv
+            )
+            self._metadata.changed()
+            self._metadata.write(root, self._ownership.data)
+
+    def _remove_unfinished(self) -> None:
+        """Remove what a worker that was killed was about to stage: turns of a key never overlap."""
+        for entry in self.skills_dir.iterdir():
+            if entry.name.startswith(_UNFINISHED):
+                remove_tree(entry)
+
+    def _build(self, skill: StageableSkill, building: Path, shared: bool) -> None:
+        if shared:
+            with self._job.shared.copy_of(skill) as copy:
+                link_tree(copy, building)
+        else:
+            copy_skill(skill, building)
+            seal_files(building, self._ownership)
+
+    @contextmanager
+    def _failing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ExecutionError(f"{what}: {error}") from error
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,243 @@
+"""Which programs a command line may start: ``skills.shell.allowed-commands`` and ``denied-commands`` (rows F19, F20).
+
+A policy decides what a *command line* starts. It is no boundary around a program that starts others: whoever permits a
+shell, ``env``, ``find`` or an interpreter permits what these can run. The sandbox is the boundary. Entries are paths,
+because a name says nothing: ``git`` may be a file that the last command wrote.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flink_skills.errors import ConfigError
+from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.command_words import split_words
+
+__all__ = ["CommandPlace", "CommandPolicy"]
+
+_MOST_LINKS = 40
+_SHOWN = 20
+_SHOWN_VARIABLES = ("WORK_DIR", "OUTPUT_DIR", "SKILLS_DIR", "RUN_DIR", "WORKSPACE_DIR", "HOME", "TMPDIR")
+_BUILTINS = {"cd": "Give the folder as cwd.", "export": "Variables cannot be set.", "source": "", ".": "", "exec": ""}
+
+
+@dataclass(frozen=True)
+class CommandPlace:
+    """Where a command is to run, and for whom.
+
+    Attributes:
+        skill: Whose command it is; None outside of skills.
+        cwd: The folder that it runs in.
+        env: The variables of the command: ``PATH``, and the folders that a refusal may name.
+        skill_folder: The copy of a skill in the workspace, by name; it need not be there.
+        writable: The folders that commands can write.
+    """
+
+    skill: str | None
+    cwd: Path
+    env: Mapping[str, str]
+    skill_folder: Callable[[str], Path]
+    writable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """``path`` is absolute, or relative to the folder of ``skill``; without ``skill`` it is for all."""
+
+    text: str
+    skill: str | None
+    path: str
+
+    @classmethod
+    def parse(cls, option: str, text: str) -> _Entry:
+        skill, sign, path = (None, "", text) if text.startswith("/") else text.partition("=")
+        if not sign and skill is not None:
+            raise ConfigError(f"option {option}: {text!r} is no path. {_mend(text)}")
+        if skill == "":
+            raise ConfigError(f"option {option}: {text!r} names no skill before '=': write SKILL=PATH")
+        if not path.strip("/") or path.endswith("/") or "\0" in path or ".." in path.split("/"):
+            raise ConfigError(f"option {option}: {text!r} is no path of a program: write /PATH or SKILL=PATH, no '..'")
+        return cls(text, skill, path)
+
+    @property
+    def of_skill(self) -> bool:
+        """Whether it is a file of its skill."""
+        return not self.path.startswith("/")
+
+    def locate(self, place: CommandPlace) -> Path:
+        """Its path with the links of its folder resolved, but not those of the file."""
+        if self.of_skill and self.skill is not None:
+            return _located(place.skill_folder(self.skill) / self.path)
+        return _located(Path(self.path))
+
+
+class CommandPolicy:
+    """The programs that may be started. Raises :class:`ConfigError` for an entry that is no path.
+
+    An entry is an absolute path, for all; ``SKILL=/path``, while commands of that skill run; or ``SKILL=path``, a file
+    in that skill's folder. A program is permitted when its path, or a link on the way from its path to the file, is
+    that of an entry of ``allowed`` (without any: all), and it is then started under the entry's own path. It is denied
+    when it is the same file as one of ``denied``, whatever it is called; that wins.
+
+    >>> policy = CommandPolicy(allowed=["/bin/ls", "report=scripts/run.sh"])
+    >>> policy.resolve("ls -l 'a b'", place)
+    ('/usr/bin/ls', '-l', 'a b')
+    """
+
+    def __init__(self, allowed: Sequence[str] = (), denied: Sequence[str] = ()) -> None:
+        self._allowed = [_Entry.parse(SkillOptions.SHELL_ALLOWED_COMMANDS.key, text) for text in allowed]
+        self._denied = [_Entry.parse(SkillOptions.SHELL_DENIED_COMMANDS.key, text) for text in denied]
+
+    @classmethod
+    def of(cls, config: SkillConfig) -> CommandPolicy:
+        """The policy of a job."""
+        allowed: tuple[str, ...] = config.get(SkillOptions.SHELL_ALLOWED_COMMANDS)
+        denied: tuple[str, ...] = config.get(SkillOptions.SHELL_DENIED_COMMANDS)
+        return cls(allowed, denied)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to hold commands to; without, a shell may run them."""
+        return bool(self._allowed or self._denied)
+
+    @property
+    def permitted(self) -> tuple[str, ...]:
+        """The entries of ``allowed`` as written."""
+        return tuple(entry.text for entry in self._allowed)
+
+    def remarks(self) -> list[str]:
+        """What an operator should know of these lists on this machine."""
+        allowed, denied = SkillOptions.SHELL_ALLOWED_COMMANDS.key, SkillOptions.SHELL_DENIED_COMMANDS.key
+        found = [
+            f"option {allowed}: {entry.text} is no program on this machine"
+            for entry in self._allowed
+            if not entry.of_skill and not _is_program(Path(entry.path))
+        ]
+        if self._denied and not self._allowed:
+            found.append(
+                f"option {denied} alone holds back no program that another one starts or copies (a shell, env, an "
+                f"interpreter): list what may run in {allowed}"
+            )
+        return found
+
+    def resolve(self, command: str | Sequence[str], place: CommandPlace) -> tuple[str, ...]:
+        """The program and arguments of ``command``, a line or words; raises :class:`ArgumentError` with a refusal.
+
+        Looks files up: call it from a thread.
+        """
+        if isinstance(command, str):
+            shown = {name: place.env[name] for name in _SHOWN_VARIABLES if name in place.env}
+            words = split_words(command, shown)
+        else:
+            words = list(command)
+        if not words or not words[0]:
+            raise ArgumentError(f"The command names no program. {self._advice(place)}")
+        return (str(self._program(words[0], place)), *words[1:])
+
+    def _program(self, word: str, place: CommandPlace) -> Path:
+        candidates = list(_candidates(word, place))
+        if not candidates:
+            raise ArgumentError(f"{_not_found(word, place)} {self._advice(place)}")
+        for path in candidates:
+            if self._is_denied(path, place):
+                raise ArgumentError(f"This job does not permit {word!r} ({path}). {self._advice(place)}")
+            if not self._allowed:
+                return path
+            for entry in self._allowed:
+                if entry.skill in (None, place.skill) and _permits(entry, path, place):
+                    return entry.locate(place)
+        others = [e.skill for e in self._allowed if e.skill and any(_permits(e, path, place) for path in candidates)]
+        hint = f" Skill {others[0]} may: load it again first." if others else ""
+        raise ArgumentError(f"This job does not permit {word!r} ({candidates[0]}) here.{hint} {self._advice(place)}")
+
+    def _is_denied(self, path: Path, place: CommandPlace) -> bool:
+        return any(
+            # A file of a skill is denied to all: another skill's commands can reach it too.
+            (entry.of_skill or entry.skill in (None, place.skill)) and _same_file(entry.locate(place), path)
+            for entry in self._denied
+        )
+
+    def _advice(self, place: CommandPlace) -> str:
+        names = [entry.path for entry in self._allowed if entry.skill in (None, place.skill)]
+        if not self._allowed:
+            return "Use another program."
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        whose = f"for skill {place.skill}" if place.skill else "without a skill"
+        return f"Programs {whose}: {', '.join(names[:_SHOWN]) or 'none'}{more}."
+
+
+def _mend(text: str) -> str:
+    path = shutil.which(text) if "/" not in text else None
+    written = repr(path) if path else "'/PATH'" if "/" not in text else f"'SKILL={text}' for a file of a skill"
+    return f"Another file may have the same name, so write its path: {written}"
+
+
+def _located(path: Path) -> Path:
+    return Path(os.path.realpath(path.parent), path.name)
+
+
+def _permits(entry: _Entry, path: Path, place: CommandPlace) -> bool:
+    wanted = entry.locate(place)
+    if entry.of_skill and entry.skill is not None:
+        # A skill's folder leads to where commands may write: what lies there is no file of the skill.
+        real = Path(os.path.realpath(wanted))
+        if not real.is_relative_to(os.path.realpath(place.skill_folder(entry.skill))):
+            return False
+        if any(real.is_relative_to(os.path.realpath(folder)) for folder in place.writable):
+            return False
+    return wanted in _links(path)
+
+
+def _links(path: Path) -> list[Path]:
+    """``path`` and what each link on the way to the file leads to."""
+    found = [path]
+    for _ in range(_MOST_LINKS):
+        try:
+            to = found[-1].readlink()
+        except OSError:
+            break
+        found.append(_located(found[-1].parent / to))
+    return found
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        # Hard links are the same file under names of equal right.
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def _candidates(word: str, place: CommandPlace) -> Iterator[Path]:
+    """The programs that ``word`` may mean, in the order of PATH, with the links of their folders resolved."""
+    folders = [""] if "/" in word else place.env.get("PATH", "").split(os.pathsep)
+    for folder in folders:
+        path = _located(place.cwd / folder / word)
+        if _is_program(path):
+            yield path
+
+
+def _is_program(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and bool(mode & 0o111)
+
+
+def _not_found(word: str, place: CommandPlace) -> str:
+    if word in _BUILTINS:
+        return f"{word!r} is a command of shells, and there is no shell here. {_BUILTINS[word]}".rstrip()
+    name, sign, _ = word.partition("=")
+    if sign and name.isidentifier():
+        return f"{word!r} is no program: there is no shell here that could set a variable."
+    if "/" not in word:
+        return f"There is no program {word!r} on the PATH."
+    if (place.cwd / word).is_file():
+        return f"{word!r} is not executable, so it cannot be started by its path."
+    return f"There is no program {word!r} (cwd is {place.cwd})."

@@ -1,0 +1,96 @@
+"""How a command ended, in words for a model and as data for code."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+
+from flink_skills.execution import CommandResult, Limits
+from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.tools.base import ToolResult
+
+__all__ = ["describe"]
+
+_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+
+def describe(
+    result: CommandResult, limits: Limits, level: IsolationLevel, longest: float, notes: Iterable[str] = ()
+) -> ToolResult:
+    """The result of a command under ``limits``; ``longest`` is the wall time (seconds) that the job allows at most.
+
+    A command that failed is no error of the tool; one that was not run is. The value keeps apart what a text cannot:
+    ``return_code`` (minus the signal for a killed command, None when there was none), ``signal`` by name,
+    ``timed_out``, the name of the ``limit``, ``truncated``, the ``error`` of the set-up, the isolation ``level``.
+
+    >>> describe(CommandResult(exit_code=0, stdout=b"hi"), Limits(), IsolationLevel.LANDLOCK, 300.0).content
+    'exit code: 0\\nstdout:\\nhi\\nstderr:'
+    """
+    stdout = result.stdout.decode("utf-8", "replace")
+    stderr = result.stderr.decode("utf-8", "replace")
+    killed_by = None if result.signal is None else _signal_name(result.signal)
+    value = {
+        "return_code": result.exit_code if result.signal is None else -result.signal,
+        "signal": killed_by,
+        "stdout": stdout,
+        "stderr": stderr,
+        "timed_out": result.timed_out,
+        "limit": result.limit,
+        "truncated": result.truncated,
+        "error": result.error,
+        "level": level.name,
+    }
+    if result.error is not None:
+        return ToolResult(f"The command could not be run safely: {result.error}", is_error=True, value=value)
+    said = [*notes]
+    if result.timed_out:
+        said.append(_timed_out(limits.wall_time, longest))
+    elif result.limit is not None:
+        said.append(_limit_text(result.limit, limits))
+    elif killed_by is not None:
+        said.append(f"the command was ended by {killed_by}")
+    for name, dropped in (("stdout", result.stdout_dropped), ("stderr", result.stderr_dropped)):
+        if dropped:
+            said.append(f"{dropped} bytes of {name} were left out: write much output to a file in $WORK_DIR")
+    lines = [f"exit code: {value['return_code']}", *(f"note: {note}" for note in said)]
+    content = "\n".join(lines) + f"\nstdout:\n{_closed(stdout)}stderr:\n{_closed(stderr)}"
+    return ToolResult(content.rstrip("\n") if not stderr else content, value=value)
+
+
+def _timed_out(seconds: float, longest: float) -> str:
+    mend = f"; timeout may be {longest:g}" if seconds < longest else ", the most that this job allows: do it in parts"
+    return f"the command was ended because it ran longer than {seconds:g} s{mend}"
+
+
+def _limit_text(name: str, limits: Limits) -> str:
+    known = {
+        "wall_time": f"{limits.wall_time:g} s of time: do it in parts",
+        "cpu_time": f"{limits.cpu_time:g} s of processor time: do it in parts",
+        "memory": f"{_size(limits.memory)} of memory for all its processes: work on smaller parts, or read as a stream",
+        "processes": f"{limits.processes} processes and threads: start fewer at once",
+        "file_size": f"{_size(limits.file_size)} for one file: write smaller files",
+        "workspace_bytes": f"{_size(limits.workspace_bytes)} for all files of the workspace: remove some of $WORK_DIR",
+        "workspace_files": f"{limits.workspace_files} files in the workspace: remove some of $WORK_DIR",
+        "open_files": f"{limits.open_files} open files: close files, or open fewer at once",
+        "output": f"{_size(limits.output)} of output: write much output to a file in $WORK_DIR",
+    }
+    return f"the command reached the limit {name}" + (f", {known[name]}" if name in known else "")
+
+
+def _size(size: int) -> str:
+    for unit, factor in _UNITS:
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
+    return f"{size} bytes"
+
+
+def _closed(text: str) -> str:
+    """``text`` ending with a line break, so that what follows begins a line."""
+    return text if not text or text.endswith("\n") else text + "\n"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,126 @@
+"""What turns do with the workspace of their key, and when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills import Agent, SkillConfig
+from flink_skills.agents.plan import compile_plan
+from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.manager import SkillScope
+from flink_skills.testing import call, calls
+
+from .conftest import Bench
+from .test_turn import Scripted, main_outputs
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that another user can pass through: commands of a worker that is root run as one."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
+@pytest.fixture
+async def opened(folder: Path, skill_folder: Path, tmp_path: Path) -> AsyncIterator[Open]:
+    runtimes: list[AgentRuntime] = []
+
+    async def make(agent: type[Agent] = Scripted, **options: Any) -> Bench:
+        options = {f"skills.{name.replace('_', '.')}": value for name, value in options.items()}
+        options |= {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}
+        config = SkillConfig({"skills.store.dir": str(tmp_path / "store"), **options})
+        plan = compile_plan(agent, job_scopes=[SkillScope(level="job", paths=(str(skill_folder),))], config=config)
+        runtimes.append(await AgentRuntime.open(plan, scratch_dir=str(folder / "flink-skills-job")))
+        return Bench(runtimes[-1])
+
+    yield make
+    for runtime in runtimes:
+        await runtime.close()
+
+
+def command(text: str) -> Any:
+    return calls(call("execute_shell_command", command=text))
+
+
+def workspaces(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("ws_*"))
+
+
+async def until(condition: Callable[[], object], within: float = 20.0) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.01)
+
+
+async def test_turns_of_a_key_find_what_the_turn_before_left_and_other_keys_do_not(
+    opened: Open, script: Any, folder: Path
+) -> None:
+    asks = command("cat $WORK_DIR/n; echo x >> $WORK_DIR/n")
+    model = script(lambda request: "done" if len(request.messages) > 1 else asks)
+    bench = await opened()
+    for number, key in enumerate(['"a"', '"a"', '"b"', '"a"'], start=1):
+        assert main_outputs(await bench.turn(number, key=key, number=number)) == ["done"]
+    said = [str(request.messages[-1].content).count("\nx") for request in model.requests[1::2]]
+    assert said == [0, 1, 0, 2]
+    assert len(workspaces(folder)) == 2
+    await bench.runtime.close()
+    assert workspaces(folder) == []
+
+
+async def test_a_workspace_goes_some_time_after_its_last_turn(opened: Open, script: Any, folder: Path) -> None:
+    model = script([command("echo x > $WORK_DIR/n; ls $WORK_DIR"), "done", command("ls $WORK_DIR"), "done"])
+    bench = await opened(workspace_ttl="300 ms")
+    for number in (1, 2):
+        assert main_outputs(await bench.turn("one", number=number)) == ["done"]
+        await until(lambda: not workspaces(folder))
+    said = [str(request.messages[-1].content) for request in model.requests[1::2]]
+    assert ["\nn" in text for text in said] == [True, False]
+    assert all("inputs" in text for text in said)
+
+
+async def test_a_workspace_stays_while_its_turn_runs(opened: Open, script: Any, folder: Path) -> None:
+    there: list[bool] = []
+
+    async def answer(request: Any) -> Any:
+        if len(request.messages) == 1:
+            return command("true")
+        deadline = time.monotonic() + 2.0  # several rounds of sweeping
+        while time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+            there.append(bool(workspaces(folder)))
+        return "done"
+
+    script(answer)
+    bench = await opened(workspace_ttl="50 ms")
+    assert main_outputs(await bench.turn("one")) == ["done"]
+    assert all(there)
+    assert len(there) > 10
+    await until(lambda: not workspaces(folder))
+
+
+async def test_a_turn_without_commands_makes_no_workspace(opened: Open, script: Any, folder: Path) -> None:
+    script([calls(call("load_skill", name="shout")), "done"])
+    bench = await opened()
+    assert main_outputs(await bench.turn("one")) == ["done"]
+    assert workspaces(folder) == []
+
+
+async def test_the_folder_of_the_option(opened: Open, script: Any, folder: Path) -> None:
+    script([command("pwd"), "done"])
+    bench = await opened(workspace_dir=str(folder / "chosen"))
+    await bench.turn("one")
+    (path,) = workspaces(folder)
+    assert path.is_relative_to(folder / "chosen" / "flink-skills-job")
+    await bench.runtime.close()
+    assert list((folder / "chosen").iterdir()) == []

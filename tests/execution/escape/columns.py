@@ -1,0 +1,45 @@
+"""What is to be expected: the columns of the suite, by what the machine can do and not by what a backend says."""
+
+from __future__ import annotations
+
+from flink_skills.execution.isolation.levels import IsolationLevel
+from tests.execution.escape.machine import Identity, landlock_abi, missing
+from tests.execution.escape.probes.kit import Attempt
+
+__all__ = ["SCOPES_SINCE", "expected_level", "is_stopped", "why_unsure"]
+
+SCOPES_SINCE = 6
+"""The version of Landlock that confines signals and abstract sockets."""
+
+_LETTERS = {
+    IsolationLevel.NAMESPACE: "N",
+    IsolationLevel.LANDLOCK: "L",
+    IsolationLevel.LANDLOCK_PARTIAL: "P",
+    IsolationLevel.HYGIENE: "H",
+}
+
+
+def expected_level(backend: str) -> IsolationLevel:
+    """The level that ``backend`` has to reach on this kernel, if it can be started at all."""
+    if backend == "landlock":
+        full = landlock_abi() >= SCOPES_SINCE
+        return IsolationLevel.LANDLOCK if full else IsolationLevel.LANDLOCK_PARTIAL
+    return {
+        "none": IsolationLevel.NONE,
+        "hygiene": IsolationLevel.HYGIENE,
+        "bwrap": IsolationLevel.NAMESPACE,
+    }[backend]
+
+
+def is_stopped(one: Attempt, level: IsolationLevel) -> bool:
+    """Whether the column of ``level`` has an ``x`` for the attempt."""
+    letter = _LETTERS.get(level, "-")
+    return letter in one.stopped and not (letter == "P" and landlock_abi() < one.abi)
+
+
+def why_unsure(one: Attempt, level: IsolationLevel, identity: Identity) -> str:
+    """Why an attempt that nothing stops may still fail; empty when it has to succeed."""
+    if one.of_worker and identity.switches and level > IsolationLevel.NONE:
+        return "the worker is another user's process"
+    uid = identity.command_uid if level > IsolationLevel.NONE else identity.worker_uid
+    return next(filter(None, (missing(fact, uid) for fact in one.needs)), "")

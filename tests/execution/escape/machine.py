@@ -1,0 +1,261 @@
+"""What this machine is able to do at all, found out without any backend.
+
+Where something is missing an attempt cannot succeed even without isolation, so the control does not expect that it does.
+Nothing here makes an isolating backend's duty smaller.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.execution.escape.probes.kernel import call_i386, call_x32
+from tests.execution.escape.probes.kit import syscall
+
+__all__ = ["COMMAND_USER", "Identity", "landlock_abi", "missing", "own_address", "python_for", "runs_for", "seccomp_filtered"]
+
+COMMAND_USER = 65534
+"""The user that attacks and is attacked when the suite is run by root."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who the worker is and who its commands are; None for the user that runs the suite."""
+
+    name: str
+    worker_uid: int
+    command_uid: int
+
+    @property
+    def switches(self) -> bool:
+        return self.worker_uid != self.command_uid
+
+
+@functools.cache
+def landlock_abi() -> int:
+    """The version of Landlock of this kernel; 0 where there is none or where it is not allowed."""
+    try:
+        return syscall("landlock_create_ruleset", 0, 0, 1)
+    except (OSError, KeyError):
+        return 0
+
+
+def _status(field: str) -> str:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return line.partition(":")[2].strip()
+    return ""
+
+
+def seccomp_filtered() -> bool:
+    """Whether a filter of system calls holds for the suite itself, as in a container."""
+    return _status("Seccomp") == "2"
+
+
+@functools.cache
+def own_address() -> str:
+    """An address of this machine that is not loopback's; empty when there is none. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # reserved for documentation: only the route is looked up
+        except OSError:
+            return ""
+        address = str(probe.getsockname()[0])
+    return "" if address.startswith("127.") else address
+
+
+@functools.cache
+def runs_for(uid: int, *argv: str) -> bool:
+    """Whether ``uid`` can run a program with success, without any backend."""
+    other = uid != os.geteuid()
+    try:
+        done = subprocess.run(
+            argv,
+            user=uid if other else None,
+            group=uid if other else None,
+            extra_groups=[] if other else None,
+            cwd="/",
+            capture_output=True,
+            check=False,
+        )
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+@functools.cache
+def python_for(uid: int) -> str:
+    """An interpreter that ``uid`` can run: this one, or the system's; empty when there is none."""
+    names = (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}", "/usr/bin/python3")
+    return next((name for name in names if runs_for(uid, name, "-I", "-S", "-c", "import json, ctypes")), "")
+
+
+def missing(fact: str, uid: int) -> str:
+    """Why nothing that needs ``fact`` can succeed here for a command of ``uid``; empty when it can."""
+    if fact.startswith("/"):
+        return "" if Path(fact).exists() else f"{fact} does not exist here"
+    return _FACTS[fact](uid)
+
+
+def _socket(*arguments: int) -> Callable[[int], str]:
+    def look(uid: int) -> str:
+        try:
+            socket.socket(*arguments).close()
+        except OSError as error:
+            return f"this kernel has no such socket: {error}"
+        return ""
+
+    return look
+
+
+def _call(name: str, *arguments: object) -> Callable[[int], str]:
+    """Whether a call gets as far as to complain about its arguments."""
+
+    def look(uid: int) -> str:
+        try:
+            syscall(name, *arguments)
+        except OSError as error:
+            if error.errno in (errno.EPERM, errno.ENOSYS, errno.EACCES):
+                return f"{name} is closed for the suite itself: {error}"
+        return ""
+
+    return look
+
+
+def _setting(path: str, at_most: int) -> str:
+    try:
+        value = int(Path("/proc/sys", path).read_text())
+    except (OSError, ValueError):
+        return ""
+    return "" if value <= at_most else f"{path} is {value} here"
+
+
+def _both(*checks: Callable[[int], str]) -> Callable[[int], str]:
+    return lambda uid: next(filter(None, (check(uid) for check in checks)), "")
+
+
+def _unless_root(path: str, at_most: int) -> Callable[[int], str]:
+    return lambda uid: "" if uid == 0 else _setting(path, at_most)
+
+
+def _ipv6(uid: int) -> str:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError as error:
+        return f"no IPv6 here: {error}"
+    return ""
+
+
+def _root(uid: int) -> str:
+    if uid != 0:
+        return "needs root"
+    return "" if int(_status("CapEff") or "0", 16) & (1 << 21) else "needs a root with capabilities"
+
+
+def _user_namespaces(uid: int) -> str:
+    if seccomp_filtered():
+        return "a filter of system calls holds for the suite itself"
+    for path, least in (("user/max_user_namespaces", 1), ("kernel/unprivileged_userns_clone", 1)):
+        file = Path("/proc/sys", path)
+        if file.exists() and int(file.read_text()) < least:
+            return f"{path} is off here"
+    return _setting("kernel/apparmor_restrict_unprivileged_userns", 0)
+
+
+def _ping(uid: int) -> str:
+    lowest, highest = (int(word) for word in Path("/proc/sys/net/ipv4/ping_group_range").read_text().split())
+    return "" if lowest <= uid <= highest else "net.ipv4.ping_group_range leaves the user out"
+
+
+def _shared_memory_folder(uid: int) -> str:
+    folder = Path("/dev/shm")
+    return "" if folder.is_dir() and folder.stat().st_mode & 0o002 else "/dev/shm is not for everybody here"
+
+
+def _attributes(uid: int) -> str:
+    with tempfile.NamedTemporaryFile() as file:
+        try:
+            os.setxattr(file.name, "user.escape", b"x")
+        except OSError as error:
+            return f"the file system has no attributes: {error}"
+    return ""
+
+
+def _setuid(uid: int) -> str:
+    if os.geteuid() != 0:
+        return "only root can make such a program"
+    if os.statvfs(tempfile.gettempdir()).f_flag & os.ST_NOSUID:
+        return "the file system is mounted nosuid"
+    return "" if shutil.which("id") else "there is no program to copy"
+
+
+def _privileges(uid: int) -> str:
+    return "" if _status("NoNewPrivs") == "0" else "new privileges are off for the suite itself"
+
+
+def _machine_call(call: Callable[..., int], number: int) -> Callable[[int], str]:
+    def look(uid: int) -> str:
+        if platform.machine() != "x86_64":
+            return "only on x86-64"
+        # In a process of its own: the answer may be a signal.
+        child = os.fork()
+        if child == 0:
+            try:
+                os._exit(0 if call(number) > 0 else 1)
+            except OSError:
+                os._exit(1)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return "" if code == 0 else "the kernel does not take such calls"
+
+    return look
+
+
+_FACTS: dict[str, Callable[[int], str]] = {
+    "ipv6": _ipv6,
+    "address": lambda uid: "" if own_address() else "there is loopback only",
+    "mptcp": _socket(socket.AF_INET, socket.SOCK_STREAM, 262),
+    "sctp": _socket(socket.AF_INET, socket.SOCK_STREAM, 132),
+    "smc": _socket(43, socket.SOCK_STREAM, 0),
+    "vsock": _socket(40, socket.SOCK_STREAM, 0),
+    "alg": _socket(38, socket.SOCK_SEQPACKET, 0),
+    "ping": _ping,
+    "root": _root,
+    "userns": _user_namespaces,
+    "clone3": _call("clone3", 0, 0),
+    "io_uring": _both(_call("io_uring_setup", 0, 0), _unless_root("kernel/io_uring_disabled", 0)),
+    "bpf": _both(_unless_root("kernel/unprivileged_bpf_disabled", 0), _call("bpf", -1, 0, 0)),
+    "perf": _both(_call("perf_event_open", 0, 0, -1, -1, 0), _unless_root("kernel/perf_event_paranoid", 2)),
+    "userfaultfd": _call("userfaultfd", 0x41),
+    "keyctl": _call("keyctl", 9999),
+    "shared-memory-folder": _shared_memory_folder,
+    "xattr": _attributes,
+    "setuid": _both(_setuid, _privileges),
+    "privileges": _privileges,
+    "ptrace": _both(
+        _call("ptrace", 0x4206, 0, 0, 0), lambda uid: "" if uid == 0 else _setting("kernel/yama/ptrace_scope", 0)
+    ),
+    "process_vm_readv": _call("process_vm_readv", 1 << 22, 0, 0, 0, 0, 0),
+    "pidfd_getfd": _call("pidfd_getfd", -1, -1, 0),
+    "kcmp": _call("kcmp", 1 << 22, 1 << 22, 0, 0, 0),
+    "i386": _machine_call(call_i386, 20),
+    "x32": _machine_call(call_x32, 39),
+    "shmget": _call("shmget", 0x7E57, 0, 0),
+    "semget": _call("semget", 0x7E57, 0, 0),
+    "msgget": _call("msgget", 0x7E57, 0),
+    "mq_open": _call("mq_unlink", b"escape-no-such-queue"),
+}
+
+# The library is loaded before any thread is there: later it would be loaded in each probe.
+ctypes.CDLL(None)

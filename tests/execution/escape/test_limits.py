@@ -1,0 +1,235 @@
+"""Rows 31 to 34 and 36: a command ends at its limits, and takes nothing from the worker."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from flink_skills.execution import CommandResult, Limits
+from flink_skills.execution.isolation.levels import IsolationLevel
+from tests.execution.escape.conftest import backend_params
+from tests.execution.escape.expecting import expect
+from tests.execution.escape.machine import missing
+from tests.execution.escape.worker import WorkerProcess
+from tests.execution.escape.world import World
+
+MIB = 1 << 20
+# Long enough to be noticed: all limits but those of the kernel itself are kept by looking now and then.
+HOLD = "time.sleep(3); print('got all of it', flush=True)"
+
+worlds = pytest.mark.parametrize("worker", backend_params(), indirect=True)
+isolated = pytest.mark.parametrize("worker", backend_params(control=False), indirect=True)
+
+
+def got_all(result: CommandResult) -> bool:
+    return b"got all of it" in result.stdout
+
+
+def check(worker: WorkerProcess, world: World, result: CommandResult, limit: str) -> None:
+    """The command got all it wanted without isolation; else it ended at ``limit``, and is gone."""
+    expect(worker, got_all(result))
+    if worker.backend != "none":
+        assert result.error is None
+        assert result.limit == limit, (result, result.stderr)
+    assert world.processes() == []
+
+
+@worlds
+def test_row31_many_processes(worker: WorkerProcess, world: World) -> None:
+    text = f"""
+import os, signal, time
+children = []
+for n in range(150):
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+        os._exit(0)
+    children.append(child)
+{HOLD}
+for child in children:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+"""
+    result = worker.run(world.python(text, limits=Limits(processes=50)))[0]
+    check(worker, world, result, "processes")
+
+
+@isolated
+def test_row31_a_fork_bomb_and_the_worker_can_still_start_programs(worker: WorkerProcess, world: World) -> None:
+    bomb = "b() { b | b & }; b; wait; sleep 60"
+    running = worker.begin([world.request("/bin/sh", "-c", bomb, limits=Limits(processes=64, wall_time=30))])
+    assert worker.call("can_fork")
+    result = worker.results(running)[0]
+    assert result.limit == "processes" or result.exit_code is not None
+    assert not result.timed_out
+    assert worker.call("can_fork")
+    assert world.processes() == []
+
+
+@worlds
+def test_row32_one_process_with_much_memory(worker: WorkerProcess, world: World) -> None:
+    text = f"import time; data = bytearray({300 * MIB}); {HOLD}"
+    check(worker, world, worker.run(world.python(text, limits=Limits(memory=100 * MIB)))[0], "memory")
+
+
+@worlds
+def test_row32_processes_with_much_memory_together(worker: WorkerProcess, world: World) -> None:
+    text = f"""
+import os, time
+children = [os.fork() for _ in range(1)]
+for n in range(3):
+    children.append(os.fork() if children[-1] else 0)
+data = bytearray({70 * MIB})
+{HOLD}
+if all(children):
+    for child in children:
+        os.waitpid(child, 0)
+"""
+    check(worker, world, worker.run(world.python(text, limits=Limits(memory=200 * MIB)))[0], "memory")
+
+
+@worlds
+def test_row32_memory_in_a_mapping_that_is_shared(worker: WorkerProcess, world: World) -> None:
+    text = f"""
+import mmap, time
+data = mmap.mmap(-1, {300 * MIB})
+for at in range(0, {300 * MIB}, 4096):
+    data[at] = 1
+{HOLD}
+"""
+    check(worker, world, worker.run(world.python(text, limits=Limits(memory=100 * MIB)))[0], "memory")
+
+
+@worlds
+def test_row33_a_large_file(worker: WorkerProcess, world: World) -> None:
+    result = world.shell("head -c 5000000 /dev/zero > big && sleep 3 && echo got all of it", limits=Limits(file_size=MIB))
+    size = Path(world.room.work, "big").stat().st_size
+    expect(worker, size > MIB)
+    check(worker, world, result, "file_size")
+
+
+def _keeps_writing(body: str) -> str:
+    return f"import os, time\n{body}\n{HOLD}\n"
+
+
+@worlds
+@pytest.mark.parametrize(
+    ("body", "limit"),
+    [
+        ("for n in range(60):\n    open(f'part{n}', 'wb').write(bytes(200_000))", "workspace_bytes"),
+        ("for n in range(60):\n    open(os.environ['TMPDIR'] + f'/part{n}', 'wb').write(bytes(200_000))", "workspace_bytes"),
+        # Without a name, and as large as before.
+        ("f = open('gone', 'wb'); os.unlink('gone')\nfor n in range(60): f.write(bytes(200_000))", "workspace_bytes"),
+        ("os.mkdir('shut'); f = open('shut/x', 'wb')\nos.chmod('shut', 0)\nf.write(bytes(12_000_000))", "workspace_bytes"),
+        ("for n in range(2000):\n    open(f'empty{n}', 'wb').close()", "workspace_files"),
+        ("for n in range(2000):\n    os.mkdir('d'); os.chdir('d')", "workspace_files"),
+    ],
+    ids=["files", "temporary", "unlinked", "closed-folder", "count", "depth"],
+)
+def test_row33_many_files(worker: WorkerProcess, world: World, body: str, limit: str) -> None:
+    limits = Limits(workspace_bytes=4 * MIB, workspace_files=500)
+    check(worker, world, worker.run(world.python(_keeps_writing(body), limits=limits))[0], limit)
+
+
+@worlds
+def test_row33_the_quota_stays_for_the_next_command(worker: WorkerProcess, world: World) -> None:
+    limits = Limits(workspace_bytes=4 * MIB)
+    text = _keeps_writing("for n in range(60):\n    open(f'part{n}', 'wb').write(bytes(200_000))")
+    worker.run(world.python(text, limits=limits))
+    again = world.shell("head -c 3000000 /dev/zero > more && sleep 2 && echo got all of it", limits=limits)
+    expect(worker, got_all(again))
+    room = world.shell("rm -f part* more; echo room", limits=limits)
+    assert (room.exit_code, room.stdout) == (0, b"room\n"), room
+    after = world.shell("head -c 1000000 /dev/zero > more && echo fits", limits=limits)
+    assert after.stdout == b"fits\n", after
+
+
+@worlds
+def test_row33_shared_memory_is_no_store(worker: WorkerProcess, world: World) -> None:
+    reason = missing("shared-memory-folder", worker.identity.command_uid)
+    if reason:
+        pytest.skip(reason)
+    path = Path("/dev/shm") / f"escape-fill-{world.mark}"  # noqa: S108 - the very place
+    try:
+        world.shell(f"head -c 5000000 /dev/zero > {path}", limits=Limits(file_size=MIB))
+        expect(worker, path.exists() and path.stat().st_size > MIB)
+        expect(worker, path.exists(), IsolationLevel.LANDLOCK_PARTIAL)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@worlds
+def test_row34_many_open_files(worker: WorkerProcess, world: World) -> None:
+    text = f"""
+import resource, time
+try:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+except (ValueError, OSError):
+    pass
+files = [open("/dev/null") for n in range(200)]
+{HOLD}
+"""
+    result = worker.run(world.python(text, limits=Limits(open_files=64)))[0]
+    expect(worker, got_all(result))
+    assert worker.backend == "none" or b"Too many open files" in result.stderr
+
+
+@worlds
+def test_row34_many_threads(worker: WorkerProcess, world: World) -> None:
+    text = f"""
+import threading, time
+for n in range(150):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+{HOLD}
+import os; os._exit(0)
+"""
+    check(worker, world, worker.run(world.python(text, limits=Limits(processes=50)))[0], "processes")
+
+
+@worlds
+@pytest.mark.parametrize("name", ["NOFILE", "FSIZE", "CORE"])
+def test_row34_limits_cannot_be_raised(worker: WorkerProcess, world: World, name: str) -> None:
+    text = f"""
+import resource
+soft, hard = resource.getrlimit(resource.RLIMIT_{name})
+try:
+    resource.setrlimit(resource.RLIMIT_{name}, (hard, hard))
+except ValueError:
+    pass
+soft, hard = resource.getrlimit(resource.RLIMIT_{name})
+print(soft)
+"""
+    result = worker.run(world.python(text, limits=Limits(open_files=64, file_size=MIB)))[0]
+    soft = int(result.stdout)
+    wanted = {"NOFILE": 64, "FSIZE": MIB, "CORE": 0}[name]
+    expect(worker, soft < 0 or soft > wanted)
+
+
+@isolated
+def test_row36_a_busy_loop_ends_at_the_limit_of_processor_time(worker: WorkerProcess, world: World) -> None:
+    result = world.shell("while :; do :; done", limits=Limits(cpu_time=1, wall_time=60))
+    assert (result.limit, result.timed_out) == ("cpu_time", False)
+    assert result.duration < 30
+
+
+@isolated
+def test_row36_busy_loops_together(worker: WorkerProcess, world: World) -> None:
+    loops = "for i in 1 2 3 4; do (while :; do :; done) & done; wait"
+    result = world.shell(loops, limits=Limits(cpu_time=1.5, wall_time=60))
+    assert (result.limit, result.timed_out) == ("cpu_time", False)
+    assert world.processes() == []
+
+
+@isolated
+@pytest.mark.parametrize("text", ["while :; do :; done", "trap '' TERM INT HUP; while :; do sleep 0.05; done"])
+def test_row36_a_timeout_is_kept(worker: WorkerProcess, world: World, text: str) -> None:
+    started = time.monotonic()
+    result = world.shell(text, limits=Limits(wall_time=0.5))
+    took = time.monotonic() - started
+    assert result.timed_out
+    assert result.signal in (signal.SIGTERM, signal.SIGKILL)
+    assert took < 0.5 + 1 + 2  # two more seconds for a busy machine
+    assert world.processes() == []

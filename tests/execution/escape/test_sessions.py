@@ -1,0 +1,107 @@
+"""Rows 43 and 45: one session's commands have no effect on another's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flink_skills.execution.isolation.levels import IsolationLevel
+from tests.execution.escape.columns import expected_level
+from tests.execution.escape.conftest import backend_params
+from tests.execution.escape.expecting import expect
+from tests.execution.escape.waiting import end_all
+from tests.execution.escape.worker import Room, WorkerProcess
+from tests.execution.escape.world import World
+
+FILES = IsolationLevel.LANDLOCK_PARTIAL
+COMMANDS = 32
+
+worlds = pytest.mark.parametrize("worker", backend_params(), indirect=True)
+
+
+def _plant(world: World, room: Room, path: str, text: str) -> None:
+    """Have a command of the first session write to the folder of the second."""
+    plant = "import os, sys; os.makedirs(os.path.dirname(sys.argv[1]), exist_ok=True); open(sys.argv[1], 'w').write(sys.argv[2])"
+    result = world.worker.run(world.python(plant, str(Path(room.root, path)), text))[0]
+    assert result.error is None
+
+
+@worlds
+@pytest.mark.parametrize("name", [".profile", ".bash_profile"])
+def test_row43_what_a_shell_reads_when_it_starts(worker: WorkerProcess, world: World, name: str) -> None:
+    _plant(world, world.other, f"home/{name}", "echo planted\n")
+    shell = "/bin/sh" if name == ".profile" else "/bin/bash"
+    result = worker.run(world.request(shell, "-l", "-c", "echo ran", room=world.other))[0]
+    assert b"ran" in result.stdout, result
+    expect(worker, b"planted" in result.stdout, FILES)
+
+
+@worlds
+def test_row43_what_a_python_reads_when_it_starts(worker: WorkerProcess, world: World) -> None:
+    text = "import site; print(site.ENABLE_USER_SITE, site.getusersitepackages())"
+    said = worker.run(world.request(worker.python, "-c", text, room=world.other))[0].stdout.decode().split()
+    if said[0] != "True":
+        pytest.skip("this Python reads nothing of the user's: it is a virtual environment")
+    relative = str(Path(said[1]).relative_to(world.other.root))
+    _plant(world, world.other, f"{relative}/usercustomize.py", "print('planted')\n")
+    result = worker.run(world.request(worker.python, "-c", "print('ran')", room=world.other))[0]
+    assert b"ran" in result.stdout, result
+    expect(worker, b"planted" in result.stdout, FILES)
+
+
+@worlds
+def test_row43_what_the_worker_imports(worker: WorkerProcess, world: World) -> None:
+    planted = world.outside / "json.py"
+    try:
+        result = worker.run(world.python("import sys; open(sys.argv[1], 'w').write('planted = 1')", str(planted)))[0]
+        assert result.error is None
+        expect(worker, planted.exists(), FILES)
+    finally:
+        planted.unlink(missing_ok=True)
+
+
+@worlds
+def test_row44_the_mode_of_a_shared_script(worker: WorkerProcess, world: World) -> None:
+    # Modes are metadata, which some levels leave open; what another session runs is not its own copy's business.
+    script = Path(world.room.skill, "scripts", "run.sh")
+    world.shell(f"chmod 000 {script}; chmod 000 {script.parent}")
+    result = worker.run(world.request("/bin/sh", f"{world.other.skill}/scripts/run.sh", room=world.other))[0]
+    assert (result.exit_code, result.stdout) == (0, b"report\n"), result
+
+
+@worlds
+def test_row45_sessions_in_parallel(worker: WorkerProcess, world: World) -> None:
+    worker.run(world.request("/bin/true"))
+    before = worker.call("state")
+    rooms = (world.room, world.other)
+    requests, words = [], []
+    for number in range(COMMANDS):
+        room, foreign = rooms[number % 2], rooms[1 - number % 2]
+        word = f"w{number:03d}"
+        text = (
+            f"echo {word} > own-{word}; for i in $(seq 200); do echo {word}-out; echo {word}-err >&2; done; cat; "
+            f"cat {foreign.work}/own-* 2> /dev/null; cat own-{word}; setsid sleep 300 > /dev/null 2>&1 & exit {number}"
+        )
+        words.append(word)
+        requests.append(world.request("/bin/sh", "-c", text, room=room, stdin=f"{word}-in\n".encode()))
+    results = worker.run(*requests, *requests)
+    crossed = []
+    for number, result in enumerate(results):
+        word = words[number % COMMANDS]
+        assert result.error is None
+        assert result.stderr == f"{word}-err\n".encode() * 200
+        head, tail = f"{word}-out\n" * 200 + f"{word}-in\n", f"{word}\n"
+        text = result.stdout.decode()
+        assert text.startswith(head)
+        assert text.endswith(tail)
+        assert result.exit_code == number % COMMANDS
+        crossed += text[len(head) : -len(tail)].split()
+    expect(worker, crossed, FILES)
+    if expected_level(worker.backend) > IsolationLevel.NONE:
+        assert world.processes() == []
+        after = worker.call("state")
+        for name in ("descriptors", "tasks"):
+            assert after[name] <= before[name], f"{name} grew from {before[name]} to {after[name]}"
+    else:
+        end_all(world.processes)

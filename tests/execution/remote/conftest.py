@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from flink_skills.execution import CommandRequest, CommandResult
+from flink_skills.execution.backend import BackendSettings, CommandUser, ExecutionBackend
+from flink_skills.execution.backends.remote import RemoteBackend
+from tests.execution.remote.cluster import Cluster
+
+
+class Key:
+    """The workspace of a key, with the folders that commands may write and a skill that they may read."""
+
+    def __init__(self, backend: ExecutionBackend, root: Path) -> None:
+        self.backend = backend
+        self.root = root
+        self.work, self.out, self.skill = root / "work", root / "out", root / "skills" / "report"
+        for folder in (self.work, self.out, self.skill):
+            folder.mkdir(parents=True)
+        (self.skill / "SKILL.md").write_text("# Report\n")
+        self.skill.chmod(0o555)
+
+    def request(self, *argv: str, **more: object) -> CommandRequest:
+        given: dict[str, object] = {
+            "cwd": str(self.work),
+            "root": str(self.root),
+            "writable": (str(self.work), str(self.out)),
+            "readable": (str(self.root / "skills"),),
+            **more,
+        }
+        given["env"] = {"PATH": "/usr/bin:/bin", "OUTPUT_DIR": str(self.out), **more.get("env", {})}  # type: ignore[dict-item]
+        return CommandRequest(argv, **given)  # type: ignore[arg-type]
+
+    async def run(self, *argv: str, **more: object) -> CommandResult:
+        return await self.backend.run(self.request(*argv, **more))
+
+    async def sh(self, text: str, **more: object) -> CommandResult:
+        """Run a shell text that must end well."""
+        result = await self.run("sh", "-c", text, **more)
+        assert (result.exit_code, result.error) == (0, None), result
+        return result
+
+
+async def until(condition: Callable[[], object], seconds: float = 15.0) -> None:
+    """Wait until ``condition`` holds."""
+    ends_at = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends_at, "it did not come about in time"
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with Cluster(tmp_path / "pods").serve() as served:
+        yield served
+
+
+NewBackend = Callable[..., RemoteBackend]
+
+
+@pytest.fixture
+async def new_backend(cluster: Cluster) -> AsyncIterator[NewBackend]:
+    """Makes backends for the cluster, not yet started, with options besides those of the cluster."""
+    made: list[RemoteBackend] = []
+
+    def make(*, network: bool = False, user: CommandUser | None = None, **options: str) -> RemoteBackend:
+        given = {name.replace("_", "-"): value for name, value in options.items()}
+        settings = BackendSettings(network=network, user=user, options={**cluster.options, **given})
+        made.append(RemoteBackend(settings, environ={}))
+        return made[-1]
+
+    yield make
+    for backend in made:
+        await backend.close()
+
+
+@pytest.fixture
+async def backend(new_backend: NewBackend) -> RemoteBackend:
+    made = new_backend()
+    await made.start()
+    return made
+
+
+@pytest.fixture
+def key(backend: RemoteBackend, tmp_path: Path) -> Key:
+    return Key(backend, tmp_path / "workspaces" / "ws_1")

