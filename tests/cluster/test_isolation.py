@@ -143,8 +143,12 @@ def test_no_key_gets_at_another_ones_workspace_or_at_the_task_manager(
         granted = (*system_paths(), str(roots[key]), "/dev", "/proc")
         for how in ("read", "harm"):
             report = scene.tries(key, how, targets)
-            # A view of its own has folders on the way to what is granted; to others they are shut altogether.
-            assert report.leaks(granted if backend == "bwrap" and how == "read" else ()) == []
+            # In a view of its own there are folders on the way to what is granted, and another /tmp that may be
+            # written: that nothing came of it outside is looked at below. To others all of it is shut.
+            leaks = report.leaks(granted if backend == "bwrap" else ())
+            if backend == "bwrap":
+                leaks = [leak for leak in leaks if (leak.path, leak.way) != ("/tmp", "create")]
+            assert leaks == []
             assert report.attempts >= 6 * len(targets)
             denied = DENIED | ({"ENOENT"} if backend == "bwrap" else set())
             assert set(report.stopped) <= denied | NONSENSE

@@ -74,13 +74,13 @@ def test_entry_points_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch,
         EntryPoint("theirs", f"{__name__}:Fake", group),
         EntryPoint("broken", "no_such_package_anywhere:Backend", group),
-        EntryPoint("odd", "builtins:dict", group),
+        EntryPoint("odd", "builtins:str", group),
     )
     assert type(create_backend("theirs")).__name__ == "Fake"
     assert registry.backend_names() == ["broken", "bwrap", "hygiene", "landlock", "odd", "remote", "theirs"]
     with pytest.raises(ConfigError, match=r"no_such_package_anywhere.*install"):
         create_backend("broken")
-    with pytest.raises(ConfigError, match="gave a dict"):
+    with pytest.raises(ConfigError, match="gave a str"):
         create_backend("odd")
 
 

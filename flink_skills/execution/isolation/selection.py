@@ -11,7 +11,7 @@ from pathlib import Path
 
 from landlockpy import abi_version
 
-from flink_skills.errors import ExecutionError, IsolationError
+from flink_skills.errors import ConfigError, ExecutionError, IsolationError
 from flink_skills.execution.backend import BackendSettings, ExecutionBackend
 from flink_skills.execution.configuration import limits_from, settings_from
 from flink_skills.execution.isolation.canaries import prove, proved_level
@@ -64,6 +64,8 @@ async def choose_backend(
         settings = settings_from(config)
     except IsolationError as error:
         return None, replace(about, skipped={"all": str(error)})
+    if settings.user != workspaces.user:
+        raise ConfigError(f"the workspaces are made for {workspaces.user} and commands run as {settings.user}: use one")
     about = replace(about, uid=settings.user.uid if settings.user else os.geteuid())
     best: ExecutionBackend | None = None
     best_report = about
