@@ -14,7 +14,7 @@ from landlockpy import abi_version
 from flink_skills.errors import ConfigError, ExecutionError, IsolationError
 from flink_skills.execution.backend import BackendSettings, ExecutionBackend
 from flink_skills.execution.configuration import limits_from, settings_from
-from flink_skills.execution.isolation.canaries import prove, proved_level
+from flink_skills.execution.isolation.canaries import REQUIRED, prove, proved_level
 from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.execution.registry import create_backend
@@ -162,7 +162,8 @@ def _seccomp_mode() -> str:
 def _refusal(report: IsolationReport, wanted: IsolationLevel) -> str:
     reasons = [f"{name}: {reason}" for name, reason in report.skipped.items()]
     if report.backend:
-        open_ = _listed(report.not_enforced)
+        needed = frozenset[str]().union(*(names for level, names in REQUIRED.items() if level <= wanted))
+        open_ = _listed(tuple(name for name in report.not_enforced if name in needed))
         reasons.append(f"{report.backend}: reached {report.level.name} only, because it does not stop {open_}")
     return (
         f"commands cannot be isolated at {wanted.name} on this machine (kernel {report.kernel}, Landlock ABI "
