@@ -523,6 +523,33 @@ class SkillOptions:
         "",
         "Backend remote: token for the API, as ${env:NAME} or ${file:/path}; empty: the service account's.",
     )
+    SHELL_REMOTE_ROUTER_TOKEN = Option[str](
+        "skills.shell.remote.router-token",
+        parse_optional_reference,
+        "",
+        "Backend remote: token for the router, as ${env:NAME} or ${file:/path}; empty: none is sent.",
+    )
+    SHELL_REMOTE_CA_FILE = Option[str](
+        "skills.shell.remote.ca-file",
+        parse_folder,
+        "",
+        "Backend remote: certificates to trust besides the system's, absolute path; empty: the service account's.",
+    )
+    SHELL_REMOTE_WARM_POOL = Option[str](
+        "skills.shell.remote.warm-pool",
+        parse_text,
+        "",
+        "Backend remote: SandboxWarmPool to take sandboxes from; empty: the first one of the template.",
+    )
+    SHELL_REMOTE_PORT = Option[int](
+        "skills.shell.remote.port", parse_positive, 8888, "Backend remote: port of the runtime in the sandbox."
+    )
+    SHELL_REMOTE_IDLE_TIMEOUT = Option[float](
+        "skills.shell.remote.idle-timeout",
+        parse_duration,
+        900.0,
+        "Backend remote: how long a key's sandbox is kept after its last command.",
+    )
     SHELL_REMOTE_START_TIMEOUT = Option[float](
         "skills.shell.remote.start-timeout",
         parse_duration,

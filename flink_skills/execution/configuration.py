@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from flink_skills.errors import IsolationError
 from flink_skills.execution.backend import BackendSettings, CommandUser, Limits
-from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.options import Option, SkillConfig, SkillOptions
 from flink_skills.sources.secrets import expand
 
 __all__ = ["command_user", "limits_from", "settings_from"]
 
 # What a worker of root needs to run commands as another user: CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID.
 _NEEDED = {0: "CAP_CHOWN", 5: "CAP_KILL", 6: "CAP_SETGID", 7: "CAP_SETUID"}
+
+_REMOTE: dict[str, Option[Any]] = {
+    "url": SkillOptions.SHELL_REMOTE_URL,
+    "api": SkillOptions.SHELL_REMOTE_API,
+    "namespace": SkillOptions.SHELL_REMOTE_NAMESPACE,
+    "template": SkillOptions.SHELL_REMOTE_TEMPLATE,
+    "warm-pool": SkillOptions.SHELL_REMOTE_WARM_POOL,
+    "port": SkillOptions.SHELL_REMOTE_PORT,
+    "token": SkillOptions.SHELL_REMOTE_TOKEN,
+    "router-token": SkillOptions.SHELL_REMOTE_ROUTER_TOKEN,
+    "ca-file": SkillOptions.SHELL_REMOTE_CA_FILE,
+    "start-timeout": SkillOptions.SHELL_REMOTE_START_TIMEOUT,
+    "idle-timeout": SkillOptions.SHELL_REMOTE_IDLE_TIMEOUT,
+}
 
 
 def limits_from(config: SkillConfig) -> Limits:
@@ -42,12 +57,8 @@ def settings_from(config: SkillConfig) -> BackendSettings:
         network=config.get(SkillOptions.SHELL_NETWORK) == "allow",
         hosts=config.get(SkillOptions.SHELL_NETWORK_HOSTS),
         options={
-            "url": config.get(SkillOptions.SHELL_REMOTE_URL),
-            "api": config.get(SkillOptions.SHELL_REMOTE_API),
-            "namespace": config.get(SkillOptions.SHELL_REMOTE_NAMESPACE),
-            "template": config.get(SkillOptions.SHELL_REMOTE_TEMPLATE),
-            "token": expand(config.get(SkillOptions.SHELL_REMOTE_TOKEN)),
-            "start-timeout": str(config.get(SkillOptions.SHELL_REMOTE_START_TIMEOUT)),
+            name: expand(value) if isinstance(value, str) else str(value)
+            for name, value in ((name, config.get(option)) for name, option in _REMOTE.items())
         },
     )
 
@@ -58,7 +69,8 @@ def command_user(config: SkillConfig) -> CommandUser | None:
     Root is never the answer: as root a command could reach the machine from within most sandboxes. Raises
     :class:`IsolationError` for a root that is not allowed to become somebody else.
     """
-    if os.geteuid() != 0:
+    # In another pod the worker's user is nobody.
+    if os.geteuid() != 0 or config.get(SkillOptions.SHELL_BACKEND) == "remote":
         return None
     missing = [name for number, name in _NEEDED.items() if not _effective_capabilities() >> number & 1]
     if missing:

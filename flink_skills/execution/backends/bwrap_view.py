@@ -4,7 +4,7 @@ Everything is at the path that it has outside, symbolic links included; the rest
 """
 
 # Paths are taken apart for every command, with links left as they are; pathlib would take ten times as long.
-# ruff: noqa: PTH110, PTH115, PTH118, PTH120, S108
+# ruff: noqa: PTH110, PTH113, PTH115, PTH118, PTH120, PTH202, S108
 from __future__ import annotations
 
 import os
@@ -20,6 +20,7 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 _DEVICE_LINKS = (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"))
 _SHARED_MEMORY_BYTES = 64 << 20
 _TEMPORARY_BYTES = 64 << 20
+_COPIED_BYTES = 128 << 10
 # Made anew inside, so nothing of the outer ones is granted.
 _OWN = ("/proc", "/dev")
 _TMP = "/tmp"  # the one inside, which is private
@@ -33,6 +34,7 @@ class View:
         self._links: dict[str, str] = {}
         found = [place for path in (*system, *readable) for place in _resolved(path, self._links)]
         self._places = _outermost(found)
+        self._copied = frozenset(place for place in self._places if _is_small_setting(place))
 
     def operations(self, request: CommandRequest) -> list[Operation]:
         """The operations, in order, for bubblewrap."""
@@ -50,7 +52,7 @@ class View:
         before, after = _temporary_folder(request, covered | links.keys())
         return [
             *before,
-            *((mounts[place], place, place) for place in sorted(mounts)),
+            *(self._granted(mounts[place], place) for place in sorted(mounts)),
             *(("--symlink", links[link], link) for link in sorted(links)),
             *after,
             ("--proc", "/proc"),
@@ -58,6 +60,16 @@ class View:
             # What bubblewrap made for all this is memory that no limit counts: nobody may write there.
             ("--remount-ro", "/"),
         ]
+
+    def _granted(self, kind: str, place: str) -> Operation:
+        if kind == "--ro-bind" and place in self._copied:
+            return ("--perms", "0444", "--file", place, place)
+        return (kind, place, place)
+
+
+def _is_small_setting(place: str) -> bool:
+    """Whether a copy does instead of a mount, of which each takes longer than the one before."""
+    return place.startswith("/etc/") and os.path.isfile(place) and os.path.getsize(place) <= _COPIED_BYTES
 
 
 def _temporary_folder(request: CommandRequest, made: Collection[str]) -> tuple[list[Operation], list[Operation]]:

@@ -25,6 +25,7 @@ from flink_skills.execution.launcher import linux
 __all__ = ["continue_inside"]
 
 _BINDS = ("--bind", "--dev-bind", "--ro-bind")
+_COPY = "--file"
 _INFO_FD, _ARGS_FD = 3, 4
 # The owner of a user namespace may do all in it, so that one first; process namespaces apply to children.
 _BEFORE_FORK = ("user", "pid")
@@ -40,8 +41,8 @@ def continue_inside(operations: Sequence[Sequence[str]], parent: int) -> None:
 
     The calling process stays outside, passes SIGTERM on and ends as the new one ends; ``parent`` is its parent, which
     it does not outlive. ``operations`` are the words for bubblewrap, one operation each: the program, its options, and
-    what to run inside, which has to copy its input to its output as ``cat`` does. Mounts of what is not there or out of
-    this user's reach are left out.
+    what to run inside, which has to copy its input to its output as ``cat`` does. The source of a ``--file`` is a
+    path here. Mounts and copies of what is not there or out of this user's reach are left out.
 
     Raises :class:`OSError` with what bubblewrap said.
     """
@@ -87,9 +88,8 @@ def _make_namespaces(operations: Sequence[Sequence[str]]) -> tuple[int, int]:
 
 
 def _spawn(operations: Sequence[Sequence[str]], descriptors: Sequence[int]) -> int:
-    """Start bubblewrap with ``descriptors`` as its first ones, and with no other."""
+    """Start bubblewrap with ``descriptors`` as its first ones, and with no other but the files that it copies."""
     (program,), *options, payload = operations
-    words = [word for operation in options if _is_possible(operation) for word in operation]
     for name in os.listdir("/proc/self/fd"):
         try:
             os.set_inheritable(int(name), False)
@@ -97,10 +97,12 @@ def _spawn(operations: Sequence[Sequence[str]], descriptors: Sequence[int]) -> i
             continue  # the one that listed the folder
     # The words do not go on the command line, which everybody inside can read.
     source = os.memfd_create("words", os.MFD_CLOEXEC)
+    words, files = _words(options, _ARGS_FD + 1)
     os.write(source, b"".join(os.fsencode(word) + b"\0" for word in words))
     os.lseek(source, 0, os.SEEK_SET)
+    wanted = (*descriptors, source, *files)
     # Out of the way of the numbers that they get.
-    moved = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _ARGS_FD + 1) for number in (*descriptors, source)]
+    moved = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, len(wanted)) for number in wanted]
     before = {number: signal.signal(number, signal.SIG_IGN) for number in _IGNORED}
     try:
         return os.posix_spawn(
@@ -113,18 +115,27 @@ def _spawn(operations: Sequence[Sequence[str]], descriptors: Sequence[int]) -> i
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for descriptor in (*moved, source):
+        for descriptor in (*moved, source, *files):
             os.close(descriptor)
 
 
-def _is_possible(operation: Sequence[str]) -> bool:
-    if operation[0] not in _BINDS:
-        return True
-    try:
-        os.stat(operation[1])
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return False  # as with Landlock: then nothing is to be granted
-    return True
+def _words(options: Sequence[Sequence[str]], first: int) -> tuple[list[str], list[int]]:
+    """The words of what is possible, and the files to copy, open, which are to get the numbers from ``first`` on."""
+    words: list[str] = []
+    files: list[int] = []
+    for operation in options:
+        kind, source = operation[-3:-1] if len(operation) > 2 else ("", "")
+        try:
+            if kind in _BINDS:
+                os.stat(source)
+            elif kind == _COPY:
+                files.append(os.open(source, os.O_RDONLY | os.O_CLOEXEC))
+                words += (*operation[:-2], str(first + len(files) - 1), operation[-1])
+                continue
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue  # as with Landlock: then nothing is to be granted
+        words += operation
+    return words, files
 
 
 def _how_it_ended(pid: int) -> str:

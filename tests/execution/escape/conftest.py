@@ -1,20 +1,26 @@
 """Which backends are attacked, as whom, and the workers that run them.
 
-The environment variable ``ESCAPE_BACKENDS`` (names with commas) says which backends there must be: what cannot be started is then a
-failure. Without it a backend that cannot be started is skipped, with its reason.
+The environment variable ``ESCAPE_BACKENDS`` (names with commas) says which backends there must be: one of them that
+cannot be started is then a failure. Without it a backend that cannot be started is skipped, with its reason.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 
+from flink_skills.errors import SkillsError
+from flink_skills.execution import create_backend
+from flink_skills.execution.backend import BackendSettings, CommandUser
 from tests.execution.escape.machine import COMMAND_USER, Identity, landlock_abi, python_for
 from tests.execution.escape.probes.kit import Attempt
 from tests.execution.escape.worker import WorkerError, WorkerProcess
@@ -85,14 +91,14 @@ class Workers:
         """The worker that tests share; skips, or fails, where there can be none."""
         pair = (backend, name)
         if pair in self._refused:
-            self._give_up(backend, self._refused[pair])
+            give_up(backend, self._refused[pair])
         worker = self._workers.get(pair)
         if worker is None or not worker.alive:
             try:
                 worker = self._workers[pair] = self.start(backend, name)
             except WorkerError as error:
                 self._refused[pair] = str(error)
-                self._give_up(backend, str(error))
+                give_up(backend, str(error))
         return worker
 
     def close(self) -> None:
@@ -100,12 +106,37 @@ class Workers:
             if worker.alive:
                 worker.close()
 
-    @staticmethod
-    def _give_up(backend: str, reason: str) -> None:
-        required = os.environ.get("ESCAPE_BACKENDS", "")
-        if backend in ("none", "hygiene") or backend in required.split(","):
-            pytest.fail(f"the backend {backend} has to work here and does not: {reason}", pytrace=False)
-        pytest.skip(f"the backend {backend} cannot be started here: {reason}")
+
+
+def give_up(backend: str, reason: str) -> NoReturn:
+    """Skip, or fail where the backend has to work."""
+    required = os.environ.get("ESCAPE_BACKENDS", "")
+    if backend in ("none", "hygiene") or backend in required.split(","):
+        pytest.fail(f"the backend {backend} has to work here and does not: {reason}", pytrace=False)
+    pytest.skip(f"the backend {backend} cannot be started here: {reason}")
+
+
+@functools.cache
+def _problem(name: str, user: CommandUser | None) -> str:
+    async def start() -> None:
+        backend = create_backend(name, BackendSettings(user=user))
+        try:
+            await backend.start()
+        finally:
+            await backend.close()
+
+    try:
+        asyncio.run(start())
+    except SkillsError as error:
+        return str(error)
+    return ""
+
+
+def start_or_skip(name: str, user: CommandUser | None) -> None:
+    """See whether a backend starts in this process; :func:`give_up` where it does not."""
+    problem = _problem(name, user)
+    if problem:
+        give_up(name, problem)
 
 
 @pytest.fixture(scope="session")
@@ -145,4 +176,4 @@ def pytest_report_header() -> str:
     return f"escape suite: uid {os.geteuid()}, Landlock ABI {landlock_abi()}, kernel {os.uname().release}"
 
 
-__all__ = ["Workers", "backend_params"]
+__all__ = ["Workers", "backend_params", "give_up", "start_or_skip"]
