@@ -78,6 +78,13 @@ def token(open_folder: Path) -> Path:
     return file
 
 
+@pytest.fixture
+def mark() -> Iterator[Mark]:
+    mark = Mark()
+    yield mark
+    mark.end_all()
+
+
 def free_slots(cluster: StandaloneCluster) -> int:
     return int(cluster.rest("/overview")["slots-available"])
 
@@ -220,12 +227,11 @@ def test_the_same_attempts_succeed_where_files_are_not_isolated(
 
 @pytest.mark.parametrize("place", ["temporary folders", "skills.workspace.dir"])
 def test_a_cancel_ends_commands_that_do_not_want_to_end(
-    cluster: StandaloneCluster, scene: CrimeScene, open_folder: Path, place: str
+    cluster: StandaloneCluster, scene: CrimeScene, mark: Mark, open_folder: Path, place: str
 ) -> None:
     chosen = open_folder / "workspaces"
     scene.submit({"skills.workspace.dir": str(chosen)} if place == "skills.workspace.dir" else {})
     java = task_manager_pid(cluster)
-    mark = Mark()
     keys = [f"customer-{number}" for number in range(12)]
     scene.tell(keys, f"bash scripts/linger.sh {mark.text}")
     # Of each: itself, two sleeping daemons, one that pours and a sleeping child; one that forks is hard to count.
@@ -250,12 +256,11 @@ def test_a_cancel_ends_commands_that_do_not_want_to_end(
 
 
 def test_a_job_goes_on_when_a_worker_is_killed_under_its_commands(
-    cluster: StandaloneCluster, scene: CrimeScene
+    cluster: StandaloneCluster, scene: CrimeScene, mark: Mark
 ) -> None:
     scene.submit({})
     java = task_manager_pid(cluster)
     root = settle(scene, "erin")
-    mark = Mark()
     # The second time it only says so: the turn is repeated with the worker that comes next.
     again = 'if [ -e "$OUTPUT_DIR/been" ]; then echo again; else echo >"$OUTPUT_DIR/been"; '
     name = scene.tell(["erin"], f"{again} exec bash scripts/linger.sh {mark.text}; fi")

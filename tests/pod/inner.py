@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
@@ -38,14 +39,14 @@ class Outcome:
         return "\n".join(lines)
 
     def summary(self) -> list[str]:
-        """Lines for the end of a run of tests: how many passed, and what was skipped."""
-        skipped = self.skipped or {}
-        lines = [f"{len(self.passed)} passed, {len(self.failed or {})} failed, {len(skipped)} skipped"]
-        return lines + [f"skipped: {name}: {why}" for name, why in skipped.items()]
+        """Lines for the end of a run of tests: how many passed, and why others were skipped."""
+        reasons = Counter((self.skipped or {}).values())
+        lines = [f"{len(self.passed)} passed, {len(self.failed or {})} failed, {reasons.total()} skipped"]
+        return lines + [f"skipped {count}: {why}" for why, count in reasons.most_common()]
 
 
-def run_tests(*arguments: str, profile_name: str = "kubernetes", timeout: float = 1200.0) -> Outcome:
-    """Run pytest with ``arguments`` (paths and options) in a pod of its own."""
+def run_tests(*arguments: str, environment: Mapping[str, str] | None = None, timeout: float = 1800.0) -> Outcome:
+    """Run pytest with ``arguments`` (paths and options) in a pod of its own, with more variables in ``environment``."""
     command = ["python", "-m", "pytest", "-p", "no:cacheprovider", "-v", "-o", "junit_family=xunit1"]
     try:
         ran = pod.run(*command, "--junitxml=/results/junit.xml", *arguments, profile_name=profile_name, timeout=timeout)

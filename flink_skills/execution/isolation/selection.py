@@ -71,11 +71,12 @@ async def choose_backend(
     best_report = about
     for name in _candidates(config):
         # Outside of what follows: a name that nobody knows and an option without sense are not this machine's fault.
-        backend: ExecutionBackend | None = create_backend(name, settings)
+        backend = create_backend(name, settings)
+        unused: ExecutionBackend | None = backend
         try:
             report = await _examine(name, backend, settings, workspaces, about)
             if report.level > best_report.level:
-                best, backend, best_report = backend, best, report
+                unused, best, best_report = best, backend, report
             elif report.level < IsolationLevel.HYGIENE:
                 skipped[name] = f"it does not stop {_listed(report.not_enforced)}"
         except ExecutionError as error:
@@ -85,8 +86,8 @@ async def choose_backend(
                 await best.close()
             raise
         finally:
-            if backend is not None:
-                await backend.close()
+            if unused is not None:
+                await unused.close()
         if best is not None and best_report.level >= best.level:
             break
     took = (time.monotonic() - began) * 1000

@@ -3,17 +3,16 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from flink_skills.errors import ExecutionError, SkillsError
 from flink_skills.execution.backend import ExecutionBackend
-from flink_skills.execution.backends.local import LocalBackend
 from flink_skills.execution.registry import create_backend
 
-from .ground import Ground, settings
+from .ground import settings
 
 BACKENDS = ("landlock", "hygiene", "bwrap")
 
@@ -39,15 +38,3 @@ async def started(name: str) -> ExecutionBackend:
         await backend.close()
         pytest.skip(f"backend {name} does not start: {error}")
     return backend
-
-
-@pytest.fixture(params=BACKENDS)
-async def ground(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Ground]:
-    """A place to run marked commands. When the test is over none of them may be left, nor the launcher."""
-    backend = await started(request.param)
-    ground = Ground(backend, folder)
-    yield ground
-    left = ground.mark.processes()
-    await backend.close()
-    assert left == []
-    assert not isinstance(backend, LocalBackend) or backend.launcher_pid is None

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 __all__ = ["Mark", "descendants", "living", "zombies_below"]
+
+_ROUNDS = 1000  # some fork again and again
 
 
 def _digits() -> str:
@@ -37,6 +42,16 @@ class Mark:
         return [
             int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit() and _has(folder, sought)
         ]
+
+    def end_all(self) -> None:
+        """Kill what is left, so that a failed test leaves nothing to the next ones."""
+        for _ in range(_ROUNDS):
+            left = self.processes()
+            if not left:
+                return
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def _has(process: Path, sought: bytes) -> bool:

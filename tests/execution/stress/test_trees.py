@@ -87,6 +87,7 @@ async def test_a_thousand_timeouts_with_daemons_that_fork_again_leave_nothing(
         assert zombies_below(os.getpid()) == []
     finally:
         await backend.close()
+        ground.mark.end_all()
 
 
 @pytest.mark.parametrize("victims", ["worker", "worker and launcher"])

@@ -75,3 +75,4 @@ async def worker_process(
         if process.returncode is None:
             process.kill()
         await process.wait()
+        mark.end_all()

@@ -1,228 +1,28 @@
-"""Every option of the package: ``skills.*`` keys, their types, defaults and meaning.
-
-One list serves code, Flink's configuration (``config.yaml``, ``-D``), the command line (``--set``)
-and the documentation. Values are read in Flink's own notation: ``30 s`` for durations, ``64 mb``
-for sizes, ``a;b`` for lists.
-"""
+"""Every option of the package. One list serves code, Flink's configuration, the command line and the documentation."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Generic, TypeVar, overload
+from typing import Any
 
-from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.errors import UnknownNameError
+from flink_skills.options.option import Option, OptionFamily
+from flink_skills.options.values import (
+    one_of,
+    parse_bool,
+    parse_count,
+    parse_duration,
+    parse_folder,
+    parse_folders,
+    parse_list,
+    parse_optional_reference,
+    parse_positive,
+    parse_reference,
+    parse_size,
+    parse_text,
+    parse_user,
+)
 
-__all__ = ["Option", "OptionFamily", "SkillConfig", "SkillOptions"]
-
-T = TypeVar("T")
-
-_DURATION_SECONDS = {
-    "ms": 0.001,
-    "milli": 0.001,
-    "millis": 0.001,
-    "s": 1.0,
-    "sec": 1.0,
-    "second": 1.0,
-    "seconds": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "minute": 60.0,
-    "minutes": 60.0,
-    "h": 3600.0,
-    "hour": 3600.0,
-    "hours": 3600.0,
-    "d": 86400.0,
-    "day": 86400.0,
-    "days": 86400.0,
-}
-_SIZE_BYTES = {
-    "b": 1,
-    "bytes": 1,
-    "k": 2**10,
-    "kb": 2**10,
-    "m": 2**20,
-    "mb": 2**20,
-    "g": 2**30,
-    "gb": 2**30,
-    "t": 2**40,
-    "tb": 2**40,
-}
-_USER = re.compile(r"([1-9]\d{0,9})(?::([1-9]\d{0,9}))?")
-_REFERENCE = re.compile(r"\$\{(?:env:[^{}]+|file:/[^{}]+)\}")
-_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
-
-
-class SecretValueError(ValueError):
-    """A value that cannot be used and that no message may repeat."""
-
-
-def parse_duration(value: object) -> float:
-    """Seconds of a duration such as ``30 s``, ``5 min`` or a plain number of seconds."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if value < 0:
-            raise ValueError("a duration is not negative")
-        return float(value)
-    match = _NUMBER_AND_UNIT.fullmatch(str(value))
-    unit = match.group(2).lower() or "s" if match else ""
-    if match is None or unit not in _DURATION_SECONDS:
-        raise ValueError("write a duration such as '30 s', '500 ms' or '5 min'")
-    return float(match.group(1)) * _DURATION_SECONDS[unit]
-
-
-def parse_size(value: object) -> int:
-    """Bytes of a size such as ``64 mb`` or a plain number of bytes."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        if value < 0:
-            raise ValueError("a size is not negative")
-        return value
-    match = _NUMBER_AND_UNIT.fullmatch(str(value))
-    unit = match.group(2).lower() or "b" if match else ""
-    if match is None or unit not in _SIZE_BYTES:
-        raise ValueError("write a size such as '64 mb' or '4096'")
-    return int(float(match.group(1)) * _SIZE_BYTES[unit])
-
-
-def parse_bool(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text in ("true", "false"):
-        return text == "true"
-    raise ValueError("write 'true' or 'false'")
-
-
-def parse_count(value: object) -> int:
-    """A whole number that is not negative."""
-    if isinstance(value, bool):
-        raise ValueError("write a whole number")
-    try:
-        number = int(str(value).strip())
-    except ValueError:
-        raise ValueError("write a whole number") from None
-    if number < 0:
-        raise ValueError("the number must not be negative")
-    return number
-
-
-def parse_positive(value: object) -> int:
-    number = parse_count(value)
-    if number == 0:
-        raise ValueError("the number must be at least 1")
-    return number
-
-
-def parse_text(value: object) -> str:
-    return str(value)
-
-
-def parse_list(value: object) -> tuple[str, ...]:
-    """Items of a list, given as a list, in Flink's ``a;b`` notation or as a YAML flow list."""
-    if isinstance(value, (list, tuple)):
-        return tuple(_item(v) for v in value)
-    text = str(value).strip()
-    if text.startswith("[") and text.endswith("]"):
-        import yaml
-
-        try:
-            items = yaml.safe_load(text)
-        except yaml.YAMLError:  # its message quotes the text, which may hold a secret
-            raise ValueError("write a list such as [a, b], or a;b") from None
-        return tuple(_item(v) for v in items)
-    return tuple(part.strip().strip("'\"") for part in text.split(";") if part.strip())
-
-
-def parse_folder(value: object) -> str:
-    """An absolute path; "" is the default place."""
-    text = str(value)
-    if text and not Path(text).is_absolute():
-        raise ValueError(f"TaskManagers have other working directories: write {str(Path(text).absolute())!r}")
-    return text
-
-
-def parse_folders(value: object) -> tuple[str, ...]:
-    """A list of absolute paths."""
-    return tuple(parse_folder(item) for item in parse_list(value) if item)
-
-
-def parse_user(value: object) -> str:
-    """``uid:gid``, both numbers above 0; without a gid it is that of the uid's number."""
-    match = _USER.fullmatch(str(value).strip())
-    if match is None:
-        raise ValueError("write numbers as in '65534:65534', not 0")
-    return f"{match[1]}:{match[2] or match[1]}"
-
-
-def parse_reference(value: object) -> str:
-    """``${env:NAME}`` or ``${file:/path}``. What else there is could be a secret, so no message repeats it."""
-    text = str(value).strip()
-    if not _REFERENCE.fullmatch(text):
-        raise SecretValueError(
-            "write a reference, ${env:NAME} or ${file:/path}, so that no secret is in the job's plan"
-        )
-    return text
-
-
-def parse_optional_reference(value: object) -> str:
-    return parse_reference(value) if str(value).strip() else ""
-
-
-def _item(value: object) -> str:
-    if isinstance(value, (Mapping, list, tuple, set)):
-        raise ValueError("write plain texts in the list, not mappings or lists")
-    return str(value)
-
-
-def one_of(*allowed: str) -> Callable[[object], str]:
-    """A parser for one of some words; upper and lower case are the same."""
-    by_folded = {word.lower(): word for word in allowed}
-
-    def parse(value: object) -> str:
-        word = by_folded.get(str(value).strip().lower())
-        if word is None:
-            raise ValueError("write one of " + ", ".join(allowed))
-        return word
-
-    return parse
-
-
-@dataclass(frozen=True)
-class Option(Generic[T]):
-    """One option: its key, how its value is read, its default and what it does."""
-
-    key: str
-    parse: Callable[[object], T]
-    default: T
-    doc: str
-
-    def read(self, value: object) -> T:
-        """Read ``value``; raises :class:`ConfigError` naming the key and how to write it."""
-        try:
-            return self.parse(value)
-        except SecretValueError as error:
-            raise ConfigError(f"option {self.key}: {error}") from None
-        except ValueError as error:
-            raise ConfigError(f"option {self.key}: cannot use {value!r}: {error}") from None
-
-
-@dataclass(frozen=True)
-class OptionFamily(Generic[T]):
-    """Options of one kind whose keys end in a name that the job chooses: ``prefix`` and then what ``names`` shows."""
-
-    prefix: str
-    names: str
-    parse: Callable[[object], T]
-    default: T
-    doc: str
-
-    def option(self, key: str) -> Option[T]:
-        """The option of a whole key; raises :class:`ConfigError` for one that lacks a part of the name."""
-        name = key[len(self.prefix) :]
-        if len(name.split(".")) < len(self.names.split(".")) or not all(name.split(".")):
-            raise ConfigError(f"option {key}: write {self.prefix}{self.names}")
-        return Option(key, self.parse, self.default, self.doc)
+__all__ = ["SkillOptions"]
 
 
 class SkillOptions:
@@ -464,7 +264,7 @@ class SkillOptions:
         "skills.shell.denied-commands",
         parse_list,
         (),
-        "Programs that a command line may not start, written like those of skills.shell.allowed-commands, and over them.",
+        "Programs that a command line may not start, written like those of skills.shell.allowed-commands; they win.",
     )
     SHELL_MAX_TIMEOUT = Option[float](
         "skills.shell.max-timeout",
@@ -618,70 +418,3 @@ class SkillOptions:
         if key not in options:
             raise UnknownNameError("option", key, options)
         return options[key]
-
-
-class SkillConfig:
-    """Values of options. Reading one that was never set gives its default.
-
-    >>> config = SkillConfig().set(SkillOptions.TURN_TIMEOUT, "2 min")
-    >>> config.get(SkillOptions.TURN_TIMEOUT)
-    120.0
-    """
-
-    def __init__(self, values: Mapping[str, object] | None = None) -> None:
-        self._values: dict[str, Any] = {}
-        for key, value in (values or {}).items():
-            self.set(key, value)
-
-    @overload
-    def get(self, option: Option[T]) -> T: ...
-    @overload
-    def get(self, option: str) -> Any: ...
-    def get(self, option: Option[Any] | str) -> Any:
-        """The value of ``option`` (an :class:`Option` or a key)."""
-        if isinstance(option, str):
-            option = SkillOptions.by_key(option)
-        return self._values.get(option.key, option.default)
-
-    def family(self, family: OptionFamily[T]) -> dict[str, T]:
-        """The values of a family's options that were set, by what follows the prefix.
-
-        >>> SkillConfig({"skills.env.report.TOKEN": "${env:TOKEN}"}).family(SkillOptions.SKILL_ENV)
-        {'report.TOKEN': '${env:TOKEN}'}
-        """
-        prefix = family.prefix
-        return {key[len(prefix) :]: value for key, value in self._values.items() if key.startswith(prefix)}
-
-    def set(self, option: Option[Any] | str, value: object) -> SkillConfig:
-        """Set a value, checked now. Raises :class:`ConfigError` or :class:`UnknownNameError`."""
-        if isinstance(option, str):
-            option = SkillOptions.by_key(option)
-        self._values[option.key] = option.read(value)
-        return self
-
-    def is_set(self, option: Option[Any]) -> bool:
-        return option.key in self._values
-
-    def merged_over(self, base: SkillConfig) -> SkillConfig:
-        """A new configuration in which the values of this one win over those of ``base``."""
-        merged = SkillConfig()
-        merged._values = {**base._values, **self._values}
-        return merged
-
-    def to_json(self) -> dict[str, Any]:
-        """The values that were set, by key."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in sorted(self._values.items())}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    @classmethod
-    def from_assignments(cls, assignments: Iterable[str]) -> SkillConfig:
-        """Read ``KEY=VALUE`` words, as ``--set`` takes them."""
-        config = cls()
-        for word in assignments:
-            key, sign, value = word.partition("=")
-            if not sign:
-                raise ConfigError(f"--set {word}: write KEY=VALUE, such as skills.turn.timeout='2 min'")
-            config.set(key.strip(), value.strip())
-        return config

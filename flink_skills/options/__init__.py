@@ -1,0 +1,45 @@
+"""Every option of the package: ``skills.*`` keys, their types, defaults and meaning.
+
+One list serves code, Flink's configuration (``config.yaml``, ``-D``), the command line (``--set``)
+and the documentation. Values are read in Flink's own notation: ``30 s`` for durations, ``64 mb``
+for sizes, ``a;b`` for lists.
+"""
+
+from flink_skills.options.catalog import SkillOptions
+from flink_skills.options.config import SkillConfig
+from flink_skills.options.option import Option, OptionFamily
+from flink_skills.options.values import (
+    one_of,
+    parse_bool,
+    parse_count,
+    parse_duration,
+    parse_folder,
+    parse_folders,
+    parse_list,
+    parse_optional_reference,
+    parse_positive,
+    parse_reference,
+    parse_size,
+    parse_text,
+    parse_user,
+)
+
+__all__ = [
+    "Option",
+    "OptionFamily",
+    "SkillConfig",
+    "SkillOptions",
+    "one_of",
+    "parse_bool",
+    "parse_count",
+    "parse_duration",
+    "parse_folder",
+    "parse_folders",
+    "parse_list",
+    "parse_optional_reference",
+    "parse_positive",
+    "parse_reference",
+    "parse_size",
+    "parse_text",
+    "parse_user",
+]
