@@ -1,4 +1,4 @@
-"""Other readers of front matter, in a folder of their own, so that no environment has to have them."""
+"""What is measured beside ours, in folders of its own, so that no environment has to have it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,31 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Readers of front matter.
 REQUIREMENTS = Path(__file__).with_name("peers.txt")
-FOLDER = ROOT / "build" / f"bench-peers-{sys.version_info[0]}.{sys.version_info[1]}"
+#: Libraries that run commands in a sandbox.
+SANDBOXES = Path(__file__).with_name("sandboxes.txt")
 
 
-def install() -> str:
+def install(requirements: Path = REQUIREMENTS) -> str:
     """Put the peers below ``build/``, once; what went wrong, or ""."""
-    stamp = FOLDER / "peers.txt"
-    if stamp.is_file() and stamp.read_bytes() == REQUIREMENTS.read_bytes():
+    folder = _folder(requirements)
+    stamp = folder / "peers.txt"
+    if stamp.is_file() and stamp.read_bytes() == requirements.read_bytes():
         return ""
     command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--upgrade"]
     done = subprocess.run(
-        [*command, "--target", str(FOLDER), "-r", str(REQUIREMENTS)], capture_output=True, text=True, check=False
+        [*command, "--target", str(folder), "-r", str(requirements)], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         return (done.stderr.strip().splitlines() or ["pip failed"])[-1]
-    stamp.write_bytes(REQUIREMENTS.read_bytes())
+    stamp.write_bytes(requirements.read_bytes())
     return ""
+
+
+def installed(requirements: Path) -> list[str]:
+    """The peers that are asked for, with their versions."""
+    return [line for line in requirements.read_text().splitlines() if not line.startswith("#")]
 
 
 def yaml_readers() -> dict[str, Callable[[str], Any] | str]:
@@ -39,20 +47,30 @@ def yaml_readers() -> dict[str, Callable[[str], Any] | str]:
     }
     if hasattr(yaml, "CSafeLoader"):
         readers["PyYAML, libyaml"] = lambda text: yaml.load(text, yaml.CSafeLoader)
-    strictyaml = _module("strictyaml")
+    strictyaml = _module("strictyaml", REQUIREMENTS)
     readers["strictyaml"] = strictyaml if isinstance(strictyaml, str) else lambda text: strictyaml.load(text).data
     return readers
 
 
 def reference() -> Any:
     """The parser of the reference library, or a text that says why it is not there."""
-    return _module("skills_ref.parser")
+    return _module("skills_ref.parser", REQUIREMENTS)
 
 
-def _module(name: str) -> Any:
+def sandbox(name: str) -> Any:
+    """The module ``name`` of a library that runs commands in a sandbox, or a text that says why it is not there."""
+    return _module(name, SANDBOXES)
+
+
+def _folder(requirements: Path) -> Path:
+    return ROOT / "build" / f"bench-{requirements.stem}-{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def _module(name: str, requirements: Path) -> Any:
     # At the end of the path: nothing that is measured as ours may come from there.
-    if str(FOLDER) not in sys.path:
-        sys.path.append(str(FOLDER))
+    folder = str(_folder(requirements))
+    if folder not in sys.path:
+        sys.path.append(folder)
     try:
         return import_module(name)
     except ImportError as error:

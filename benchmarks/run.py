@@ -12,8 +12,8 @@ import argparse
 import importlib
 import sys
 
-#: Imported when they are run: skills are measured without Flink.
-SUITES = {"skills": "benchmarks.skills", "turns": "benchmarks.turns"}
+#: Imported when they are run: skills and commands are measured without Flink.
+SUITES = {"skills": "benchmarks.skills", "turns": "benchmarks.turns", "execution": "benchmarks.execution"}
 
 
 def main() -> int:

@@ -43,7 +43,7 @@ def measure(repeat: int, only: str, *, quick: bool = False) -> None:
         setting = {
             "sizes": sizes,
             "repeat": repeat,
-            "peers": problem or peers.REQUIREMENTS.read_text().split("\n")[1:-1],
+            "peers": problem or peers.installed(peers.REQUIREMENTS),
         }
         content = {"machine": machine, "setting": setting, "medians": results, "runs": runs}
         report.write("skills", content, tables(results))

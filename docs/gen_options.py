@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from flink_skills import SkillOptions
 from flink_skills import options as parsers
-from flink_skills.options import Option
+from flink_skills.options import Option, OptionFamily
 
 PAGE = Path(__file__).resolve().parent / "reference" / "options.md"
 
@@ -24,7 +24,7 @@ _HEAD = """\
 <!-- Written by docs/gen_options.py from flink_skills.options. Change it there, then run the script. -->
 
 Every option can be set in Flink's `config.yaml`, with `-D KEY=VALUE` on Flink's command line, with
-`agents_env.get_config().set(...)` in code and with `--set KEY=VALUE` of `flink-skills run`. Code wins over Flink's
+`agents_env.get_config().set(...)` in code and with `--set KEY=VALUE` of `flink-skills`. Code wins over Flink's
 configuration. The constant is an attribute of `flink_skills.SkillOptions`. An unknown key or a value that cannot be
 used is an error in the client, before anything is submitted.
 
@@ -36,6 +36,7 @@ How values are written:
 | size | `64 kb`, `1 gb` (powers of 1024); a plain number is bytes |
 | list | `a;b`, or `[a, b]`; a list in code |
 | boolean | `true`, `false` |
+| reference | `${env:NAME}`, `${file:/path}`: read where it is needed, so that the secret itself is in no plan |
 """
 
 _KINDS: dict[Callable[[Any], Any], str] = {
@@ -46,7 +47,11 @@ _KINDS: dict[Callable[[Any], Any], str] = {
     parsers.parse_positive: "number, 1 or more",
     parsers.parse_text: "text",
     parsers.parse_folder: "absolute path",
+    parsers.parse_folders: "list of absolute paths",
     parsers.parse_list: "list",
+    parsers.parse_user: "`uid:gid`",
+    parsers.parse_reference: "reference",
+    parsers.parse_optional_reference: "reference",
 }
 
 _GROUPS = {
@@ -65,32 +70,43 @@ _GROUPS = {
     "session": "Sessions",
     "worker": "Workers",
     "shell": "Commands",
-    "workspace": "Commands",
+    "env": "Commands",
+    "workspace": "Workspaces",
+    "shell.remote": "Commands in a Kubernetes cluster",
 }
 _ORDER = list(dict.fromkeys(_GROUPS.values()))
+_DECLARED = (Option, OptionFamily)
+_Declared: TypeAlias = "Option[Any] | OptionFamily[Any]"
 
 
 def render() -> str:
     """The page as text."""
-    constants = {value.key: name for name, value in vars(SkillOptions).items() if isinstance(value, Option)}
-    options = sorted(SkillOptions.all(), key=lambda option: _ORDER.index(_group(option)))
+    constants = {id(value): name for name, value in vars(SkillOptions).items() if isinstance(value, _DECLARED)}
+    options = sorted(
+        [*SkillOptions.families(), *SkillOptions.all()], key=lambda one: (_ORDER.index(_group(one)), _key(one))
+    )
     parts = [_HEAD]
     for group, members in groupby(options, key=_group):
         parts.append(f"\n## {group}\n\n| key | constant | kind | default | meaning |\n|---|---|---|---|---|\n")
-        parts += [_row(option, constants[option.key]) for option in members]
+        parts += [_row(option, constants[id(option)]) for option in members]
     return "".join(parts)
 
 
-def _group(option: Option[Any]) -> str:
-    return _GROUPS[option.key.split(".")[1]]
+def _key(option: _Declared) -> str:
+    return option.key if isinstance(option, Option) else option.prefix + option.names
 
 
-def _row(option: Option[Any], constant: str) -> str:
-    cells = (f"`{option.key}`", f"`{constant}`", _kind(option), _default(option), option.doc)
+def _group(option: _Declared) -> str:
+    words = _key(option).split(".")[1:]
+    return _GROUPS.get(".".join(words[:2])) or _GROUPS[words[0]]
+
+
+def _row(option: _Declared, constant: str) -> str:
+    cells = (f"`{_key(option)}`", f"`{constant}`", _kind(option), _default(option), option.doc)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
-def _kind(option: Option[Any]) -> str:
+def _kind(option: _Declared) -> str:
     known = _KINDS.get(option.parse)
     if known is not None:
         return known
@@ -99,10 +115,10 @@ def _kind(option: Option[Any]) -> str:
     except ValueError as error:
         # A choice says its words when it is given another.
         return str(error).removeprefix("write ")
-    raise TypeError(f"option {option.key}: {option.parse!r} has no name in docs/gen_options.py")
+    raise TypeError(f"option {_key(option)}: {option.parse!r} has no name in docs/gen_options.py")
 
 
-def _default(option: Option[Any]) -> str:
+def _default(option: _Declared) -> str:
     value = option.default
     if option.parse is parsers.parse_duration:
         return f"`{value:g} s`"

@@ -88,6 +88,7 @@ async def test_a_program_that_may_not_be_run(folder: Path) -> None:
             "limit",
             "user.",
         ),
+        ("bwrap: Can't fork for pid 1: Resource temporarily unavailable", "too many processes", "podPidsLimit"),
         ("cannot set up namespaces: [Errno 1] setns(user): Operation not permitted", "joined", "setns"),
         ("bwrap: setting up uid map: Permission denied", "AppArmor", "userns"),
         ("bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted", "AppArmor", "userns"),

@@ -93,12 +93,20 @@ def test_the_temporary_folder_is_the_workspaces_unless_something_is_made_in_it(t
     found = View((), ("/usr/lib",)).operations(request)
     assert ("--bind", "/usr/tmp", "/tmp") in found
     if tmp_path.is_relative_to("/tmp"):
-        found = View((), (str(tmp_path),)).operations(request)
+        deep = tmp_path / "deep"
+        deep.mkdir()
+        found = View((), (str(deep),)).operations(request)
         assert destinations(found, "--bind") == []
         way = f"/tmp/{tmp_path.parts[2]}"
         assert [operation[-1] for operation in found if "--tmpfs" in operation] == ["/tmp", way, "/dev/shm"]
-        assert found.index(("--remount-ro", way)) > found.index(("--ro-bind", *[str(tmp_path)] * 2))
+        assert found.index(("--remount-ro", way)) > found.index(("--ro-bind", str(deep), str(deep)))
 
 
 def test_what_is_made_for_the_view_is_closed_at_the_end(root: Path) -> None:
     assert operations(View((), ()), root, "work")[-1] == ("--remount-ro", "/")
+
+
+def test_small_settings_are_copied_and_programs_mounted(root: Path) -> None:
+    found = operations(View(("/etc/passwd", "/usr/bin"), ()), root)
+    assert ("--perms", "0444", "--file", "/etc/passwd", "/etc/passwd") in found
+    assert destinations(found, "--ro-bind") == ["/usr/bin"]

@@ -49,7 +49,7 @@ def run_tests(*arguments: str, environment: Mapping[str, str] | None = None, tim
     """Run pytest with ``arguments`` (paths and options) in a pod of its own, with more variables in ``environment``."""
     command = ["python", "-m", "pytest", "-p", "no:cacheprovider", "-v", "-o", "junit_family=xunit1"]
     try:
-        ran = pod.run(*command, "--junitxml=/results/junit.xml", *arguments, profile_name=profile_name, timeout=timeout)
+        ran = pod.run(*command, "--junitxml=/results/junit.xml", *arguments, environment=environment, timeout=timeout)
     except subprocess.TimeoutExpired as late:
         text = (late.stdout or b"").decode(errors="replace")
         return Outcome(problem=f"the tests in the pod did not end within {timeout:g} s:\n{text[-_TAIL:]}")

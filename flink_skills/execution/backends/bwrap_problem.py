@@ -20,6 +20,11 @@ _REASONS = (
         "raise the node's sysctls user.max_user_namespaces and its like",
     ),
     (
+        ("Resource temporarily unavailable", "Cannot allocate memory"),
+        "there are too many processes, or too little memory, for another one",
+        "raise the pod's limits of processes (podPidsLimit) and memory",
+    ),
+    (
         ("setns(",),
         "the namespaces are made but cannot be joined, because setns is not allowed",
         _ALLOW,

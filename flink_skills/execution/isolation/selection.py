@@ -57,6 +57,11 @@ async def choose_backend(
     None with a report of level ``NONE`` where no backend can be used. The level may be below what the job demands.
     Raises :class:`ConfigError` for options that make no sense on any machine, such as a backend that nobody knows.
     """
+    if config.get(SkillOptions.SHELL_NETWORK_HOSTS) and config.get(SkillOptions.SHELL_NETWORK) != "allow":
+        raise ConfigError(
+            f"option {SkillOptions.SHELL_NETWORK_HOSTS.key} needs {SkillOptions.SHELL_NETWORK.key}: allow; without it "
+            "commands reach no host"
+        )
     began = time.monotonic()
     about = _about_this_machine(config)
     skipped: dict[str, str] = {}
@@ -111,9 +116,9 @@ async def _examine(
 ) -> IsolationReport:
     """Start ``backend`` and report what it proves. Raises :class:`ExecutionError` where it cannot be used."""
     if settings.hosts and not backend.enforces_hosts:
-        raise ExecutionError(
-            f"the backend {name} cannot tell hosts apart, as skills.shell.network-hosts demands: remove the option and "
-            "limit the pod's network by a NetworkPolicy or an egress proxy"
+        raise ConfigError(
+            f"option {SkillOptions.SHELL_NETWORK_HOSTS.key}: the backend {name} cannot tell hosts apart: remove the option "
+            "and limit the pod's network by a NetworkPolicy or an egress proxy"
         )
     await backend.start()
     if backend.proves_itself:
