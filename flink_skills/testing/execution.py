@@ -32,7 +32,11 @@ _DAEMON = "setsid sh -c 'setsid sleep 300 & exit' > /dev/null 2>&1 < /dev/null &
 # A limit, its value, a shell text that goes past it, and one that stays below.
 _PAST_LIMITS = {
     "cpu_time": (1, "while :; do :; done", "true"),
-    "processes": (16, "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 60 & done; wait", "true | cat"),
+    "processes": (
+        16,
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 60 & done; wait",
+        "true | cat",
+    ),
     "memory": (64 * _MIB, "head -c 300000000 /dev/zero | tail -c 299999999 | (sleep 3; cat)", "echo fits"),
     "file_size": (_MIB, "exec head -c 5000000 /dev/zero > big", "exec head -c 500000 /dev/zero > small"),
     "workspace_bytes": (
@@ -98,7 +102,9 @@ class ExecutionBackendContract:
         assert (result.timed_out, result.limit, result.truncated) == (False, None, False)
 
     @pytest.mark.parametrize("number", [9, 11, 15])
-    def test_it_tells_signals_from_exit_codes(self, backend: ExecutionBackend, workspace: Workspace, number: int) -> None:
+    def test_it_tells_signals_from_exit_codes(
+        self, backend: ExecutionBackend, workspace: Workspace, number: int
+    ) -> None:
         result = self._shell(backend, workspace, f"kill -{number} $$")
         assert (result.exit_code, result.signal, result.error) == (None, number, None)
 
@@ -270,7 +276,7 @@ class ExecutionBackendContract:
     def test_commands_side_by_side_do_not_mix(self, backend: ExecutionBackend, workspace: Workspace) -> None:
         async def check(started: ExecutionBackend) -> list[CommandResult]:
             texts = [
-                f"i=0; while [ $i -lt 100 ]; do echo o{number}; echo e{number} >&2; i=$((i+1)); done; cat; exit {number}"
+                f"for i in $(seq 100); do echo o{number}; echo e{number} >&2; done; cat; exit {number}"
                 for number in range(_AT_ONCE)
             ]
             requests = [

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import tempfile
 import time
 
 from flink_skills.execution.backend import BackendSettings, CommandRequest, CommandResult, ExecutionBackend
@@ -29,30 +31,39 @@ class NoIsolationBackend(ExecutionBackend):
 
     async def run(self, request: CommandRequest) -> CommandResult:
         started = time.monotonic()
-        process = await asyncio.create_subprocess_exec(
-            *request.argv,
-            cwd=request.cwd,
-            env={**os.environ, **request.env},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            close_fds=False,
-        )
         timed_out = False
-        try:
-            out, err = await asyncio.wait_for(process.communicate(request.stdin), request.limits.wall_time)
-        except asyncio.TimeoutError:
-            timed_out, out, err = True, b"", b""
-            process.kill()
-        code = await process.wait()
-        return CommandResult(
-            exit_code=code if code >= 0 else None,
-            signal=-code if code < 0 else None,
-            timed_out=timed_out,
-            stdout=out,
-            stderr=err,
-            duration=time.monotonic() - started,
-        )
+        # Files and not pipes: what a command leaves behind may hold its output open for as long as it likes.
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            given.write(request.stdin)
+            given.seek(0)
+            try:
+                process = subprocess.Popen(  # noqa: S603, ASYNC220 - a command is what this is for
+                    request.argv,
+                    cwd=request.cwd,
+                    env={**os.environ, **request.env},
+                    stdin=given,
+                    stdout=out,
+                    stderr=err,
+                    close_fds=False,
+                )
+            except OSError as error:
+                return CommandResult(error=f"cannot start {request.argv[0]!r}: {error}")
+            try:
+                code = await asyncio.to_thread(process.wait, request.limits.wall_time)
+            except subprocess.TimeoutExpired:
+                timed_out = True
+                process.kill()
+                code = process.wait()
+            out.seek(0)
+            err.seek(0)
+            return CommandResult(
+                exit_code=code if code >= 0 else None,
+                signal=-code if code < 0 else None,
+                timed_out=timed_out,
+                stdout=out.read(),
+                stderr=err.read(),
+                duration=time.monotonic() - started,
+            )
 
     async def close(self) -> None:
         """Nothing to end: what commands left behind stays."""

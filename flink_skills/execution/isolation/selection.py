@@ -117,7 +117,7 @@ async def _examine(
     """Start ``backend`` and report what it proves. Raises :class:`ExecutionError` where it cannot be used."""
     if settings.hosts and not backend.enforces_hosts:
         raise ConfigError(
-            f"option {SkillOptions.SHELL_NETWORK_HOSTS.key}: the backend {name} cannot tell hosts apart: remove the option "
+            f"option {SkillOptions.SHELL_NETWORK_HOSTS.key}: backend {name} cannot tell hosts apart: remove it "
             "and limit the pod's network by a NetworkPolicy or an egress proxy"
         )
     await backend.start()

@@ -1,0 +1,180 @@
+"""A backend is chosen by what it proves when a worker opens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from flink_skills.errors import ConfigError, ExecutionError, IsolationError, UnknownNameError
+from flink_skills.execution import (
+    BackendSettings,
+    CommandRequest,
+    CommandResult,
+    ExecutionBackend,
+    IsolationLevel,
+    WorkspaceManager,
+    registry,
+)
+from flink_skills.execution.backends.hygiene import HygieneBackend
+from flink_skills.execution.backends.landlock import LandlockBackend
+from flink_skills.execution.backends.none import NoIsolationBackend
+from flink_skills.execution.configuration import command_user
+from flink_skills.execution.isolation.canaries import REQUIRED
+from flink_skills.execution.isolation.selection import choose_backend, open_backend
+from flink_skills.options import SkillConfig
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_backends", dict(registry._backends))
+
+
+@pytest.fixture
+def workspaces(tmp_path: Path) -> WorkspaceManager:
+    return WorkspaceManager(tmp_path / "workspaces", user=command_user(SkillConfig()))
+
+
+@pytest.fixture
+async def no_process_left() -> AsyncIterator[None]:
+    before = {child.pid for child in psutil.Process().children()}
+    yield
+    assert {child.pid for child in psutil.Process().children()} <= before
+
+
+def config(**options: str) -> SkillConfig:
+    return SkillConfig({f"skills.shell.{name.replace('_', '-')}": value for name, value in options.items()})
+
+
+@pytest.mark.usefixtures("no_process_left")
+async def test_landlock_proves_its_level_and_says_what_is_open(workspaces: WorkspaceManager) -> None:
+    backend, report = await open_backend(config(backend="landlock"), workspaces)
+    await backend.close()
+    assert (report.level, report.backend, report.net) == (IsolationLevel.LANDLOCK, "landlock", "denied")
+    assert REQUIRED[IsolationLevel.LANDLOCK] | REQUIRED[IsolationLevel.HYGIENE] <= set(report.proved)
+    assert report.not_enforced == ("metadata_outside", "shared_kernel")
+    assert report.uid != 0
+    assert report.landlock_abi >= 6
+    assert list(workspaces.root.glob("*canary*")) == []
+
+
+@pytest.mark.usefixtures("no_process_left")
+async def test_hygiene_is_taken_only_by_who_says_so(workspaces: WorkspaceManager) -> None:
+    with pytest.raises(
+        IsolationError, match=r"hygiene: reached HYGIENE only.*read outside.*min-isolation: HYGIENE"
+    ) as raised:
+        await open_backend(config(backend="hygiene"), workspaces)
+    assert raised.value.report.level is IsolationLevel.HYGIENE
+    backend, report = await open_backend(config(backend="hygiene", min_isolation="HYGIENE"), workspaces)
+    await backend.close()
+    assert report.level is IsolationLevel.HYGIENE
+    assert {"read_outside", "other_workspace"} <= set(report.not_enforced)
+
+
+class Bragging(NoIsolationBackend):
+    """Says more of itself than it does."""
+
+    level = IsolationLevel.NAMESPACE
+
+
+class Forgetful(LandlockBackend):
+    """Is set up well, but for one folder too many."""
+
+    def confinement(self, request: CommandRequest):  # type: ignore[no-untyped-def]
+        found = super().confinement(request)
+        return found._replace(read=(*found.read, str(Path(request.root).parent)))
+
+
+class Broken(HygieneBackend):
+    async def start(self) -> None:
+        raise ExecutionError("it lacks a part: mend it")
+
+
+class Crashing(HygieneBackend):
+    async def run(self, request: CommandRequest) -> CommandResult:
+        return CommandResult(error="it fell over")
+
+
+@pytest.mark.parametrize(
+    ("factory", "level"), [(Bragging, IsolationLevel.NONE), (Forgetful, IsolationLevel.HYGIENE)], ids=["none", "leaky"]
+)
+async def test_what_a_backend_claims_counts_for_nothing(
+    factory: Callable[[BackendSettings], ExecutionBackend], level: IsolationLevel, workspaces: WorkspaceManager
+) -> None:
+    registry.register_backend("theirs", factory)
+    backend, report = await choose_backend(config(backend="theirs"), workspaces)
+    if backend is not None:
+        await backend.close()
+    assert report.level is level
+    if level is IsolationLevel.NONE:
+        assert "does not stop" in report.skipped["theirs"]
+    with pytest.raises(IsolationError):
+        await open_backend(config(backend="theirs"), workspaces)
+
+
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize("factory", [Broken, Crashing])
+async def test_the_next_one_is_taken_where_one_cannot_be_used(
+    factory: Callable[[BackendSettings], ExecutionBackend], workspaces: WorkspaceManager
+) -> None:
+    registry._backends["bwrap"] = factory
+    backend, report = await open_backend(SkillConfig(), workspaces)
+    await backend.close()
+    assert report.backend == "landlock"
+    assert report.skipped["bwrap"] in ("it lacks a part: mend it", "it fell over")
+
+
+async def test_none_that_works(workspaces: WorkspaceManager) -> None:
+    registry._backends.update(bwrap=Broken, landlock=Broken)
+    backend, report = await choose_backend(SkillConfig(), workspaces)
+    assert (backend, report.level) == (None, IsolationLevel.NONE)
+    assert set(report.skipped) == {"bwrap", "landlock"}
+    with pytest.raises(IsolationError, match=r"landlock: it lacks a part.*flink-skills doctor"):
+        await open_backend(SkillConfig(), workspaces)
+
+
+async def test_network_that_is_allowed_is_not_called_stopped(workspaces: WorkspaceManager) -> None:
+    backend, report = await open_backend(config(backend="landlock", network="allow"), workspaces)
+    await backend.close()
+    assert (report.level, report.net) == (IsolationLevel.LANDLOCK, "allowed")
+    assert not {"tcp", "udp"} & set(report.proved)
+    assert {"unix_socket", "abstract_socket", "kernel_sockets"} <= set(report.proved)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"network": "allow", "network_hosts": "example.org"}, "cannot tell hosts apart"),
+        ({"network_hosts": "example.org"}, "needs skills.shell.network: allow"),
+    ],
+)
+async def test_hosts_that_nobody_can_enforce(options: dict[str, str], says: str, workspaces: WorkspaceManager) -> None:
+    with pytest.raises(ConfigError, match=says):
+        await choose_backend(config(**options), workspaces)
+
+
+@pytest.mark.parametrize("name", ["landlok", "none"])
+async def test_a_backend_that_nobody_knows(name: str, workspaces: WorkspaceManager) -> None:
+    with pytest.raises(UnknownNameError):
+        await choose_backend(config(backend=name), workspaces)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root switches users")
+async def test_workspaces_of_another_user_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="commands run as"):
+        await choose_backend(SkillConfig(), WorkspaceManager(tmp_path / "w"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may lack what root needs")
+async def test_root_that_cannot_become_another_user_is_refused(
+    workspaces: WorkspaceManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flink_skills.execution.configuration._effective_capabilities", lambda: 0)
+    backend, report = await choose_backend(SkillConfig(), workspaces)
+    assert backend is None
+    with pytest.raises(IsolationError, match=r"root without CAP_CHOWN.*runAsUser: 9999"):
+        await open_backend(SkillConfig(), workspaces)
+    assert "root without" in report.skipped["all"]
