@@ -17,8 +17,8 @@ from flink_skills.execution.launcher.protocol import Order
 
 __all__ = ["Filters", "become_command"]
 
-# By mode: what loads the filter into this process, and the same as a program.
-Filters = Mapping[str, tuple[Callable[[], None], bytes]]
+# By mode: what loads the filter into this process.
+Filters = Mapping[str, Callable[[], None]]
 
 # What says that a file is no program, or none for this user; anything else is a failed set-up.
 _NO_PROGRAM = frozenset(
@@ -61,16 +61,14 @@ def become_command(order: Order, stdio: tuple[int, int, int], failure: int, pare
         step = "connect standard input and output"
         for target, descriptor in enumerate(stdio):
             os.dup2(descriptor, target, inheritable=True)
-        failure = _close_all_but(failure, confinement.filter_fd)
-        if confinement.filter_fd >= 0:
-            linux.place_file(filters[confinement.filter][1], confinement.filter_fd)
+        _close_all_but(failure)
         _reset_signals()
         if confinement.files or confinement.scope:
             step = "confine files (Landlock)"
             _confine_files(order)
-        if confinement.filter and confinement.filter_fd < 0:
+        if confinement.filter:
             step = "filter system calls (seccomp)"
-            filters[confinement.filter][0]()
+            filters[confinement.filter]()
         step = f"start {order.argv[0]!r}"
         _execute(order)
     except BaseException as error:
@@ -121,18 +119,14 @@ def _die_first_when_memory_is_short() -> None:
         return
 
 
-def _close_all_but(failure: int, wanted: int) -> int:
-    """Close all but the first three and ``failure``, which makes way for ``wanted``; returns where it is now."""
-    if failure == wanted:
-        failure = os.dup(failure)
+def _close_all_but(kept: int) -> None:
     for name in os.listdir("/proc/self/fd"):
         descriptor = int(name)
-        if descriptor > 2 and descriptor != failure:
+        if descriptor > 2 and descriptor != kept:
             try:
                 os.close(descriptor)
             except OSError:
                 continue  # the one that listed the folder
-    return failure
 
 
 def _reset_signals() -> None:

@@ -14,7 +14,6 @@ __all__ = [
     "die_with_parent",
     "drop_capabilities",
     "forbid_new_privileges",
-    "place_file",
     "watch_children",
 ]
 
@@ -110,15 +109,3 @@ def _scan_for_children(pid: int) -> list[int]:
         if len(fields) > 1 and int(fields[1]) == pid:
             found.append(int(name))
     return found
-
-
-def place_file(content: bytes, descriptor: int) -> None:
-    """Make ``content`` readable from its beginning at the number ``descriptor``, for the next program too."""
-    source = os.memfd_create("content", os.MFD_CLOEXEC)
-    os.write(source, content)
-    os.lseek(source, 0, os.SEEK_SET)
-    if source == descriptor:
-        os.set_inheritable(descriptor, True)
-        return
-    os.dup2(source, descriptor, inheritable=True)
-    os.close(source)

@@ -27,7 +27,6 @@ class Confinement(NamedTuple):
         files: Whether files are confined to ``read`` and ``write`` (Landlock).
         scope: Whether signals and abstract sockets are confined (Landlock).
         filter: Which system calls are allowed: ``offline``, ``inet`` or empty for all.
-        filter_fd: Number of a descriptor on which the program finds that filter instead of having it loaded.
         namespaces: What bubblewrap is told in order to make namespaces for the command, one operation each: see
             :func:`~flink_skills.execution.launcher.namespaces.continue_inside`. Empty for the supervisor's own.
     """
@@ -38,7 +37,6 @@ class Confinement(NamedTuple):
     files: bool = False
     scope: bool = False
     filter: str = ""
-    filter_fd: int = -1
     namespaces: tuple[tuple[str, ...], ...] = ()
 
 

@@ -18,7 +18,7 @@ import socket
 
 import pyseccomp as seccomp
 
-__all__ = ["INET", "OFFLINE", "build_filter", "filter_program"]
+__all__ = ["INET", "OFFLINE", "build_filter"]
 
 OFFLINE = "offline"
 INET = "inet"
@@ -88,14 +88,6 @@ def build_filter(mode: str) -> seccomp.SyscallFilter:
     found.add_rule(seccomp.ERRNO(errno.EPERM), "prctl", seccomp.Arg(0, seccomp.EQ, _PR_SET_DUMPABLE))
     _sockets(found, mode)
     return found
-
-
-def filter_program(mode: str) -> bytes:
-    """The filter as a program for the kernel, as ``bwrap --seccomp`` takes it."""
-    descriptor = os.memfd_create("filter", os.MFD_CLOEXEC)
-    with os.fdopen(descriptor, "w+b") as file:
-        build_filter(mode).export_bpf(file)
-        return os.pread(descriptor, 1 << 20, 0)
 
 
 def _deny(found: seccomp.SyscallFilter, error: int, *names: str) -> None:

@@ -107,7 +107,6 @@ class Workers:
                 worker.close()
 
 
-
 def give_up(backend: str, reason: str) -> NoReturn:
     """Skip, or fail where the backend has to work."""
     required = os.environ.get("ESCAPE_BACKENDS", "")

@@ -44,8 +44,7 @@ class Worker:
         self.backend = _backend(given["backend"], self.settings)
         self.workspaces = WorkspaceManager(given["root"], user=self.user, share_files=given["share_files"])
         self.kept: list[Workspace] = []
-        # The text is put together here, so that no part of the interpreter holds it as a constant.
-        self.text = ctypes.create_string_buffer(given["memory_text"][::-1].encode()[::-1])
+        self.text = ctypes.create_string_buffer(given["memory_text"].encode())
         self.writable = ctypes.create_string_buffer(b"untouched", 64)
         self.before = _open_for_children(given["canary"])
         self.after = -1
@@ -112,14 +111,7 @@ class Worker:
 
     async def state(self) -> dict[str, int]:
         """What may not grow from command to command."""
-        status = Path("/proc/self/status").read_text().splitlines()
-        resident = next(line for line in status if line.startswith("VmRSS:"))
-        return {
-            "descriptors": len(os.listdir("/proc/self/fd")),
-            "threads": threading.active_count(),
-            "tasks": len(asyncio.all_tasks()),
-            "resident": int(resident.split()[1]) * 1024,
-        }
+        return {**_own_use(), "tasks": len(asyncio.all_tasks())}
 
     async def can_fork(self) -> bool:
         done = await asyncio.to_thread(subprocess.run, ["/bin/true"], check=False)
@@ -127,7 +119,7 @@ class Worker:
 
     async def prove(self) -> dict[str, Any]:
         """What the product's own canaries say."""
-        from flink_skills.execution.isolation.canaries import prove, proved_level  # noqa: PLC0415 - for one test
+        from flink_skills.execution.isolation.canaries import prove, proved_level
 
         findings = await prove(self.backend, self.workspaces, self.settings)
         level, kept_from = proved_level(findings, self.settings)
@@ -140,10 +132,20 @@ class Worker:
 
 def _backend(name: str, settings: BackendSettings) -> ExecutionBackend:
     if name == "none":
-        from flink_skills.execution.backends.none import NoIsolationBackend  # noqa: PLC0415 - not for jobs
+        from flink_skills.execution.backends.none import NoIsolationBackend
 
         return NoIsolationBackend(settings)
     return create_backend(name, settings)
+
+
+def _own_use() -> dict[str, int]:
+    status = Path("/proc/self/status").read_text().splitlines()
+    resident = next(line for line in status if line.startswith("VmRSS:"))
+    return {
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+        "threads": threading.active_count(),
+        "resident": int(resident.split()[1]) * 1024,
+    }
 
 
 def _open_for_children(path: str) -> int:

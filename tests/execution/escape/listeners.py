@@ -15,7 +15,7 @@ _MPTCP = 262
 
 
 class Listeners:
-    """Sockets of all kinds below ``folder`` and on loopback. 
+    """Sockets of all kinds below ``folder`` and on loopback.
 
     Nothing serves them: a connection waits in the queue of its listener, and data in the buffer, until looked at.
     """
@@ -74,9 +74,7 @@ class Listeners:
         except OSError:
             self.ports[name] = 9  # nobody is there; the facts of the machine say so
 
-    def _internet(
-        self, name: str, family: int, host: str, kind: int = socket.SOCK_STREAM, protocol: int = 0
-    ) -> None:
+    def _internet(self, name: str, family: int, host: str, kind: int = socket.SOCK_STREAM, protocol: int = 0) -> None:
         server = socket.socket(family, kind, protocol)
         try:
             server.bind((host, 0))

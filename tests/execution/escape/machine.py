@@ -1,6 +1,6 @@
 """What this machine is able to do at all, found out without any backend.
 
-Where something is missing an attempt cannot succeed even without isolation, so the control does not expect that it does.
+Where something is missing an attempt cannot succeed even without isolation, and the control does not expect it.
 Nothing here makes an isolating backend's duty smaller.
 """
 
@@ -23,7 +23,16 @@ from pathlib import Path
 from tests.execution.escape.probes.kernel import call_i386, call_x32
 from tests.execution.escape.probes.kit import syscall
 
-__all__ = ["COMMAND_USER", "Identity", "landlock_abi", "missing", "own_address", "python_for", "runs_for", "seccomp_filtered"]
+__all__ = [
+    "COMMAND_USER",
+    "Identity",
+    "landlock_abi",
+    "missing",
+    "own_address",
+    "python_for",
+    "runs_for",
+    "seccomp_filtered",
+]
 
 COMMAND_USER = 65534
 """The user that attacks and is attacked when the suite is run by root."""

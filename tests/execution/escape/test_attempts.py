@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-from flink_skills.execution.isolation.levels import IsolationLevel
 from tests.execution.escape.columns import expected_level, is_stopped, why_unsure
 from tests.execution.escape.conftest import backend_params
 from tests.execution.escape.probes import files, kernel, network, processes

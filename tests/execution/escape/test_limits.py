@@ -120,7 +120,9 @@ for at in range(0, {300 * MIB}, 4096):
 
 @worlds
 def test_row33_a_large_file(worker: WorkerProcess, world: World) -> None:
-    result = world.shell("head -c 5000000 /dev/zero > big && sleep 3 && echo got all of it", limits=Limits(file_size=MIB))
+    result = world.shell(
+        "head -c 5000000 /dev/zero > big && sleep 3 && echo got all of it", limits=Limits(file_size=MIB)
+    )
     size = Path(world.room.work, "big").stat().st_size
     expect(worker, size > MIB)
     check(worker, world, result, "file_size")
@@ -135,10 +137,16 @@ def _keeps_writing(body: str) -> str:
     ("body", "limit"),
     [
         ("for n in range(60):\n    open(f'part{n}', 'wb').write(bytes(200_000))", "workspace_bytes"),
-        ("for n in range(60):\n    open(os.environ['TMPDIR'] + f'/part{n}', 'wb').write(bytes(200_000))", "workspace_bytes"),
+        (
+            "for n in range(60):\n    open(os.environ['TMPDIR'] + f'/part{n}', 'wb').write(bytes(200_000))",
+            "workspace_bytes",
+        ),
         # Without a name, and as large as before.
         ("f = open('gone', 'wb'); os.unlink('gone')\nfor n in range(60): f.write(bytes(200_000))", "workspace_bytes"),
-        ("os.mkdir('shut'); f = open('shut/x', 'wb')\nos.chmod('shut', 0)\nf.write(bytes(12_000_000))", "workspace_bytes"),
+        (
+            "os.mkdir('shut'); f = open('shut/x', 'wb')\nos.chmod('shut', 0)\nf.write(bytes(12_000_000))",
+            "workspace_bytes",
+        ),
         ("for n in range(2000):\n    open(f'empty{n}', 'wb').close()", "workspace_files"),
         ("for n in range(2000):\n    os.mkdir('d'); os.chdir('d')", "workspace_files"),
     ],
@@ -167,7 +175,7 @@ def test_row33_shared_memory_is_no_store(worker: WorkerProcess, world: World) ->
     reason = missing("shared-memory-folder", worker.identity.command_uid)
     if reason:
         pytest.skip(reason)
-    path = Path("/dev/shm") / f"escape-fill-{world.mark}"  # noqa: S108 - the very place
+    path = Path("/dev/shm") / f"escape-fill-{world.mark}"
     try:
         world.shell(f"head -c 5000000 /dev/zero > {path}", limits=Limits(file_size=MIB))
         expect(worker, path.exists() and path.stat().st_size > MIB)

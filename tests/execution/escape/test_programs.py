@@ -21,7 +21,10 @@ SHELL_TEXTS = {
     "background": ("sleep 0.05 & wait $!; echo waited", b"waited"),
     "subshells": ("(exit 3); echo $?; sh -c 'exit 4'; echo $?", b"3\n4"),
     "killed-child": ("sh -c 'kill -9 $$'; echo $?", b"137"),
-    "devices": ("echo x > /dev/null; head -c 3 /dev/urandom | wc -c; echo err > /dev/stderr; echo out > /dev/stdout", b"3\nout"),
+    "devices": (
+        "echo x > /dev/null; head -c 3 /dev/urandom | wc -c; echo err > /dev/stderr; echo out > /dev/stdout",
+        b"3\nout",
+    ),
     "xargs": ("seq 20 | xargs -P 4 -n 1 echo | sort -n | tail -n 1", b"20"),
     "archive": ("mkdir a; echo x > a/f; tar czf a.tgz a; rm -r a; tar xzf a.tgz; cat a/f", b"x"),
     "links": ("echo x > a; ln a b; ln -s a c; mv a d; cat b; readlink c", b"x\na"),
@@ -64,8 +67,8 @@ def test_row47_bash_with_process_substitution(worker: WorkerProcess, world: Worl
 
 
 PYTHON_TEXTS = {
-    "modules": "import ssl, sqlite3, json, hashlib, ctypes, decimal, zlib, lzma; print(ssl.create_default_context() is not None)",
-    "temporary": "import tempfile; f = tempfile.NamedTemporaryFile(); f.write(b'x'); d = tempfile.mkdtemp(); print(True)",
+    "modules": "import ssl, sqlite3, hashlib, ctypes, zlib, lzma; print(bool(ssl.create_default_context()))",
+    "temporary": "import tempfile; f = tempfile.NamedTemporaryFile(); f.write(b'x'); tempfile.mkdtemp(); print(True)",
     "database": "import sqlite3; c = sqlite3.connect('x.db'); c.execute('create table t (a)'); c.commit(); print(True)",
     "subprocess": "import subprocess; print(subprocess.check_output(['echo', 'x'], text=True) == 'x\\n')",
     "shell": "import subprocess; print(subprocess.run('exit 3', shell=True).returncode == 3)",
@@ -84,10 +87,15 @@ PYTHON_TEXTS = {
     "platform": "import platform, os, time, locale; platform.platform(); os.cpu_count(); time.localtime(); print(True)",
     "random": "import os, secrets, uuid; os.urandom(8); secrets.token_hex(); uuid.uuid4(); print(True)",
     "user": "import getpass, os, pwd; print(os.path.expanduser('~') == os.environ['HOME'])",
-    "no-network": "import urllib.request\ntry: urllib.request.urlopen('http://127.0.0.1:9/')\nexcept OSError: print(True)",
+    "no-network": (
+        "import urllib.request\ntry: urllib.request.urlopen('http://127.0.0.1:9/')\nexcept OSError: print(True)"
+    ),
     "memory-map": "import mmap; m = mmap.mmap(-1, 1 << 20); m[0] = 1; print(m[0] == 1)",
     "size": "import shutil; shutil.disk_usage('.'); open('a', 'w').write('x'); shutil.copy2('a', 'b'); print(True)",
-    "tree": "import os, shutil; os.makedirs('a/b'); shutil.copytree('a', 'c'); shutil.rmtree('a'); os.replace('c', 'd'); print(True)",
+    "tree": (
+        "import os, shutil; os.makedirs('a/b'); shutil.copytree('a', 'c'); shutil.rmtree('a'); os.replace('c', 'd'); "
+        "print(True)"
+    ),
 }
 
 

@@ -22,7 +22,10 @@ worlds = pytest.mark.parametrize("worker", backend_params(), indirect=True)
 
 def _plant(world: World, room: Room, path: str, text: str) -> None:
     """Have a command of the first session write to the folder of the second."""
-    plant = "import os, sys; os.makedirs(os.path.dirname(sys.argv[1]), exist_ok=True); open(sys.argv[1], 'w').write(sys.argv[2])"
+    plant = (
+        "import os, sys; path, text = sys.argv[1:]; os.makedirs(os.path.dirname(path), exist_ok=True); "
+        "open(path, 'w').write(text)"
+    )
     result = world.worker.run(world.python(plant, str(Path(room.root, path)), text))[0]
     assert result.error is None
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest

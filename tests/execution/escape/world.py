@@ -9,15 +9,15 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from flink_skills.execution import CommandRequest, CommandResult, Limits
 from tests.execution.escape.listeners import Listeners
 from tests.execution.escape.machine import own_address
-from tests.execution.escape.probes.kit import ATTEMPTS, Attempt, Target, syscall
+from tests.execution.escape.probes.kit import Attempt, Target, syscall
 from tests.execution.escape.worker import Room, WorkerProcess
 
 __all__ = ["PATH", "World", "processes_with"]
@@ -44,7 +44,7 @@ print(json.dumps(kit.run_all(kit.Target(**given["target"]), given["names"])))
 
 
 class World:
-    """Made for one test. ``worker`` runs the commands; ``row`` says what files are laid out."""
+    """Made for one test. ``worker`` runs the commands; what is attacked is laid out for ``attempts``."""
 
     def __init__(self, worker: WorkerProcess, attempts: list[Attempt]) -> None:
         self.worker = worker
@@ -77,19 +77,20 @@ class World:
             self._take_ipc(kind)
         self._stack.close()
 
-    def request(self, *argv: str, room: Room | None = None, **more: object) -> CommandRequest:
+    def request(
+        self, *argv: str, room: Room | None = None, env: Mapping[str, str] | None = None, **more: Any
+    ) -> CommandRequest:
         """A command in a workspace, with the environment that commands have."""
         room = room or self.room
-        env = {
+        usual = {
             "PATH": PATH,
             "HOME": room.home,
             "TMPDIR": room.tmp,
             "LANG": "C.UTF-8",
             "ESCAPE_ALLOWED": "yes",
             "ESCAPE_MARK": self.mark,
-            **more.pop("env", {}),  # type: ignore[dict-item]
         }
-        given: dict[str, object] = {
+        given: dict[str, Any] = {
             "cwd": room.work,
             "limits": Limits(wall_time=60),
             "root": room.root,
@@ -97,13 +98,13 @@ class World:
             "readable": tuple(room.readable),
             **more,
         }
-        return CommandRequest(argv, env=env, **given)  # type: ignore[arg-type]
+        return CommandRequest(argv, env={**usual, **(env or {})}, **given)
 
-    def shell(self, text: str, **more: object) -> CommandResult:
+    def shell(self, text: str, **more: Any) -> CommandResult:
         """Run a shell text in the workspace."""
         return self.worker.run(self.request("/bin/sh", "-c", text, **more))[0]
 
-    def python(self, text: str, *arguments: str, **more: object) -> CommandRequest:
+    def python(self, text: str, *arguments: str, **more: Any) -> CommandRequest:
         """A command that runs a Python text, with the interpreter that commands have."""
         return self.request(self.worker.python, "-I", "-S", "-c", text, *arguments, **more)
 
@@ -182,7 +183,9 @@ class World:
         if one.proof == "made":
             self.new[one.name] = self._place(one.name)
         elif one.proof == "changed" or one.name == "run_a_program_from_outside":
-            path = self._folder / "home" / ".bashrc" if "bashrc" in one.name else self.outside / f"{one.name}-{self.mark}"
+            path = (
+                self._folder / "home" / ".bashrc" if "bashrc" in one.name else self.outside / f"{one.name}-{self.mark}"
+            )
             if "bashrc" in one.name:
                 self._own(path.parent)
             path.write_text("#!/bin/sh\nexit 0\n")
@@ -195,8 +198,8 @@ class World:
 
     def _place(self, name: str) -> Path:
         places = {
-            "write_to_tmp": Path("/tmp") / f"escape-{self.mark}",  # noqa: S108 - the very place
-            "write_to_shared_memory": Path("/dev/shm") / f"escape-{self.mark}",  # noqa: S108
+            "write_to_tmp": Path("/tmp") / f"escape-{self.mark}",
+            "write_to_shared_memory": Path("/dev/shm") / f"escape-{self.mark}",
             "make_a_profile": self._own(self._folder / "home") / ".profile",
             "make_an_ssh_key": self._own(self._folder / "home" / ".ssh") / "authorized_keys",
             "ask_a_virtual_machine_to_listen": self.outside / f".attach_pid{self.worker.pid}",
@@ -293,7 +296,7 @@ def processes_with(mark: str) -> list[int]:
 
 def _snapshot(path: Path) -> tuple[object, ...] | None:
     try:
-        about = path.stat(follow_symlinks=False) if sys.version_info >= (3, 10) else path.lstat()
+        about = path.lstat()
         return (path.read_bytes(), about.st_mode, about.st_uid, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
     except FileNotFoundError:
         return None
@@ -318,9 +321,3 @@ def _ends(process: subprocess.Popen[bytes], soon: bool) -> bool:
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
-
-
-def rows(attempts: Mapping[str, Attempt] = ATTEMPTS) -> Iterator[tuple[int, list[Attempt]]]:
-    """The rows that have attempts, with these."""
-    for row in sorted({one.row for one in attempts.values()}):
-        yield row, [one for one in attempts.values() if one.row == row]

@@ -1,5 +1,7 @@
 """Rows 37 to 42 and 44: namespaces, privileges, rare system calls, devices, shared memory, the skill's own files."""
 
+# Attempts are system calls: what a library does around them would be in the way.
+# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH108, PTH110, PTH118, PTH119, PTH120, PTH123
 from __future__ import annotations
 
 import ctypes
@@ -155,7 +157,7 @@ def _machine_code(code: bytes) -> int:
     page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     page.write(code)
     address = ctypes.addressof(ctypes.c_char.from_buffer(page))
-    result = ctypes.CFUNCTYPE(ctypes.c_int)(address)()
+    result = int(ctypes.CFUNCTYPE(ctypes.c_int)(address)())
     if result < 0:
         raise OSError(-result, os.strerror(-result))
     return result
@@ -165,7 +167,8 @@ def call_i386(number: int, *words: int) -> int:
     """A system call of 32-bit programs. ``int 0x80`` takes its arguments from ebx, ecx, edx."""
     first, second, third = (*words, 0, 0, 0)[:3]
     return _machine_code(
-        b"\x53\xb8%s\xbb%s\xb9%s\xba%s\xcd\x80\x5b\xc3" % tuple(struct.pack("=I", w) for w in (number, first, second, third))
+        b"\x53\xb8%s\xbb%s\xb9%s\xba%s\xcd\x80\x5b\xc3"
+        % tuple(struct.pack("=I", w) for w in (number, first, second, third))
     )
 
 
@@ -216,13 +219,13 @@ def message_queue(target: Target) -> object:
     return syscall("mq_open", b"escape-" + target.mark.encode(), os.O_CREAT | os.O_RDWR, 0o666, 0) >= 0
 
 
-_DISKS = ("/dev/vda", "/dev/sda", "/dev/nvme0n1", "/dev/kvm", "/dev/mem", "/dev/fuse", "/dev/net/tun")
+_DISKS = ("/dev/vda", "/dev/sda", "/dev/nvme0n1", "/dev/kvm", "/dev/mem")
 
 
 @attempt(42, ALL, needs=("root",))
 def open_a_disk(target: Target) -> object:
     opened = []
-    for path in _DISKS[:5]:
+    for path in _DISKS:
         try:
             opened.append((path, os.open(path, os.O_RDONLY)))
         except OSError:

@@ -1,5 +1,7 @@
 """Rows 12 to 17 and 26: the worker, its launcher, and other processes of the user."""
 
+# Attempts are system calls: what a library does around them would be in the way.
+# ruff: noqa: PTH123, PTH208
 from __future__ import annotations
 
 import ctypes
@@ -83,7 +85,7 @@ def write_the_memory_of_the_worker(target: Target) -> object:
 
 
 class _Iovec(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]  # noqa: RUF012 - what ctypes asks for
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
 @attempt(14, "NLPH", needs=("ptrace", "process_vm_readv"), of_worker=True)
