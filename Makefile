@@ -48,7 +48,7 @@ $(VENV_22)/.ready: pyproject.toml constraints-flink22.txt hatch_build.py | $(JAR
 	@touch $@
 
 .PHONY: test
-test: setup $(VENV_22)/.ready lint test-java test-python test-flink22 ## Run all checks and tests, on both Flink versions
+test: setup $(VENV_22)/.ready lint test-java test-python test-pod test-flink22 ## Run all checks and tests, on both Flink versions
 
 .PHONY: lint
 lint: setup ## Check style, types and layers
@@ -65,7 +65,7 @@ test-java: $(JAR) ## Test the bridge on Flink 2.2 and 2.3
 
 .PHONY: test-fast
 test-fast: setup ## Run the Python tests that need neither Flink nor a cluster
-	$(BIN)/python -m pytest -m "not flink and not cluster"
+	$(BIN)/python -m pytest -m "not flink and not cluster and not pod"
 
 .PHONY: azurite
 azurite: $(AZURITE)/.ready ## Install the Azure storage emulator for its tests (365 MB, needs npm or its package index)
@@ -80,8 +80,12 @@ nightly: setup $(AZURITE)/.ready ## Run the long tests: many random inputs of th
 	$(BIN)/python -m pytest tests/sources
 
 .PHONY: test-python
-test-python: setup ## Run all Python tests on the newer Flink
-	$(BIN)/python -m pytest
+test-python: setup ## Run all Python tests on the newer Flink, but those in a pod
+	$(BIN)/python -m pytest -m "not pod"
+
+.PHONY: test-pod
+test-pod: setup ## Run the tests in an emulated Kubernetes pod (needs runc and root; skipped with the reason elsewhere)
+	@bash .ci/pod $(BIN)/python
 
 .PHONY: test-flink22
 test-flink22: $(VENV_22)/.ready ## Run the mini cluster and standalone smoke tests on Flink 2.2

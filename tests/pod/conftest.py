@@ -9,7 +9,6 @@ OUTCOMES = pytest.StashKey[dict[str, Outcome]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "pod: needs runc and root, makes an emulated Kubernetes pod")
     config.stash[OUTCOMES] = {}
 
 
