@@ -24,6 +24,7 @@ _MARK = re.compile(r"^<!-- (?:run|file|output)\b.*-->$", re.MULTILINE)
 _FENCED = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass
@@ -66,6 +67,11 @@ def blocks_of(page: Path) -> list[Block]:
 def links_of(page: Path) -> list[str]:
     """Targets of the links outside of code."""
     return _LINK.findall(_FENCED.sub("", page.read_text(encoding="utf-8")))
+
+
+def yaml_of(page: Path) -> list[str]:
+    """The texts of all YAML blocks, marked or not."""
+    return _YAML.findall(page.read_text(encoding="utf-8"))
 
 
 def anchors_of(page: Path) -> set[str]:

@@ -143,6 +143,7 @@ def _targets(
                 _give(sockets / name, workspace)
             yield {
                 "worker": os.getpid(),
+                "processes": Path("/proc/self/ns/pid").stat().st_ino,
                 "outside": str(canary),
                 "other": str(other.work_dir / "secret"),
                 "work": str(workspace.work_dir),

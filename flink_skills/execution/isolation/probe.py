@@ -103,6 +103,15 @@ def privileges() -> str | None:
     return None if status["NoNewPrivs"].strip() == "1" else "may gain privileges"
 
 
+def worker_has_no_number() -> bool:
+    """Whether the worker's number means another process here, or none: processes are counted anew in a namespace."""
+    try:
+        elsewhere = os.stat("/proc/self/ns/pid").st_ino != targets["processes"]
+        return elsewhere and os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
 def leave_a_daemon() -> None:
     """A process that has left session, group and parent, and keeps a lock for as long as it lives."""
     ready, told = os.pipe()
@@ -130,12 +139,19 @@ attempt("other_workspace", lambda: read(other))
 attempt("other_workspace", lambda: os.listdir(os.path.dirname(other)))
 attempt("other_workspace", lambda: write(other))
 attempt("write_skills", lambda: write(os.path.join(targets["skills"], "new"), os.O_WRONLY | os.O_CREAT))
-attempt("worker_environment", lambda: read(f"/proc/{worker}/environ"))
-attempt("worker_command_line", lambda: read(f"/proc/{worker}/cmdline"))
-attempt("worker_memory", lambda: write(f"/proc/{worker}/mem", os.O_RDWR))
-attempt("worker_files", lambda: os.listdir(f"/proc/{worker}/cwd/"))
-attempt("signal_worker", lambda: os.kill(worker, 0))
-attempt("trace_worker", lambda: trace(worker))
+about_worker: dict[str, Callable[[], object]] = {
+    "worker_environment": lambda: read(f"/proc/{worker}/environ"),
+    "worker_command_line": lambda: read(f"/proc/{worker}/cmdline"),
+    "worker_memory": lambda: write(f"/proc/{worker}/mem", os.O_RDWR),
+    "worker_files": lambda: os.listdir(f"/proc/{worker}/cwd/"),
+    "signal_worker": lambda: os.kill(worker, 0),
+    "trace_worker": lambda: trace(worker),
+}
+for name, action in about_worker.items():
+    if worker_has_no_number():
+        found[name] = None
+    else:
+        attempt(name, action)
 attempt("unix_socket", lambda: connect(_socket.AF_UNIX, targets["unix"]))
 attempt("unix_socket", lambda: connect(_socket.AF_UNIX, targets["unix_datagram"], 0, _socket.SOCK_DGRAM))
 attempt("unix_socket", lambda: send_from_pair(targets["unix_datagram"]))

@@ -13,6 +13,7 @@ from tests.execution.escape.worker import WorkerProcess
 from tests.execution.escape.world import World
 
 worlds = pytest.mark.parametrize("worker", backend_params(), indirect=True)
+isolated = pytest.mark.parametrize("worker", backend_params(control=False), indirect=True)
 
 SHELL_TEXTS = {
     "pipelines": ("for i in $(seq 200); do echo $i | cat | wc -c; done | sort -n | tail -n 1", b"4"),
@@ -21,10 +22,7 @@ SHELL_TEXTS = {
     "background": ("sleep 0.05 & wait $!; echo waited", b"waited"),
     "subshells": ("(exit 3); echo $?; sh -c 'exit 4'; echo $?", b"3\n4"),
     "killed-child": ("sh -c 'kill -9 $$'; echo $?", b"137"),
-    "devices": (
-        "echo x > /dev/null; head -c 3 /dev/urandom | wc -c; echo err > /dev/stderr; echo out > /dev/stdout",
-        b"3\nout",
-    ),
+    "devices": ("echo x > /dev/null; head -c 3 /dev/urandom | wc -c; head -c 2 /dev/zero | wc -c", b"3\n2"),
     "xargs": ("seq 20 | xargs -P 4 -n 1 echo | sort -n | tail -n 1", b"20"),
     "archive": ("mkdir a; echo x > a/f; tar czf a.tgz a; rm -r a; tar xzf a.tgz; cat a/f", b"x"),
     "links": ("echo x > a; ln a b; ln -s a c; mv a d; cat b; readlink c", b"x\na"),
@@ -41,6 +39,12 @@ def test_row47_shell(worker: WorkerProcess, world: World, name: str) -> None:
     text, said = SHELL_TEXTS[name]
     result = world.shell(text)
     assert (result.exit_code, result.stdout.strip()) == (0, said), result
+
+
+@isolated
+def test_row47_outputs_by_name(worker: WorkerProcess, world: World) -> None:
+    result = world.shell("echo first; echo out > /dev/stdout; echo err > /dev/stderr; echo last | tee /dev/stderr")
+    assert (result.stdout, result.stderr) == (b"first\nout\nlast\n", b"err\nlast\n"), result
 
 
 @worlds

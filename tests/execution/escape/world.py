@@ -75,6 +75,9 @@ class World:
             _remove(path)
         for kind in ("shm", "sem", "msg", "mq"):
             self._take_ipc(kind)
+        if self.worker.alive:
+            for key in ("a", "b"):
+                self.worker.call("remove", key=f"{key} {self.mark}")
         self._stack.close()
 
     def request(
