@@ -1,0 +1,158 @@
+"""What the security page says is what the escape suite shows; and its manifests harden what they say they harden."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flink_skills.execution.isolation.levels import IsolationLevel
+from tests.docs.pages import ROOT, all_pages, name_of, yaml_of
+from tests.execution.escape.probes.kit import Attempt
+from tests.execution.escape.test_attempts import ATTEMPTS
+
+PAGE = ROOT / "docs/security.md"
+LETTERS = {"HYGIENE": "H", "LANDLOCK_PARTIAL": "P", "LANDLOCK": "L", "NAMESPACE": "N"}
+# The version of Linux that has a version of Landlock.
+LINUX = {3: "6.2"}
+SUITE = ROOT / "tests/execution/escape"
+
+
+def table() -> dict[str, dict[str, str]]:
+    """The rows of "What each level stops" by their first cell."""
+    text = PAGE.read_text(encoding="utf-8")
+    section = text[text.index("### What each level stops") :]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    heads, *rows = [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines[:1] + lines[2:]]
+    found = {}
+    for row in rows:
+        if len(row) != len(heads):
+            break  # the next table
+        found[row[0]] = dict(zip(heads[1:], row[1:], strict=True))
+    return found
+
+
+def shown_by(cell: str) -> tuple[set[str], set[int]]:
+    """The attempts that a cell names, and its rows: ``1, 3-6, not `name`, `other` ``."""
+    names: set[str] = set()
+    rows: set[int] = set()
+    without: set[str] = set()
+    for part in cell.split(", "):
+        if numbers := re.fullmatch(r"(\d+)(?:-(\d+))?", part):
+            first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+            rows |= set(range(first, last + 1))
+        elif name := re.fullmatch(r"(not )?`?(\w+)`?", part):
+            assert name[2] in ATTEMPTS, f"there is no attempt {name[2]}"
+            (without if name[1] else names).add(name[2])
+        else:
+            pytest.fail(f"cannot read {part!r} in {cell!r}")
+    names |= {one.name for one in ATTEMPTS.values() if one.row in rows}
+    assert without <= names, without - names
+    return names - without, rows
+
+
+def verdict(attempts: list[Attempt], letter: str) -> str:
+    """What the suite expects of the attempts at a level, in the words of the table."""
+    stopped = [letter in one.stopped for one in attempts]
+    assert all(stopped) or not any(stopped), f"not all the same at {letter}: {[one.name for one in attempts]}"
+    if not stopped[0]:
+        return "open"
+    since = max(one.abi for one in attempts)
+    return f"from Linux {LINUX[since]}" if letter == "P" and since else "stopped"
+
+
+def rows_with_a_test() -> set[int]:
+    texts = [path.read_text(encoding="utf-8") for path in SUITE.glob("test_*.py")]
+    return {int(number) for text in texts for number in re.findall(r"def test_row(\d+)_", text)}
+
+
+@pytest.mark.parametrize("claim", table())
+def test_the_suite_shows_what_the_table_claims(claim: str) -> None:
+    row = table()[claim]
+    names, rows = shown_by(row["shown by"])
+    attempts = [ATTEMPTS[name] for name in sorted(names)]
+    for level, letter in LETTERS.items():
+        if attempts:
+            assert row[level] == verdict(attempts, letter), level
+    with_attempts = {one.row for one in ATTEMPTS.values()}
+    assert rows <= with_attempts | rows_with_a_test()
+
+
+def test_the_table_has_every_attempt_once() -> None:
+    found = [name for row in table().values() for name in shown_by(row["shown by"])[0]]
+    assert sorted(found) == sorted(ATTEMPTS)
+
+
+def test_the_table_has_every_row_that_is_about_an_escape() -> None:
+    rows = {one.row for one in ATTEMPTS.values()} | rows_with_a_test()
+    named = {number for row in table().values() for number in shown_by(row["shown by"])[1]}
+    by_name = {ATTEMPTS[name].row for row in table().values() for name in shown_by(row["shown by"])[0]}
+    # 45 and 47: what works, and works at the same time.
+    assert rows - named - by_name == {45, 47}
+
+
+def test_every_level_has_a_row() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    section = text[text.index("## Levels of isolation") : text.index("### What each level stops")]
+    listed = re.findall(r"^\| `([A-Z_]+)` \|", section, re.MULTILINE)
+    assert listed == [level.name for level in sorted(IsolationLevel, reverse=True) if level]
+
+
+def test_names_in_the_page_exist() -> None:
+    for path in re.findall(r"`(tests/[\w/.]+)`", PAGE.read_text(encoding="utf-8")):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", [page for page in all_pages() if yaml_of(page)], ids=name_of)
+def test_yaml_is_yaml(page: Path) -> None:
+    for text in yaml_of(page):
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        assert documents, f"{name_of(page)}: nothing in\n{text}"
+        for document in documents:
+            assert isinstance(document, dict), f"{name_of(page)}: no mapping in\n{text}"
+
+
+def manifests(page: str) -> dict[str, Any]:
+    """The Kubernetes objects of a page by their kind."""
+    documents = [document for text in yaml_of(ROOT / page) for document in yaml.safe_load_all(text)]
+    return {document["kind"]: document for document in documents if "kind" in document}
+
+
+def test_the_pod_template_hardens() -> None:
+    spec = manifests("docs/security.md")["Pod"]["spec"]
+    (container,) = spec["containers"]
+    assert container["name"] == "flink-main-container", "the name that Flink looks for"
+    pod, own = spec["securityContext"], container["securityContext"]
+    assert (pod["runAsNonRoot"], pod["runAsUser"]) == (True, 9999)
+    assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert own == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert spec["automountServiceAccountToken"] is False
+    volumes = {volume["name"]: volume["emptyDir"]["sizeLimit"] for volume in spec["volumes"]}
+    assert set(volumes) == {mount["name"] for mount in container["volumeMounts"]}
+    config = next(yaml.safe_load(text) for text in yaml_of(PAGE) if "skills.workspace.dir" in text)
+    assert config["skills.workspace.dir"] in {mount["mountPath"] for mount in container["volumeMounts"]}
+
+
+def test_the_network_policy_closes_private_addresses() -> None:
+    spec = manifests("docs/security.md")["NetworkPolicy"]["spec"]
+    assert set(spec["policyTypes"]) == {"Ingress", "Egress"}
+    (block,) = [to["ipBlock"] for rule in spec["egress"] for to in rule["to"] if "ipBlock" in to]
+    assert "169.254.0.0/16" in block["except"]
+
+
+def test_the_sandbox_template_denies_the_network() -> None:
+    found = manifests("docs/remote.md")
+    assert found["SandboxTemplate"]["spec"]["networkPolicy"]["egress"] == []
+    pod = found["SandboxTemplate"]["spec"]["podTemplate"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert (
+        found["SandboxWarmPool"]["spec"]["sandboxTemplateRef"]["name"] == found["SandboxTemplate"]["metadata"]["name"]
+    )
