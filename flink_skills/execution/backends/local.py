@@ -16,6 +16,7 @@ __all__ = ["LocalBackend"]
 
 # From SIGTERM to SIGKILL after a timeout: enough to remove a lock file, and over within a second.
 _GRACE_SECONDS = 0.5
+_SPARE_PROCESSES = 256
 
 
 class LocalBackend(ExecutionBackend):
@@ -23,7 +24,8 @@ class LocalBackend(ExecutionBackend):
 
     def __init__(self, settings: BackendSettings | None = None) -> None:
         self.settings = settings or BackendSettings()
-        self._launcher = LauncherProcess(self.settings.python)
+        user = self.settings.user
+        self._launcher = LauncherProcess(self.settings.python, user.uid if user else -1)
         self._running: set[RunningCommand] = set()
         self._closed = False
         # Workspaces that are over a limit of theirs, and which: commands may make room there and nothing else.
@@ -107,4 +109,8 @@ def _rlimits(limits: Limits) -> dict[str, int]:
     # Without a limit of its own: what all processors can do in the time, for a process that escapes the clock.
     cpu = math.ceil(limits.cpu_time or limits.wall_time * (os.cpu_count() or 1)) + 1
     wanted = {"RLIMIT_FSIZE": limits.file_size, "RLIMIT_NOFILE": limits.open_files, "RLIMIT_CPU": cpu}
+    if limits.processes:
+        # For what forks faster than anybody can count. It is about all of a user's processes, so it leaves room for
+        # those of other commands; the launcher adds what there is already.
+        wanted["RLIMIT_NPROC"] = limits.processes + max(_SPARE_PROCESSES, limits.processes)
     return {**{name: value for name, value in wanted.items() if value > 0}, "RLIMIT_CORE": 0}

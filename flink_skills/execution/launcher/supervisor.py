@@ -25,16 +25,19 @@ _TREE_ENDS_WITHIN_SECONDS = 10.0
 _LIMIT_OF_SIGNAL: dict[int, str] = {signal.SIGXCPU: "cpu_time", signal.SIGXFSZ: "file_size"}
 
 
-def supervise(control: socket.socket, stdio: tuple[int, int, int], filters: Filters) -> None:
+def supervise(control: socket.socket, stdio: tuple[int, int, int], filters: Filters, tasks: int = 0) -> None:
     """Read an order from ``control``, run it with the descriptors ``stdio``, and report.
 
-    ``filters`` are those that orders may ask for by name.
+    ``filters`` are those that orders may ask for by name. ``tasks`` is how many processes and threads the user of
+    commands has already, whom the kernel's limit of processes is about, and not a command.
     """
     linux.become_subreaper()
     children_changed = linux.watch_children()
     order = _receive_order(control)
     if order is None:
         return
+    if "RLIMIT_NPROC" in order.rlimits:
+        order.rlimits["RLIMIT_NPROC"] += tasks
     try:
         control.sendall(STARTING)
         report = _Supervisor(order, control, children_changed, filters).run(stdio)

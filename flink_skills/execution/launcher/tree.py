@@ -11,7 +11,15 @@ from typing import NamedTuple
 
 from flink_skills.execution.launcher import linux
 
-__all__ = ["FolderUse", "TreeUse", "folder_use", "shared_memory_corrected", "tree_use", "unlinked_bytes"]
+__all__ = [
+    "FolderUse",
+    "TreeUse",
+    "folder_use",
+    "shared_memory_corrected",
+    "tasks_of_user",
+    "tree_use",
+    "unlinked_bytes",
+]
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -57,6 +65,21 @@ def tree_use(root: int, stop_at: int) -> TreeUse:
         pages += int(fields[21])
         waiting += linux.child_ids(pid)
     return TreeUse(pids, tasks, pages * _PAGE, ticks / _TICKS)
+
+
+def tasks_of_user(uid: int) -> int:
+    """Processes and threads of a user on this machine, as far as they are visible."""
+    total = 0
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            if os.stat(f"/proc/{name}").st_uid == uid:
+                # A directory has two links and one more for each folder in it.
+                total += max(1, os.stat(f"/proc/{name}/task").st_nlink - 2)
+        except OSError:
+            continue
+    return total
 
 
 def shared_memory_corrected(pids: Iterable[int]) -> int:

@@ -21,6 +21,8 @@ __all__ = ["TreeWatch"]
 # How fast the processes of a command can take memory at the most, for each processor. The next look comes before
 # that speed could carry them over the limit.
 _BYTES_PER_SECOND = 2 << 30
+# The same for processes that fork without end.
+_TASKS_PER_SECOND = 10_000
 _SOONEST, _LATEST = 0.005, 0.05
 _QUOTA_EVERY = 0.25
 _QUOTA_SHARE = 20  # the workspace is counted for a twentieth of the time at the most
@@ -50,13 +52,15 @@ class TreeWatch:
         if order.processes and use.tasks > order.processes:
             return "processes"
         wait = _LATEST
+        if order.processes:
+            wait = (order.processes - use.tasks) / (_TASKS_PER_SECOND * self._processors)
         if order.memory:
             memory = use.memory
             if memory > order.memory and len(use.pids) > 1:
                 memory = shared_memory_corrected(use.pids)
             if memory > order.memory:
                 return "memory"
-            wait = (order.memory - memory) / (_BYTES_PER_SECOND * self._processors)
+            wait = min(wait, (order.memory - memory) / (_BYTES_PER_SECOND * self._processors))
         if order.cpu_time:
             left = order.cpu_time - use.cpu_time - _cpu_time_of_buried()
             if left <= 0:

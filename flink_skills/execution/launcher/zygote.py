@@ -18,19 +18,22 @@ from flink_skills.execution.launcher import linux
 from flink_skills.execution.launcher.command import Filters
 from flink_skills.execution.launcher.protocol import Report
 from flink_skills.execution.launcher.supervisor import end_children, supervise
+from flink_skills.execution.launcher.tree import tasks_of_user
 
 __all__ = ["DESCRIPTORS_PER_COMMAND", "READY", "serve"]
 
 READY = b"ready"
 DESCRIPTORS_PER_COMMAND = 4  # control socket, stdin, stdout, stderr
+_COUNT_USER_EVERY_SECONDS = 2.0
 
 
-def serve(descriptor: int, libraries: str = "") -> None:
+def serve(descriptor: int, libraries: str = "", uid: int = -1) -> None:
     """Serve requests from the socket ``descriptor`` until its other end is closed.
 
     ``libraries`` are the folders, separated by colons, that the libraries for confinement are in; without them
-    commands are not confined.
+    commands are not confined. ``uid`` is the user of commands, where it is another.
     """
+    population = _Population(uid if uid >= 0 else os.geteuid())
     filters = _load_filters(libraries) if libraries else {}
     requests = socket.socket(fileno=descriptor)
     requests.setblocking(True)
@@ -47,12 +50,28 @@ def serve(descriptor: int, libraries: str = "") -> None:
         ready = {number for number, _ in poll.poll()}
         if children_changed in ready:
             _bury(supervisors, children_changed)
-        if descriptor in ready and not _serve_one(requests, supervisors, children_changed, filters):
+        if descriptor in ready and not _serve_one(requests, supervisors, children_changed, filters, population.tasks()):
             break
     requests.close()
     while supervisors:
         select.select([children_changed], [], [])
         _bury(supervisors, children_changed)
+
+
+class _Population:
+    """How many tasks a user has, counted now and then: each count reads all of ``/proc``."""
+
+    def __init__(self, uid: int) -> None:
+        self._uid = uid
+        self._tasks = 0
+        self._counted_at = -_COUNT_USER_EVERY_SECONDS
+
+    def tasks(self) -> int:
+        now = time.monotonic()
+        if now - self._counted_at >= _COUNT_USER_EVERY_SECONDS:
+            self._tasks = tasks_of_user(self._uid)
+            self._counted_at = now
+        return self._tasks
 
 
 def _load_filters(libraries: str) -> Filters:
@@ -65,7 +84,9 @@ def _load_filters(libraries: str) -> Filters:
     return {mode: syscall_filter.build_filter(mode).load for mode in modes}
 
 
-def _serve_one(requests: socket.socket, supervisors: set[int], children_changed: int, filters: Filters) -> bool:
+def _serve_one(
+    requests: socket.socket, supervisors: set[int], children_changed: int, filters: Filters, tasks: int
+) -> bool:
     """Take one request and fork its supervisor; false at end of file."""
     try:
         message, received, _, _ = socket.recv_fds(requests, 16, DESCRIPTORS_PER_COMMAND)
@@ -83,7 +104,7 @@ def _serve_one(requests: socket.socket, supervisors: set[int], children_changed:
             if pid == 0:
                 requests.close()
                 os.close(children_changed)
-                _run_supervisor(control, (received[1], received[2], received[3]), filters)
+                _run_supervisor(control, (received[1], received[2], received[3]), filters, tasks)
             supervisors.add(pid)
         control.close()
         received = received[1:]
@@ -99,10 +120,10 @@ def _refuse(control: socket.socket, error: OSError) -> None:
         return  # the worker no longer waits for this command
 
 
-def _run_supervisor(control: socket.socket, stdio: tuple[int, int, int], filters: Filters) -> None:
+def _run_supervisor(control: socket.socket, stdio: tuple[int, int, int], filters: Filters, tasks: int) -> None:
     code = 1
     try:
-        supervise(control, stdio, filters)
+        supervise(control, stdio, filters, tasks)
         code = 0
     except BaseException:
         traceback.print_exc(file=sys.stderr)
