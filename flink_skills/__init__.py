@@ -23,6 +23,7 @@ _EXPORTS = {
     "ConfigError": "flink_skills.errors",
     "Diagnostic": "flink_skills.skill",
     "ExecutionError": "flink_skills.errors",
+    "IsolationError": "flink_skills.errors",
     "LimitError": "flink_skills.errors",
     "ModelError": "flink_skills.errors",
     "Option": "flink_skills.options",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.resource import ResourceName as ResourceName
     from flink_skills.errors import ConfigError as ConfigError
     from flink_skills.errors import ExecutionError as ExecutionError
+    from flink_skills.errors import IsolationError as IsolationError
     from flink_skills.errors import LimitError as LimitError
     from flink_skills.errors import ModelError as ModelError
     from flink_skills.errors import PlanError as PlanError

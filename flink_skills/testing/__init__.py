@@ -3,11 +3,11 @@ standalone Flink cluster.
 
     from flink_skills.testing import Reply, ScriptedModel, ScriptedModelServer
 
-:class:`ChatModelContract` and :class:`SkillSourceContract` are what any chat model and any source of skills must keep
-to, as tests to inherit.
+:class:`ChatModelContract`, :class:`SkillSourceContract` and :class:`ExecutionBackendContract` are what any chat model,
+any source of skills and any execution backend must keep to, as tests to inherit.
 
 Needs the ``http`` extra (aiohttp) for the server only, Flink and ``psutil`` for the cluster only, and ``pytest`` for
-:class:`SkillSourceContract`.
+:class:`SkillSourceContract` and :class:`ExecutionBackendContract`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flink_skills.testing.chat_models import ChatModelContract
     from flink_skills.testing.cluster import StandaloneCluster
+    from flink_skills.testing.execution import ExecutionBackendContract
     from flink_skills.testing.flink_rest import ClusterError
     from flink_skills.testing.model_server import ScriptedModelServer
     from flink_skills.testing.scripted_model import ScriptedModel, call, calls
@@ -28,6 +29,7 @@ __all__ = [
     "Call",
     "ChatModelContract",
     "ClusterError",
+    "ExecutionBackendContract",
     "Reply",
     "Rule",
     "Script",
@@ -45,6 +47,7 @@ _HOMES = {
     "Call": "scripts",
     "ChatModelContract": "chat_models",
     "ClusterError": "flink_rest",
+    "ExecutionBackendContract": "execution",
     "Reply": "scripts",
     "Rule": "scripts",
     "Script": "scripts",
