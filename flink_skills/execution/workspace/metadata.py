@@ -28,7 +28,7 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class StagedSkill:
-    """A skill in the workspace. ``mounted`` says that its files are the shared ones and no copy, ``venv`` that its
+    """A skill in the workspace. ``mounted`` says that it shares files with other workspaces, ``venv`` that its
     ``.venv`` is the writable one and no part of the skill."""
 
     name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 import time
@@ -13,60 +14,140 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution.workspace.removal import remove_tree, set_aside
 from flink_skills.execution.workspace.rights import Ownership
 from flink_skills.execution.workspace.staging import StageableSkill, copy_skill, folder_name, seal_files, walk
+from flink_skills.execution.workspace.views import (
+    FileState,
+    link_tree,
+    mend_files,
+    mend_folder,
+    mend_folders,
+    states_of,
+)
 from flink_skills.sources.locking import Lease, unleased
 
 __all__ = ["SharedCopies"]
 
 _TRIES = 20
 _BUILDING = ".new-"
+_FILES = "files"
+_STATES = "states.json"
+# Commands of the worker's own user can change the metadata of files. Each key has its own of the small ones, so that
+# the linked ones are few, and looked at before each use.
+_SMALLEST_LINKED = 64 << 10
 
 
 class SharedCopies:
-    """The copies below ``folder``, as ``<digest>/<name>``. Only the worker gets in; views have links to the files.
+    """The copies below ``folder``, as ``<digest>/<name>/files``. Only the worker gets in; views have links to files.
 
-    Workers of a job share the folder. A copy without any view is removed after a while, see :meth:`sweep`.
+    Next to the files is what their metadata was. Where commands are of the worker's own user, what one of them
+    changed there is put right when the next one asks for the skill. Workers of a job share the folder. A copy
+    without any view is removed after a while, see :meth:`sweep`.
     """
 
     def __init__(self, folder: Path, ownership: Ownership) -> None:
         self.folder = folder
         self._ownership = ownership
+        self._exposed = ownership.user is None
+        self._smallest_linked = _SMALLEST_LINKED if self._exposed else 0
         self._lock = threading.Lock()
+        # digest -> name -> the files that views have links to
+        self._linked: dict[str, dict[str, dict[str, FileState]]] = {}
+
+    def view(self, skill: StageableSkill, target: Path) -> bool:
+        """Make the new folder ``target`` a view of ``skill``, whose copy is made if it is missing or spoiled.
+
+        Returns whether it shares files. Raises :class:`OSError` and :class:`ExecutionError` where it cannot be made.
+        """
+        problem: OSError | None = None
+        with self._held(skill) as copy:
+            for _ in range(_TRIES):
+                files = self._mended(copy) or self._made(skill, copy)
+                try:
+                    link_tree(copy / _FILES, target, files, self._smallest_linked)
+                except (FileNotFoundError, PermissionError) as error:
+                    # Another worker makes it anew, or a command of another key is at it just now.
+                    problem = error
+                    remove_tree(target)
+                else:
+                    return bool(self._note(skill, files))
+        raise ExecutionError(f"files of the shared copy {copy} are changed again and again while it is used: {problem}")
+
+    def mend(self, skill: StageableSkill, view: Path) -> bool:
+        """Undo what commands did to the shared files of a view; False if the view has to be made anew."""
+        if not self._exposed:
+            return True
+        linked = self._linked.get(folder_name(skill.digest), {}).get(folder_name(skill.name))
+        if linked is None:
+            files = _read_states(self._copy(skill))
+            if files is None:
+                return False
+            linked = self._note(skill, files)
+        return mend_files(view, linked)
+
+    def _copy(self, skill: StageableSkill) -> Path:
+        return self.folder / folder_name(skill.digest) / folder_name(skill.name)
 
     @contextmanager
-    def copy_of(self, skill: StageableSkill) -> Iterator[Path]:
-        """Hold the copy of ``skill``, made if it is missing.
-
-        Raises :class:`OSError` and :class:`ExecutionError` where it cannot be made.
-        """
-        digest = self.folder / folder_name(skill.digest)
-        copy = digest / folder_name(skill.name)
+    def _held(self, skill: StageableSkill) -> Iterator[Path]:
+        """Keep the folder of the copy of ``skill``, made if it is missing, from being removed for its age."""
+        copy = self._copy(skill)
         for _ in range(_TRIES):
-            self.folder.mkdir(mode=0o700, exist_ok=True)
-            digest.mkdir(mode=0o700, exist_ok=True)
-            lease = Lease.take(str(digest))
+            for folder in (self.folder, copy.parent):
+                folder.mkdir(mode=0o700, exist_ok=True)
+                with suppress(FileNotFoundError):
+                    mend_folder(folder)
+            lease = Lease.take(str(copy.parent))
             if lease is not None:
                 break  # else it is being removed just now
         else:
             raise ExecutionError(f"the shared copy {copy} is removed again and again while it is made")
         with lease:
             lease.touch()
-            if not copy.is_dir():
-                with self._lock:
-                    self._make(skill, copy)
             yield copy
 
+    def _mended(self, copy: Path) -> dict[str, FileState] | None:
+        """The files of the copy, put right; None if it has to be made."""
+        if self._exposed:
+            try:
+                mend_folders(copy)
+            except OSError:
+                return None
+        files = _read_states(copy)
+        if files is None or (self._exposed and not mend_files(copy / _FILES, files)):
+            return None
+        return files
+
+    def _made(self, skill: StageableSkill, copy: Path) -> dict[str, FileState]:
+        """The files of the copy, made anew; none if it is spoiled again already."""
+        with self._lock:
+            spoiled = copy.is_dir()
+            files = self._mended(copy)  # another turn may have made it meanwhile
+            if files is None:
+                if spoiled:
+                    remove_tree(copy)
+                self._make(skill, copy)
+                files = _read_states(copy)
+        return files or {}
+
     def _make(self, skill: StageableSkill, copy: Path) -> None:
-        if copy.is_dir():  # another turn made it meanwhile
-            return
         building = copy.parent / f"{_BUILDING}{secrets.token_hex(8)}"
         try:
-            copy_skill(skill, building)
-            seal_files(building, self._ownership)
+            building.mkdir(mode=0o700)
+            copy_skill(skill, building / _FILES)
+            seal_files(building / _FILES, self._ownership)
+            # Names of files need not be valid text.
+            (building / _STATES).write_text(json.dumps(states_of(building / _FILES)), encoding="ascii")
             building.rename(copy)
         except BaseException:
             remove_tree(building)
             if not copy.is_dir():  # else another worker was quicker
                 raise
+
+    def _note(self, skill: StageableSkill, files: dict[str, FileState]) -> dict[str, FileState]:
+        """Keep at hand which files views have links to; returns them."""
+        linked = {name: state for name, state in files.items() if state.size >= self._smallest_linked}
+        with self._lock:
+            self._linked.setdefault(folder_name(skill.digest), {})[folder_name(skill.name)] = linked
+        return linked
 
     def sweep(self, ttl: float) -> None:
         """Remove copies that no workspace has a view of and that nobody asked for in ``ttl`` seconds."""
@@ -83,7 +164,18 @@ class SharedCopies:
         except FileNotFoundError:  # another worker sweeps too
             return
         if doomed is not None:
+            with self._lock:
+                self._linked.pop(digest.name, None)
             remove_tree(doomed)
+
+
+def _read_states(copy: Path) -> dict[str, FileState] | None:
+    """What was noted when the copy was made; None if there is none that can be read."""
+    try:
+        noted = json.loads((copy / _STATES).read_bytes())
+        return {name: FileState(*state) for name, state in noted.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
 
 
 def _has_views(folder: Path) -> bool:

@@ -1,15 +1,11 @@
-"""Put a skill's files into a folder: a checked copy of its source, or a view of a copy that is there already."""
+"""Put a skill's files into a folder: a checked copy of its source, read-only, with what commands need around it."""
 
 # Whole trees are walked here, with the texts that os.walk and os.scandir give.
-# ruff: noqa: PTH118
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
-import shutil
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +13,7 @@ from typing import Any, Protocol
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.workspace.rights import Ownership, Rights, folder_in, pinned
 
-__all__ = ["VENV", "StageableSkill", "copy_skill", "finish_skill", "folder_name", "link_tree", "seal_files", "walk"]
+__all__ = ["VENV", "StageableSkill", "copy_skill", "finish_skill", "folder_name", "give", "seal_files", "walk"]
 
 VENV = ".venv"
 
@@ -26,8 +22,6 @@ _LINKS = {"out": "../../out", "work": "../../work", "inputs": "../../work/inputs
 _NOT_COPIED = frozenset({".git", "__pycache__"})
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _CHUNK = 1 << 20
-# A file system without hard links, one that has no more of them for a file, or a kernel that forbids this one.
-_NO_LINK = frozenset({errno.EPERM, errno.EMLINK, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
 
 
 class StageableSkill(Protocol):
@@ -85,26 +79,6 @@ def copy_skill(skill: StageableSkill, target: Path) -> None:
                         )
 
 
-def link_tree(source: Path, target: Path) -> None:
-    """Make the new folder ``target`` a view of ``source``: its folders and links anew, its files by hard links.
-
-    A file that cannot be linked is copied.
-    """
-    waiting = [(str(source), str(target))]
-    while waiting:
-        folder, view = waiting.pop()
-        os.mkdir(view, 0o700)  # noqa: PTH102
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                to = os.path.join(view, entry.name)
-                if entry.is_symlink():
-                    os.symlink(os.readlink(entry.path), to)  # noqa: PTH115, PTH211
-                elif entry.is_dir(follow_symlinks=False):
-                    waiting.append((entry.path, to))
-                else:
-                    _link_file(entry.path, to)
-
-
 def walk(root: str | os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
     """Everything below ``root``, a folder before what is in it. Links are not followed; any depth will do."""
     waiting: list[str | os.PathLike[str]] = [root]
@@ -121,7 +95,7 @@ def seal_files(root: Path, ownership: Ownership) -> None:
     for entry in walk(root):
         if entry.is_file(follow_symlinks=False):
             executable = entry.stat(follow_symlinks=False).st_mode & 0o111
-            _give(entry.path, ownership.program if executable else ownership.data)
+            give(entry.path, ownership.program if executable else ownership.data)
 
 
 def finish_skill(root: Path, ownership: Ownership, previous: Path | None) -> bool:
@@ -142,17 +116,17 @@ def finish_skill(root: Path, ownership: Ownership, previous: Path | None) -> boo
         with pinned(root) as folder, folder_in(folder, VENV, ownership.open):
             pass  # made or mended
     for path in (*folders, str(root)):
-        _give(path, ownership.sealed)
+        give(path, ownership.sealed)
     return writable
 
 
 def _take_venv(previous: Path, venv: Path, ownership: Ownership) -> None:
     try:
+        previous.chmod(0o700)  # a command of the worker's own user may have closed it
         with pinned(previous / VENV) as folder:
             ownership.open.apply(folder)  # to be moved it must be writable
     except (FileNotFoundError, NotADirectoryError):
         return
-    previous.chmod(0o700)
     (previous / VENV).rename(venv)
 
 
@@ -180,17 +154,6 @@ def _copy_link(link: Path, to: Path, real_root: Path) -> None:
         to.symlink_to(text)
 
 
-def _link_file(source: str, to: str) -> None:
-    try:
-        os.link(source, to, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in _NO_LINK:
-            raise
-        shutil.copyfile(source, to, follow_symlinks=False)
-        found = os.lstat(source)
-        _give(to, Rights(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)))
-
-
 def _write_from_memory(skill: Any, target: Path) -> None:
     target.mkdir(mode=0o700)
     (target / "SKILL.md").write_text(skill.instructions or "", encoding="utf-8", errors="replace")
@@ -208,7 +171,7 @@ def _write_from_memory(skill: Any, target: Path) -> None:
             file.chmod(0o700)
 
 
-def _give(path: str, rights: Rights) -> None:
+def give(path: str, rights: Rights) -> None:
     """Set rights by path: for trees that only the worker can write."""
     os.chmod(path, rights.mode)  # noqa: PTH101
     if (rights.uid, rights.gid) != (-1, -1):

@@ -37,7 +37,6 @@ from flink_skills.execution.workspace.staging import (
     copy_skill,
     finish_skill,
     folder_name,
-    link_tree,
     seal_files,
 )
 from flink_skills.sources.locking import Lease
@@ -104,12 +103,12 @@ class Workspace:
     def stage(self, skill: StageableSkill) -> Path:
         """Have ``skill`` in ``skills/<name>``, read-only, unless it is there with the same digest.
 
-        Takes as long as the copy: call it from a thread. Raises :class:`ExecutionError`.
+        What commands of other keys did to files that it shares with them is undone. Takes as long as the copy: call
+        it from a thread. Raises :class:`ExecutionError`.
         """
         with self._lock:
             target = self.skills_dir / folder_name(skill.name)
-            known = self._metadata.skills.get(skill.name)
-            if self._lease is None or known is None or known.digest != skill.digest or not _is_folder(target):
+            if self._lease is None or not self._is_staged(skill, target):
                 self._stage(skill, target)
             return target
 
@@ -269,14 +268,13 @@ class Workspace:
     def _stage(self, skill: StageableSkill, target: Path) -> None:
         what = f"skill {skill.name!r} cannot be copied from {skill.path or 'memory'} to {target}"
         with self._failing(what), self._held_root() as root, self._made_folders(root):
-            known = self._metadata.skills.get(skill.name)
-            if known is not None and known.digest == skill.digest and _is_folder(target):
+            if self._is_staged(skill, target):
                 return  # by an earlier worker, or before a pause
             self._remove_unfinished()
+            known = self._metadata.skills.get(skill.name)
             building = self.skills_dir / f"{_UNFINISHED}{secrets.token_hex(8)}"
-            shared = self._job.share_files
             try:
-                self._build(skill, building, shared)
+                shared = self._build(skill, building)
                 venv = finish_skill(building, self._ownership, target if known is not None and known.venv else None)
                 # From here on a crash means that it is staged anew: the digest is written last.
                 remove_tree(target)
@@ -290,19 +288,25 @@ class Workspace:
             self._metadata.changed()
             self._metadata.write(root, self._ownership.data)
 
+    def _is_staged(self, skill: StageableSkill, target: Path) -> bool:
+        known = self._metadata.skills.get(skill.name)
+        if known is None or known.digest != skill.digest or not _is_folder(target):
+            return False
+        return not known.mounted or (self._job.share_files and self._job.shared.mend(skill, target))
+
     def _remove_unfinished(self) -> None:
         """Remove what a worker that was killed was about to stage: turns of a key never overlap."""
         for entry in self.skills_dir.iterdir():
             if entry.name.startswith(_UNFINISHED):
                 remove_tree(entry)
 
-    def _build(self, skill: StageableSkill, building: Path, shared: bool) -> None:
-        if shared:
-            with self._job.shared.copy_of(skill) as copy:
-                link_tree(copy, building)
-        else:
-            copy_skill(skill, building)
-            seal_files(building, self._ownership)
+    def _build(self, skill: StageableSkill, building: Path) -> bool:
+        """Make the new folder ``building`` a copy or a view of ``skill``; whether it shares files with other keys."""
+        if self._job.share_files:
+            return self._job.shared.view(skill, building)
+        copy_skill(skill, building)
+        seal_files(building, self._ownership)
+        return False
 
     @contextmanager
     def _failing(self, what: str) -> Iterator[None]:

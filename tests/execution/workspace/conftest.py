@@ -12,6 +12,9 @@ import pytest
 from flink_skills.execution import CommandUser, WorkspaceManager
 from flink_skills.execution.workspace.removal import remove_tree
 
+LARGE = 64 << 10
+"""The size from which on files are shared where commands are of the worker's own user."""
+
 NOBODY = CommandUser(65534, 65534)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs commands as another user")
 

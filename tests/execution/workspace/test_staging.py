@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -18,15 +17,11 @@ from flink_skills.execution.workspace.removal import remove_tree
 from flink_skills.execution.workspace.staging import folder_name
 from flink_skills.manager.manager import AgentSkillManager
 
-from .conftest import Skill, dig
+from .conftest import LARGE, Skill, dig
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
-
-
-def files_below(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
 
 
 def test_staged_copy_is_read_only_and_complete(manager: WorkspaceManager, source: Path, tmp_path: Path) -> None:
@@ -172,63 +167,6 @@ def test_a_skill_deeper_than_the_stack(manager: WorkspaceManager, tmp_path: Path
     remove_tree(folder)
 
 
-# -- views of one copy -------------------------------------------------------------------------------------------
-
-
-def test_all_workspaces_share_the_files_of_one_copy(manager: WorkspaceManager, source: Path) -> None:
-    manager.share_files = True
-    skill = Skill("s", str(source), "d1")
-    copies = [manager.for_key(str(key)).stage(skill) for key in range(5)]
-    for name in ("SKILL.md", "scripts/run.sh"):
-        assert len({(copy / name).stat().st_ino for copy in copies}) == 1
-    for copy in copies:
-        assert (copy / "scripts" / "again.sh").readlink() == Path("run.sh")
-        assert mode(copy) == mode(copy / "scripts") == mode(copy / "scripts" / "run.sh") == 0o500
-        assert mode(copy / "SKILL.md") == 0o400
-    shared = manager.root / ".skills" / "d1" / "s"
-    assert (shared / "SKILL.md").stat().st_nlink == 1 + len(copies)
-    assert not (shared / "out").is_symlink()
-    assert (copies[0] / "out").resolve() == manager.for_key("0").out_dir
-    (source / "SKILL.md").write_text("not read any more")
-    assert (manager.for_key("late").stage(skill) / "SKILL.md").read_text() == "Do it."
-
-
-def test_a_file_that_cannot_be_linked_is_copied(
-    manager: WorkspaceManager, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_more_links(source: str, to: str, **more: object) -> None:
-        raise OSError(errno.EMLINK, "Too many links")
-
-    monkeypatch.setattr(os, "link", no_more_links)
-    manager.share_files = True
-    copy = manager.for_key("k").stage(Skill("s", str(source), "d1"))
-    assert (copy / "SKILL.md").read_text() == "Do it."
-    assert (copy / "SKILL.md").stat().st_nlink == 1
-    assert mode(copy / "SKILL.md") == 0o400
-    assert mode(copy / "scripts" / "run.sh") == 0o500
-
-
-def test_workers_that_make_the_same_copy_at_once(manager: WorkspaceManager, source: Path) -> None:
-    others = [WorkspaceManager(manager.root, share_files=True) for _ in range(4)]
-    barrier = threading.Barrier(len(others))
-    found: list[Path] = []
-
-    def stage(number: int) -> None:
-        barrier.wait()
-        found.append(others[number].for_key(str(number)).stage(Skill("s", str(source), "d1")))
-
-    threads = [threading.Thread(target=stage, args=(number,)) for number in range(len(others))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({(copy / "SKILL.md").stat().st_ino for copy in found}) == 1
-    assert len(found) == len(others)
-    assert [path.name for path in (manager.root / ".skills" / "d1").iterdir()] == ["s"]
-    for other in others:
-        other.close()
-
-
 # -- the virtual environment of a skill --------------------------------------------------------------------------
 
 
@@ -289,7 +227,9 @@ def test_a_hostile_virtual_environment_stops_no_new_version(manager: WorkspaceMa
     assert mode(Path("/etc")) == 0o755
 
 
-def test_metadata_names_what_is_staged(manager: WorkspaceManager, source: Path) -> None:
+@pytest.mark.parametrize("size", [1, LARGE])
+def test_metadata_names_what_is_staged(manager: WorkspaceManager, source: Path, size: int) -> None:
+    (source / "model.bin").write_bytes(b"m" * size)
     manager.share_files = True
     workspace = manager.for_key("k")
     workspace.stage(Skill("ein name", str(source), "d1"))
@@ -300,7 +240,7 @@ def test_metadata_names_what_is_staged(manager: WorkspaceManager, source: Path) 
         "name": "ein name",
         "rel_path": "skills/skill-" + hashlib.sha256(b"ein name").hexdigest()[:16],
         "digest": "d1",
-        "mounted": True,
+        "mounted": size == LARGE,
         "venv": True,
     }
     assert data["created_at"] <= staged_at <= data["updated_at"] <= data["last_access"]

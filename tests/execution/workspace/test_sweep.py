@@ -16,7 +16,7 @@ import pytest
 
 from flink_skills.execution import Workspace, WorkspaceManager
 
-from .conftest import Skill
+from .conftest import LARGE, Skill
 
 HOUR = 3600.0
 
@@ -114,16 +114,27 @@ def test_a_skill_is_staged_anew_after_the_workspace_grew_old(root: Path) -> None
 def test_shared_copies_without_a_view_go_when_they_are_old(root: Path) -> None:
     manager = WorkspaceManager(root, ttl=HOUR, share_files=True)
     workspace = manager.for_key("k")
-    workspace.stage(Skill("s", None, "d1", "One."))
-    workspace.stage(Skill("s", None, "d2", "Two."))
-    workspace.stage(Skill("t", None, "d3", "Three."))
-    workspace.stage(Skill("t", None, "d4", "Four."))
+    for name, digest in (("s", "d1"), ("s", "d2"), ("t", "d3"), ("t", "d4")):
+        workspace.stage(Skill(name, None, digest, digest * LARGE))
     for digest in ("d1", "d2", "d3"):
         age(root / ".skills" / digest, 5 * HOUR)
     manager.sweep()
     # d1 has no view any more, d2 has one, d3 has none, d4 is young.
     assert sorted(path.name for path in (root / ".skills").iterdir()) == ["d2", "d4"]
-    assert (workspace.skills_dir / "s" / "SKILL.md").read_text() == "Two."
+    assert (workspace.skills_dir / "s" / "SKILL.md").read_text() == "d2" * LARGE
+    manager.close()
+
+
+def test_a_skill_that_shares_nothing_outlives_its_shared_copy(root: Path) -> None:
+    manager = WorkspaceManager(root, ttl=HOUR, share_files=True)
+    workspace = manager.for_key("k")
+    skill = Skill("s", None, "d1", "Do it.")
+    inode = workspace.stage(skill).stat().st_ino
+    age(root / ".skills" / "d1", 5 * HOUR)
+    manager.sweep()
+    assert list((root / ".skills").iterdir()) == []
+    assert workspace.stage(skill).stat().st_ino == inode
+    assert (manager.for_key("late").stage(skill) / "SKILL.md").read_text() == "Do it."
     manager.close()
 
 
