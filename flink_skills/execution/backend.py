@@ -95,8 +95,9 @@ class BackendSettings:
 class CommandRequest:
     """A command. ``env`` is the whole environment, ``cwd`` an absolute path.
 
-    ``writable`` are the folders that the command may write, whose contents count against the limits of the workspace;
-    ``readable`` what it may read besides. A backend without file isolation cannot hold a command to that.
+    ``writable`` are the folders that the command may write, ``readable`` what it may read besides; a backend without
+    file isolation cannot hold a command to that. The contents of ``counted`` count against the limits of the workspace;
+    empty means those of ``writable``.
     ``root`` is the workspace that all of these are in.
 
     Raises :class:`ConfigError` for what no backend could run.
@@ -110,6 +111,7 @@ class CommandRequest:
     root: str = ""
     writable: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         problem = command_problem(self)
@@ -121,7 +123,7 @@ def command_problem(request: CommandRequest) -> str:
     """Why no backend could run ``request``; empty when one could."""
     if not request.argv or not request.argv[0]:
         return "argv is empty: give the program and its arguments"
-    for path in (request.cwd, *request.writable, *request.readable):
+    for path in (request.cwd, *request.writable, *request.readable, *request.counted):
         if not path.startswith("/"):
             return f"the folder {path!r} is not absolute"
     if not request.limits.wall_time > 0:

@@ -144,8 +144,9 @@ class ShellRunner:
                     stdin=stdin,
                     limits=allowed,
                     root=str(workspace.root),
-                    writable=place.writable,
+                    writable=workspace.writable_for(skill_name),
                     readable=workspace.readable,
+                    counted=place.writable,
                 )
                 return self._without_hidden(await self.backend.run(request))
             finally:

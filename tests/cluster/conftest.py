@@ -6,18 +6,19 @@ import pytest
 
 from flink_skills.testing.cluster import StandaloneCluster
 from tests.cluster.shop import Shop
+from tests.passable import passable_folder
 
 
 @pytest.fixture(scope="package")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
-    with StandaloneCluster(tmp_path_factory.mktemp("flink") / "cluster") as cluster:
+def cluster() -> Iterator[StandaloneCluster]:
+    # Commands have their workspaces below it.
+    with passable_folder() as folder, StandaloneCluster(folder / "cluster") as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    shop = Shop(tmp_path_factory.mktemp("shop"), latency=0.5)
-    with shop.server:
+    with Shop(tmp_path_factory.mktemp("shop"), latency=0.5).opened() as shop:
         yield shop
 
 

@@ -37,6 +37,7 @@ def main() -> None:
 
     agents = AgentsExecutionEnvironment.get_execution_environment(env)
     agents.get_config().set(SkillOptions.WORKER_PROCESSES, 1)
+    agents.get_config().set(SkillOptions.SHELL_NETWORK, "allow")
     agent = OrderAgent(options.model_url, options.effects, options.skills, options.skill_name)
     results = agents.from_datastream(orders, "customer").apply(agent).to_datastream(Types.STRING())
     sink = (

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 import re
+import socketserver
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flink_skills.testing import Call, Reply, ScriptedModelServer
 from flink_skills.testing.cluster import StandaloneCluster, wait_until
+from tests.cluster.job_agents import note
 
 HERE = Path(__file__).parent
 SKILLS = HERE / "skills"
@@ -56,6 +60,25 @@ class Result:
     answer: str
 
 
+class Record(socketserver.ThreadingTCPServer):
+    """Where commands say what they do: all that they can reach outside of their workspaces is the network."""
+
+    def __init__(self, effects: Path) -> None:
+        self.effects = effects
+        super().__init__(("127.0.0.1", 0), Line)
+
+
+class Line(socketserver.StreamRequestHandler):
+    """What one command says: order, kind and call id. It is answered once that is written down."""
+
+    server: Record
+
+    def handle(self) -> None:
+        words = self.rfile.readline().decode().split()
+        if len(words) == 3:  # else the command was killed before it had said it
+            self.wfile.write(note(str(self.server.effects), *words).encode() + b"\n")
+
+
 class Shop:
     """Orders, model and books of one job after another, all below ``folder``."""
 
@@ -68,7 +91,20 @@ class Shop:
         self._customers = itertools.count()
         self._requests: list[Request] = []
         self.server = ScriptedModelServer(self._reply)
+        self._record = Record(self._effects)
         self.job: str | None = None
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Shop]:
+        """The shop while its model answers and its record is kept."""
+        with self.server, self._record:
+            keeper = threading.Thread(target=self._record.serve_forever)
+            keeper.start()
+            try:
+                yield self
+            finally:
+                self._record.shutdown()
+                keeper.join()
 
     def submit(
         self,
@@ -107,7 +143,8 @@ class Shop:
         number = sum(message["role"] == "tool" for message in body["messages"])
         request = Request(order, number, time.time())
         self._requests.append(request)
-        command = f"sh scripts/check.sh {order} {self._effects}"
+        host, port = self._record.server_address[:2]
+        command = f"bash scripts/check.sh {order} {host!s} {port}"
         replies = (
             Reply(tool_calls=(Call("load_skill", {"name": "stock-check"}),)),
             Reply(tool_calls=(Call("execute_shell_command", {"command": command}),)),

@@ -16,8 +16,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def quick_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    shop = Shop(tmp_path_factory.mktemp("quick"), latency=0.1)
-    with shop.server:
+    with Shop(tmp_path_factory.mktemp("quick"), latency=0.1).opened() as shop:
         yield shop
 
 

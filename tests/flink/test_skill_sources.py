@@ -97,7 +97,7 @@ def test_every_kind_of_source_in_one_job(tmp_path: Path, web: tuple[str, Path, l
     events = env.from_collection([(name, "cat references/where.txt; echo $SKILL_NAME") for name in names], TYPE)
     output = agents_env.from_datastream(events, "skill").apply(Commander)
     records = collect(output.to_datastream(), output.to_datastream(tag="errors"))
-    assert [record for record in records if "error" in record] == []
+    assert [record for record in records if record.get("error")] == []
     assert {record["skill"]: record["stdout"] for record in records} == {
         name: f"this is {name}\n{name}\n" for name in names
     }

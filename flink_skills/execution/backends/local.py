@@ -61,6 +61,7 @@ class LocalBackend(ExecutionBackend):
     def _order(self, request: CommandRequest) -> Order:
         limits = request.limits
         user = self.settings.user
+        counted = request.counted or request.writable
         return Order(
             argv=self.argv(request),
             cwd=request.cwd,
@@ -72,10 +73,10 @@ class LocalBackend(ExecutionBackend):
             memory=limits.memory,
             processes=limits.processes,
             file_size=limits.file_size,
-            workspace_bytes=limits.workspace_bytes if request.writable else 0,
-            workspace_files=limits.workspace_files if request.writable else 0,
-            counted=request.writable,
-            full=self._full.get(request.writable, ""),
+            workspace_bytes=limits.workspace_bytes if counted else 0,
+            workspace_files=limits.workspace_files if counted else 0,
+            counted=counted,
+            full=self._full.get(counted[:1], ""),
             confinement=self.confinement(request)._replace(user=(user.uid, user.gid) if user else None),
         )
 
@@ -89,10 +90,11 @@ class LocalBackend(ExecutionBackend):
         self._running.add(command)
         try:
             result = await command.run(self._launcher, order)
+            workspace = (request.counted or request.writable)[:1]
             if command.full:
-                self._full[request.writable] = command.full
+                self._full[workspace] = command.full
             elif result.error is None:
-                self._full.pop(request.writable, None)
+                self._full.pop(workspace, None)
             return result
         finally:
             self._running.discard(command)

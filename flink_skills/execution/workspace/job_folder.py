@@ -52,6 +52,7 @@ class JobFolder:
     def ensure(self) -> None:
         """Make the folder and take the lock. Raises :class:`OSError` and :class:`ExecutionError`."""
         with self._lock:
+            self._open_again()
             for _ in range(_TRIES):
                 if self._lease is not None and self.path.is_dir():
                     return
@@ -80,6 +81,18 @@ class JobFolder:
         """From the top down to the folder itself."""
         above = [folder for folder in self.path.parents if folder.is_relative_to(self._top)]
         return [*reversed(above), self.path]
+
+    def _open_again(self) -> None:
+        """Undo what commands of the worker's own user did to the modes of folders, which shuts out all keys.
+
+        Landlock does not cover modes.
+        """
+        for folder in (*self._passages, *self._own_folders()):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                found = folder.lstat()
+                if found.st_uid == os.geteuid() and found.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+                    with pinned(folder) as descriptor:
+                        self.ownership.passage.apply(descriptor)
 
     def _make(self) -> None:
         missing = [folder for folder in reversed(self._top.parents) if not folder.exists()]

@@ -85,6 +85,19 @@ class Workspace:
             venvs = [self.root / skill.rel_path / VENV for skill in self._metadata.skills.values() if skill.venv]
         return (*map(str, folders), *(str(venv) for venv in venvs if _is_folder(venv)))
 
+    def writable_for(self, skill_name: str | None) -> tuple[str, ...]:
+        """The folders that commands of one skill may write: not what programs of another skill are started from.
+
+        All of :attr:`writable` counts against the quota all the same.
+        """
+        own = folder_name(skill_name) if skill_name else ""
+        venvs = {str(self.skills_dir / name / VENV): name for name in self._staged_names()}
+        return tuple(path for path in self.writable if venvs.get(path, own) == own)
+
+    def _staged_names(self) -> list[str]:
+        with self._lock:
+            return [Path(skill.rel_path).name for skill in self._metadata.skills.values()]
+
     @property
     def readable(self) -> tuple[str, ...]:
         """What commands may read: the workspace as a whole, and the job's inputs."""
@@ -199,22 +212,29 @@ class Workspace:
         for _ in range(_TRIES):
             begins = self._lease is None
             try:
+                self._job.ensure()
                 if begins:
-                    self._job.ensure()
                     with suppress(FileExistsError):
                         self.root.mkdir(mode=0o700)
                     self._check_ours()
-                    self._lease = Lease.take(str(self.root))
+                descriptor = os.open(self.root, _HOLD)
+                try:
+                    # Each time, because commands of the worker's own user may close it: Landlock does not cover modes.
+                    self._ownership.closed.apply(descriptor)
+                    if begins:
+                        self._lease = Lease.take(str(self.root))
+                except BaseException:
+                    os.close(descriptor)
+                    raise
                 if self._lease is not None:
-                    descriptor = os.open(self.root, _HOLD)
                     break
+                os.close(descriptor)
             except FileNotFoundError:  # it is being removed just now, or was removed by hand
                 self._lease = None
         else:
             raise ExecutionError(f"workspace {self.root} is removed again and again while it is made")
         try:
             if begins:
-                self._ownership.closed.apply(descriptor)
                 self._metadata = Metadata.read(descriptor)
                 self._metadata.write(descriptor, self._ownership.data)
             yield descriptor

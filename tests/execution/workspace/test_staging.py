@@ -192,6 +192,17 @@ def test_a_virtual_environment_is_active_and_outlives_a_new_version(manager: Wor
     assert "VIRTUAL_ENV" not in workspace.env(None, "c", "/r")
 
 
+def test_only_the_skill_itself_writes_its_virtual_environment(manager: WorkspaceManager, source: Path) -> None:
+    workspace = manager.for_key("k")
+    copies = [workspace.stage(Skill(name, str(source), "d1")) for name in ("a", "b")]
+    first, second = (str(copy / ".venv") for copy in copies)
+    assert {first, second} <= set(workspace.writable)
+    assert first in workspace.writable_for("a")
+    assert second not in workspace.writable_for("a")
+    assert not {first, second} & set(workspace.writable_for(None))
+    assert str(workspace.work_dir) in workspace.writable_for(None)
+
+
 def test_programs_of_a_skill_come_last_on_the_path(manager: WorkspaceManager, source: Path) -> None:
     (source / "bin").mkdir()
     (source / "bin" / "sh").write_text("#!/bin/sh\n")

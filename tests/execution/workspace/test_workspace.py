@@ -88,3 +88,15 @@ def test_run_folders(manager: WorkspaceManager) -> None:
     workspace.end_run(empty)
     workspace.end_run(used)
     assert list(workspace.runs_dir.iterdir()) == [used]
+
+
+def test_folders_above_that_a_command_has_closed_are_opened_again(manager: WorkspaceManager) -> None:
+    workspace = manager.for_key("k")
+    workspace.ensure()
+    workspace.root.chmod(0)
+    manager.root.chmod(0)
+    other = manager.for_key("other")
+    other.ensure()
+    workspace.ensure()
+    assert stat.S_IMODE(manager.root.stat().st_mode) == 0o700
+    assert stat.S_IMODE(workspace.root.stat().st_mode) == 0o700

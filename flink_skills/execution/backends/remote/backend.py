@@ -158,6 +158,8 @@ class RemoteBackend(ExecutionBackend):
         pool = self._pool
         if pool is None:
             return CommandResult(error="backend remote is not started or closed already")
+        if not Path(request.cwd).is_dir():  # noqa: ASYNC240 - one look at a local folder
+            return CommandResult(error=f"cannot enter the working directory {request.cwd!r}: it is not there")
         task = asyncio.ensure_future(self._run(pool, request))
         self._commands.add(task)
         try:
