@@ -6,6 +6,10 @@ else does. Commands share the kernel with everything else on the node.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
 from landlockpy import abi_version
 
 from flink_skills.errors import ExecutionError
@@ -50,7 +54,7 @@ class LandlockBackend(LocalBackend):
                 "the kernel has no Landlock: use nodes with Linux 5.13 or newer (better 6.12) that have landlock in "
                 "the kernel's list of security modules (lsm=)"
             )
-        self._readable = (*system_paths(network=self.settings.network), *self.settings.readable)
+        self._readable = (*_outermost(system_paths(network=self.settings.network)), *self.settings.readable)
         await super().start()
 
     def confinement(self, request: CommandRequest) -> Confinement:
@@ -61,3 +65,12 @@ class LandlockBackend(LocalBackend):
             scope=self._abi >= SCOPES_SINCE,
             filter=filter_name(self.settings),
         )
+
+
+def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """The real places that ``paths`` lead to, without those inside of others: a rule each is set for every command."""
+    found: dict[str, None] = {}
+    for path in sorted({os.path.realpath(path) for path in paths}, key=len):
+        if not any(str(folder) in found for folder in (path, *Path(path).parents)):
+            found[path] = None
+    return tuple(found)

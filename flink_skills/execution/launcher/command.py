@@ -20,6 +20,8 @@ __all__ = ["Filters", "become_command"]
 # By mode: what loads the filter into this process.
 Filters = Mapping[str, Callable[[], None]]
 
+_OPEN_FILES = "RLIMIT_NOFILE"
+
 # What says that a file is no program, or none for this user; anything else is a failed set-up.
 _NO_PROGRAM = frozenset(
     {
@@ -44,7 +46,6 @@ def become_command(order: Order, stdio: tuple[int, int, int], failure: int, pare
         os.umask(0o077)
         _die_first_when_memory_is_short()
         step = "drop privileges"
-        linux.drop_capabilities()
         if confinement.user is not None:
             step = f"become the user {confinement.user[0]}:{confinement.user[1]}"
             _switch_user(confinement.user)
@@ -55,7 +56,8 @@ def become_command(order: Order, stdio: tuple[int, int, int], failure: int, pare
             step = "set up namespaces (bubblewrap)"
             continue_inside(confinement.namespaces, parent)
         step = "set limits"
-        _set_limits(order.rlimits)
+        # That of open files comes last: what follows opens some itself.
+        _set_limits({name: value for name, value in order.rlimits.items() if name != _OPEN_FILES})
         step = f"enter the working directory {order.cwd!r}"
         os.chdir(order.cwd)
         step = "connect standard input and output"
@@ -69,6 +71,8 @@ def become_command(order: Order, stdio: tuple[int, int, int], failure: int, pare
         if confinement.filter:
             step = "filter system calls (seccomp)"
             filters[confinement.filter]()
+        step = "limit open files"
+        _set_limits({name: value for name, value in order.rlimits.items() if name == _OPEN_FILES})
         step = f"start {order.argv[0]!r}"
         _execute(order)
     except BaseException as error:
@@ -112,8 +116,8 @@ def _confine_files(order: Order) -> None:
 def _die_first_when_memory_is_short() -> None:
     """Offer the command to the kernel's memory killer before the worker and the TaskManager."""
     try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
+        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
+            file.write(b"1000")
     except OSError:
         # A read-only /proc: the command then competes with everybody else, which is no reason not to run it.
         return

@@ -51,9 +51,10 @@ def forbid_new_privileges() -> None:
 
 
 def drop_capabilities() -> None:
-    """Take the capabilities of root away from the next program, if this process is root.
+    """Take the capabilities of root away from all programs that this process or its children start, if it is root.
 
-    With an empty bounding set ``execve`` gives none even to uid 0. Other users have none to lose.
+    With an empty bounding set ``execve`` gives none even to uid 0. This process keeps what it has. Other users have
+    none to lose.
     """
     if os.geteuid() != 0:
         return

@@ -42,6 +42,8 @@ def supervise(control: socket.socket, stdio: tuple[int, int, int], filters: Filt
         control.sendall(STARTING)
         report = _Supervisor(order, control, children_changed, filters).run(stdio)
         control.sendall(report.encode())
+        # The worker waits for the end of file: not until all of this process has been taken apart.
+        control.shutdown(socket.SHUT_WR)
     except OSError:
         return  # the worker has gone, and nobody is left to tell
 

@@ -41,6 +41,7 @@ class TreeWatch:
         self._quota = bool(order.workspace_bytes or order.workspace_files)
         self._quota_at = time.monotonic() + _QUOTA_EVERY
         self._most_memory = 0
+        self._began = time.monotonic()
         self.next_look = time.monotonic() + _SOONEST
 
     def look(self) -> str | None:
@@ -70,7 +71,9 @@ class TreeWatch:
             limit = self._quota_limit(self._folders(), use)
             if limit:
                 return limit
-        self.next_look = time.monotonic() + min(max(wait, _SOONEST), _LATEST)
+        now = time.monotonic()
+        # Often at first: a fork bomb that the kernel's limit stops is over in less than the longest wait.
+        self.next_look = now + max(_SOONEST, min(wait, _LATEST, now - self._began))
         return None
 
     def afterwards(self, *, failed: bool) -> tuple[str | None, str]:

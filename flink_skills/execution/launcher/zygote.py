@@ -39,6 +39,7 @@ def serve(descriptor: int, libraries: str = "", uid: int = -1) -> None:
     requests.setblocking(True)
     # Should a supervisor be killed, its orphans come here.
     linux.become_subreaper()
+    linux.drop_capabilities()
     children_changed = linux.watch_children()
     poll = select.poll()
     poll.register(requests, select.POLLIN)
@@ -77,6 +78,9 @@ class _Population:
 def _load_filters(libraries: str) -> Filters:
     """Import what confines commands, once and before the first fork, and build the filters."""
     sys.path += [folder for folder in libraries.split(":") if folder not in sys.path]
+    # Imported by the library itself, and needed by nobody here: it would bring in a third of this process's memory,
+    # which every fork pays for, and modules that do things of their own at each fork.
+    sys.modules.setdefault("landlockpy.testing", type(sys)("landlockpy.testing"))
     from flink_skills.execution.launcher import confinement, syscall_filter
 
     confinement.prepare()
@@ -102,6 +106,7 @@ def _serve_one(
             _refuse(control, error)
         else:
             if pid == 0:
+                gc.disable()  # nothing lives long enough for it
                 requests.close()
                 os.close(children_changed)
                 _run_supervisor(control, (received[1], received[2], received[3]), filters, tasks)

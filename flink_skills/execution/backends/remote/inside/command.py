@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flink_skills.execution.backends.remote.inside.output import HeadAndTail, Output
+from flink_skills.execution.launcher import linux
 from flink_skills.execution.launcher.protocol import STARTING, Order, Report
 from flink_skills.execution.launcher.supervisor import supervise
 
@@ -70,6 +71,7 @@ def run_order(order: Order, stdin: bytes, output: int) -> Ended:
             for mine in (stop, stop_writer, stdin_writer, out, err):
                 os.close(mine)
             control.close()
+            linux.drop_capabilities()
             supervise(theirs, (stdin_reader, out_writer, err_writer), {})
         finally:
             os._exit(0)
