@@ -8,7 +8,7 @@ import os
 from pyflink.common import Configuration, Encoder, Types
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.datastream.connectors.file_system import FileSink, RollingPolicy
-from source_agents import CrashOnce, JobSkillsOnly, WithFolder  # type: ignore[import-not-found] # beside the script
+from source_agents import EVENTS, CrashOnce, JobSkillsOnly, WithFolder  # type: ignore[import-not-found] # beside it
 
 from flink_skills import AgentsExecutionEnvironment, SkillOptions
 
@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--jar", required=True, help="a jar with a folder 'skills'")
     parser.add_argument("--folder", required=True, help="a folder of skills on the TaskManagers")
     parser.add_argument("--results", required=True)
+    parser.add_argument("--seen", required=True, help="a folder for a file per agent and event")
     parser.add_argument("--crash", default="", help="file that says that the job has failed once already")
     options = parser.parse_args()
 
@@ -31,13 +32,12 @@ def main() -> None:
     agents.get_config().set(SkillOptions.SOURCE_ALLOW_HTTP, True).set(SkillOptions.SOURCE_ALLOW_PRIVATE, True)
     agents.get_config().set(SkillOptions.SOURCE_OPTIONS, os.environ["TEST_SOURCE_OPTIONS"])
 
-    events = env.from_collection([f"e{number}" for number in range(40)], Types.STRING())
+    events = env.from_collection(list(EVENTS), Types.STRING())
     if options.crash:
-        events = events.map(CrashOnce("e39", options.crash), output_type=Types.STRING())
+        events = events.map(CrashOnce(options.crash, options.seen), output_type=Types.STRING())
     keyed = agents.from_datastream(events, lambda event: event)
-    results = [
-        keyed.apply(agent).to_datastream(Types.STRING()) for agent in (JobSkillsOnly(), WithFolder(options.folder))
-    ]
+    both = (JobSkillsOnly(options.seen), WithFolder(options.folder, options.seen))
+    results = [keyed.apply(agent).to_datastream(Types.STRING()) for agent in both]
     sink = (
         FileSink.for_row_format(options.results, Encoder.simple_string_encoder())
         .with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from flink_skills import (
     skills,
 )
 
+EVENTS = tuple(f"e{number}" for number in range(40))
 SKILLS = ("s3-a", "s3-b", "jar-a", "jar-b", "dir-a", "dir-b")
 
 
@@ -23,9 +25,12 @@ def offline(*names: str) -> ResourceDescriptor:
 
 
 class JobSkillsOnly(Agent):
-    """Sees what the job declares; its models see less."""
+    """Sees what the job declares; its models see less. Leaves a file for each event in the folder ``seen``, if any."""
 
     name = "plain"
+
+    def __init__(self, seen: str | None = None) -> None:
+        self.seen = seen
 
     @chat_model_setup
     @staticmethod
@@ -48,7 +53,12 @@ class JobSkillsOnly(Agent):
                     assert text == f"this is {skill}\n", text
                     found.append(skill)
             parts.append(f"{model}={'+'.join(found)}")
+        self.note(event)
         return ",".join(parts)
+
+    def note(self, event: str) -> None:
+        if self.seen is not None:
+            Path(self.seen, f"{self.name}-{event}").touch()
 
     async def read(self, ctx: AgentContext, model: str, skill: str) -> str | None:
         try:
@@ -64,7 +74,8 @@ class WithFolder(JobSkillsOnly):
 
     name = "folder"
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, seen: str | None = None) -> None:
+        super().__init__(seen)
         self.folder = folder
 
     @skills
@@ -78,13 +89,27 @@ class WithFolder(JobSkillsOnly):
 
 
 class CrashOnce:
-    """A map function that fails the job the first time that it sees an event, on the whole machine."""
+    """A map function that fails the job the first time that it gets the last event, on the whole machine.
 
-    def __init__(self, event: str, marker: str) -> None:
-        self.event, self.marker = event, marker
+    It does so once the agents have seen all events of the other subtasks: then all agents are open, and no other
+    Python task is in its first bundle, where PyFlink does not survive a cancel (it ends the TaskManager).
+    """
+
+    def __init__(self, marker: str, seen: str) -> None:
+        self.marker, self.seen = marker, seen
+        self.mine: set[str] = set()
 
     def __call__(self, event: str) -> str:
-        if event == self.event and not Path(self.marker).exists():
+        self.mine.add(event)
+        if event == EVENTS[-1] and not Path(self.marker).exists():
+            awaited = {
+                f"{agent}-{other}" for agent in ("plain", "folder") for other in EVENTS if other not in self.mine
+            }
+            deadline = time.monotonic() + 90
+            while left := awaited - {file.name for file in Path(self.seen).iterdir()}:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"the agents have not seen {sorted(left)}")
+                time.sleep(0.1)
             Path(self.marker).touch()
             raise RuntimeError("crash, as asked")
         return event

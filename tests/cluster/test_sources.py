@@ -57,11 +57,12 @@ class Job:
     def run(self, *options: str) -> str:
         """Run it to its end and check what its agents saw."""
         self._runs += 1
-        results = self._folder / f"results-{self._runs}"
+        results, seen = self._folder / f"results-{self._runs}", self._folder / f"seen-{self._runs}"
+        seen.mkdir()
         job = self._cluster.submit(
             HERE / "job_sources.py",
             *("--url", self._url, "--jar", str(self._jar), "--folder", str(self._folder / "made-dir")),
-            *("--results", str(results), *options),
+            *("--results", str(results), "--seen", str(seen), *options),
             python_files=[HERE / "source_agents.py"],
         )
         self._cluster.wait(job, "FINISHED", 180)
