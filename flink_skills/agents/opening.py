@@ -76,7 +76,7 @@ def log_isolation(plan: AgentPlan, shell: ShellRunner, *, quiet: bool = False) -
     """Log what isolates commands, as a warning where files are open to them; at debug level if ``quiet``."""
     level = logging.INFO if shell.level >= IsolationLevel.LANDLOCK else logging.WARNING
     _log.log(logging.DEBUG if quiet else level, "agent %s: %s", plan.agent_id, shell.report.summary())
-    for remark in shell.policy.remarks():
+    for remark in shell.remarks():
         _log.log(logging.DEBUG if quiet else logging.WARNING, "agent %s: %s", plan.agent_id, remark)
 
 

@@ -141,10 +141,10 @@ def _print(report: IsolationReport, style: str) -> None:
 
 def _say_too_low(report: IsolationReport, wanted: IsolationLevel) -> None:
     from flink_skills.cli.output import complain
-    from flink_skills.execution import IsolationLevel
 
-    less = report.level.name if report.level else IsolationLevel.HYGIENE.name
+    less = report.acceptable
+    accept = "" if less is None else f", or have the job accept less (skills.shell.min-isolation: {less.name})"
     complain(
-        f"commands cannot be isolated at {wanted.name} here, only at {report.level.name}: mend what is said above, "
-        f"or have the job accept less (skills.shell.min-isolation: {less})"
+        f"commands cannot be isolated at {wanted.name} here, only at {report.level.name}: "
+        f"mend what is said above{accept}"
     )

@@ -19,6 +19,7 @@ from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.hidden import HiddenValues
 
 __all__ = ["Asked", "run_trial"]
 
@@ -139,14 +140,14 @@ class _Trial:
         """
         shell = await ShellRunner.start(self._asked.config, self._workspaces)
         outcome.report = shell.report
-        outcome.notes += shell.policy.remarks()
+        outcome.notes += shell.remarks()
         try:
             workspace = self._workspaces.for_key("flink-skills exec")
             # Nothing else runs in this loop, so there is nobody to wait for a thread.
             folder = self._prepare(workspace)
             before = look(workspace.root, _LOOKED_INTO)
             await self._run_in(workspace, folder, shell, outcome)
-            _list_files(look(workspace.root, _LOOKED_INTO), before, outcome)
+            _list_files(look(workspace.root, _LOOKED_INTO), before, outcome, shell.hidden)
         finally:
             await shell.close()
 
@@ -172,9 +173,13 @@ class _Trial:
             outcome.result, outcome.error = result, result.error
 
 
-def _list_files(now: LeftFiles, before: LeftFiles, outcome: _Outcome) -> None:
+def _list_files(now: LeftFiles, before: LeftFiles, outcome: _Outcome, hidden: HiddenValues) -> None:
     files = now.since(before)
-    outcome.files = files[:_LISTED]
-    outcome.notes += now.problems
+    # A command may name its files after what it was given.
+    outcome.files = [
+        {name: hidden.in_text(value) if isinstance(value, str) else value for name, value in file.items()}
+        for file in files[:_LISTED]
+    ]
+    outcome.notes += [hidden.in_text(problem) for problem in now.problems]
     if len(files) > _LISTED:
         outcome.notes.append(f"{len(files) - _LISTED:,} more files are there than are listed")

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 
-__all__ = ["OutputCapture"]
+__all__ = ["OutputCapture", "gap_text"]
 
 _READ_BYTES = 65_536
 # Output past the limit is read only to throw it away. A command that floods its pipe may not keep the event
 # loop busy with that: after each megabyte the reader rests, which bounds it to about 500 MB/s.
 _REST_AFTER_BYTES = 1 << 20
 _REST_SECONDS = 0.002
+
+
+def gap_text(dropped: int) -> bytes:
+    """What stands in output for ``dropped`` bytes; empty for none."""
+    return f"\n[... {dropped} bytes left out ...]\n".encode() if dropped else b""
 
 
 class OutputCapture:
@@ -44,7 +49,7 @@ class OutputCapture:
         tail = self._kept_tail()
         if not self.dropped:
             return bytes(self._head) + tail
-        return bytes(self._head) + f"\n[... {self.dropped} bytes left out ...]\n".encode() + tail
+        return bytes(self._head) + gap_text(self.dropped) + tail
 
     def close(self) -> None:
         """Stop reading. Calling it again does nothing."""

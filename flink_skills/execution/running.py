@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import time
 
@@ -18,6 +19,8 @@ __all__ = ["NotStartedError", "RunningCommand"]
 # All writers are dead when the report comes; only a pipe that a command passed to a stranger stays open.
 _OUTPUT_ENDS_WITHIN_SECONDS = 1.0
 _TREE_ENDS_WITHIN_SECONDS = 12.0
+# In the words of the C library. "… in system" is about all processes of the machine.
+_TOO_MANY_FILES = re.compile(rb"Too many open files(?! in system)")
 
 
 class NotStartedError(ExecutionError):
@@ -91,7 +94,7 @@ class RunningCommand:
             stderr_dropped=err.dropped,
             duration=time.monotonic() - started,
             error=report.error,
-            limit=report.limit,
+            limit=report.limit or _limit_told(report, err.text()),
             cpu_time=report.cpu_time,
             memory=report.memory,
         )
@@ -156,3 +159,9 @@ class RunningCommand:
         for descriptor in self._theirs:
             os.close(descriptor)
         self._theirs.clear()
+
+
+def _limit_told(report: Report, stderr: bytes) -> str | None:
+    """The limit that a failed command names itself: the kernel tells nobody else that files could not be opened."""
+    failed = report.error is None and report.exit_code not in (0, None) and not report.timed_out
+    return "open_files" if failed and _TOO_MANY_FILES.search(stderr) else None

@@ -35,7 +35,7 @@ def describe(
         "stdout": stdout,
         "stderr": stderr,
         "timed_out": result.timed_out,
-        "limit": result.limit,
+        "limit": result.limit or ("wall_time" if result.timed_out else None),
         "truncated": result.truncated,
         "error": result.error,
         "level": level.name,
@@ -45,9 +45,9 @@ def describe(
     said = [*notes]
     if result.timed_out:
         said.append(_timed_out(limits.wall_time, longest))
-    elif result.limit is not None:
+    if result.limit is not None and not (result.timed_out and result.limit == "wall_time"):
         said.append(_limit_text(result.limit, limits))
-    elif killed_by is not None:
+    elif killed_by is not None and not result.timed_out:
         said.append(f"the command was ended by {killed_by}")
     for name, dropped in (("stdout", result.stdout_dropped), ("stderr", result.stderr_dropped)):
         if dropped:

@@ -13,6 +13,8 @@ HIDDEN = "[hidden]"
 
 # Shorter ones are found in too many words that are none.
 _SHORTEST_VALUE = 4
+# Of a value that was cut in two; what is shorter tells nothing, and many words end with it.
+_SHORTEST_PART = 3
 # A line of a key that has several; shorter ones, such as a brace, are found elsewhere too.
 _SHORTEST_LINE = 16
 # A token that is renewed every few minutes must not make every search longer for the rest of the job.
@@ -35,6 +37,7 @@ class HiddenValues:
         self._values: OrderedDict[str, deque[str]] = OrderedDict()
         self._text: re.Pattern[str] | None = None
         self._bytes: re.Pattern[bytes] | None = None
+        self._forms: list[bytes] = []
 
     def add(self, name: str, value: str) -> None:
         """Hide ``value`` from now on; of each ``name`` the latest 8 different values are hidden."""
@@ -47,17 +50,39 @@ class HiddenValues:
         longest_first = sorted(forms, key=lambda form: (-len(form), form))
         if longest_first:
             self._text = re.compile("|".join(map(re.escape, longest_first)))
-            self._bytes = re.compile(
-                b"|".join(re.escape(form.encode("utf-8", "surrogateescape")) for form in longest_first)
-            )
+            self._forms = [form.encode("utf-8", "surrogateescape") for form in longest_first]
+            self._bytes = re.compile(b"|".join(map(re.escape, self._forms)))
 
     def in_text(self, text: str) -> str:
         """``text`` without the values."""
         return self._text.sub(HIDDEN, text) if self._text is not None else text
 
-    def in_bytes(self, data: bytes) -> bytes:
-        """``data`` without the UTF-8 form of the values."""
-        return self._bytes.sub(HIDDEN.encode(), data) if self._bytes is not None else data
+    def in_bytes(self, data: bytes, gap: bytes = b"") -> bytes:
+        """``data`` without the UTF-8 form of the values.
+
+        ``gap`` is what stands in it for a part that was left out; a value that this cut in two is hidden as well.
+        """
+        if self._bytes is None:
+            return data
+        before, found, after = data.partition(gap) if gap else (data, b"", b"")
+        before, after = (self._bytes.sub(HIDDEN.encode(), part) for part in (before, after))
+        return self._without_begun(before) + found + self._without_ended(after) if found else before
+
+    def _without_begun(self, data: bytes) -> bytes:
+        longest = max((_overlap(data, form) for form in self._forms), default=0)
+        return data[:-longest] + HIDDEN.encode() if longest else data
+
+    def _without_ended(self, data: bytes) -> bytes:
+        longest = max((_overlap(form, data) for form in self._forms), default=0)
+        return HIDDEN.encode() + data[longest:] if longest else data
+
+
+def _overlap(text: bytes, following: bytes) -> int:
+    """How many bytes at the end of ``text`` are the beginning of ``following``, and not all of it; 0 below 3."""
+    for size in range(min(len(text), len(following) - 1), _SHORTEST_PART - 1, -1):
+        if text.endswith(following[:size]):
+            return size
+    return 0
 
 
 def _forms(value: str) -> Iterator[str]:

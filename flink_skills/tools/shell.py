@@ -18,6 +18,7 @@ from flink_skills.execution import (
     Workspace,
     WorkspaceManager,
 )
+from flink_skills.execution.capture import gap_text
 from flink_skills.execution.configuration import limits_from
 from flink_skills.execution.environment import passed_on
 from flink_skills.execution.isolation.levels import IsolationLevel
@@ -62,6 +63,7 @@ class ShellRunner:
         self._variables = SkillVariables(config, self.hidden)
         names: tuple[str, ...] = config.get(SkillOptions.SHELL_ENV)
         self._passed_on = passed_on(os.environ, names)
+        self._readable: tuple[str, ...] = config.get(SkillOptions.SHELL_READABLE)
         self._slots = asyncio.Semaphore(config.get(SkillOptions.SHELL_MAX_CONCURRENT))
         self._shell = "/bin/sh"
         if self.level < IsolationLevel.REMOTE:
@@ -95,6 +97,12 @@ class ShellRunner:
     def level(self) -> IsolationLevel:
         """The isolation of commands that was proved when the worker opened."""
         return self.report.level
+
+    def remarks(self) -> list[str]:
+        """What an operator should know of the options on this machine."""
+        option = SkillOptions.SHELL_READABLE.key
+        absent = [path for path in self._readable if self.level < IsolationLevel.REMOTE and not Path(path).exists()]
+        return [f"option {option}: '{path}' is not there on this machine" for path in absent] + self.policy.remarks()
 
     async def run(
         self,
@@ -161,8 +169,8 @@ class ShellRunner:
     def _without_hidden(self, result: CommandResult) -> CommandResult:
         return replace(
             result,
-            stdout=self.hidden.in_bytes(result.stdout),
-            stderr=self.hidden.in_bytes(result.stderr),
+            stdout=self.hidden.in_bytes(result.stdout, gap_text(result.stdout_dropped)),
+            stderr=self.hidden.in_bytes(result.stderr, gap_text(result.stderr_dropped)),
             error=None if result.error is None else self.hidden.in_text(result.error),
         )
 

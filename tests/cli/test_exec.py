@@ -270,6 +270,8 @@ def test_variables_of_a_skill_are_given_and_hidden(
     monkeypatch.setenv("GREETING", "s3cret-greeting")
     option = ("--set", "skills.env.greet.WORD=${env:GREETING}", "--skill", "greet", "--source", "s")
     assert result_of(run(*option, "--", "echo ${#WORD} $WORD"))["stdout"] == "15 [hidden]\n"
+    left = result_of(run(*option, "--", "echo > out/$WORD; ln -s $WORD out/link"))["files"]
+    assert [(file["path"], file.get("target")) for file in left] == [("out/link", "[hidden]"), ("out/[hidden]", None)]
     monkeypatch.delenv("GREETING")
     result = run(*option, "--", "env").json
     assert (result["exit_code"], result["stdout"]) == (None, "")

@@ -248,3 +248,20 @@ async def test_works_for_an_unprivileged_user() -> None:
     assert b"exit_code=0" in out, err.decode()
     assert b"stdout=b'65534\\n0\\nno\\n'" in out, out.decode()
     assert processes_with(f"TEST_MARK={mark}") == []
+
+
+async def test_folders_of_the_path_that_are_closed_do_not_make_what_is_missing_forbidden(
+    sh: Shell, tmp_path: Path
+) -> None:
+    closed = tmp_path / "closed"
+    own = tmp_path / "own"
+    closed.mkdir()
+    own.mkdir()
+    path = f"{closed}:{os.environ['PATH']}:{own}"
+    text = "python3 -c 'import subprocess; subprocess.run([\"no-such-program\"])'"
+    result = await sh(f"{text}; echo $PATH", env={"PATH": path}, writable=(str(own),))
+    assert b"FileNotFoundError" in result.stderr
+    kept = result.stdout.decode().strip().split(":")
+    assert "/usr/bin" in kept
+    assert str(own) in kept
+    assert (str(closed) in kept) == isinstance(sh.backend, HygieneBackend)

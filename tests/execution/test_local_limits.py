@@ -146,6 +146,24 @@ async def test_open_files(sh: Shell) -> None:
     result = await sh(text)
     assert result.exit_code == 1
     assert b"Too many open files" in result.stderr
+    assert result.limit == "open_files"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "echo Too many open files >&2",
+        "echo Too many open files in system >&2; exit 1",
+        "echo Too many open files; exit 1",
+    ],
+)
+async def test_only_a_command_that_fails_for_it_ran_into_the_limit_of_open_files(sh: Shell, text: str) -> None:
+    assert (await sh(text)).limit is None
+
+
+async def test_few_open_files_are_enough_to_start_a_command(sh: Shell) -> None:
+    result = await sh("ulimit -Hn; ulimit -Sn", limits=Limits(open_files=4))
+    assert (result.exit_code, result.error, result.stdout) == (0, None, b"4\n4\n")
 
 
 async def test_no_core_file(sh: Shell, tmp_path: Path) -> None:

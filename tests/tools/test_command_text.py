@@ -92,3 +92,14 @@ def test_truncated_output_says_how_much_is_missing() -> None:
     assert result.value["truncated"] is True
     assert "note: 12 bytes of stdout were left out: write much output to a file in $WORK_DIR\n" in result.content
     assert "note: 3 bytes of stderr were left out" in result.content
+
+
+def test_a_timeout_is_a_limit_too_and_hides_no_other() -> None:
+    ended = told(signal=15, timed_out=True)
+    assert (ended.value["timed_out"], ended.value["limit"]) == (True, "wall_time")
+    assert ended.content.count("note:") == 1
+    full = told(signal=9, timed_out=True, limit="workspace_files")
+    assert (full.value["timed_out"], full.value["limit"]) == (True, "workspace_files")
+    assert "ran longer than" in full.content
+    assert "the command reached the limit workspace_files" in full.content
+    assert "SIGKILL" not in full.content

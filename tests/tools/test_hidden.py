@@ -54,3 +54,14 @@ def test_the_latest_values_of_each_name() -> None:
         hidden.add("token", f"value-{number:02}")
         hidden.add("token", f"value-{number:02}")
     assert hidden.in_text("value-11 value-12 value-19 stays-hidden") == "value-11 [hidden] [hidden] [hidden]"
+
+
+def test_a_value_that_was_cut_in_two_is_hidden_as_well() -> None:
+    hidden = HiddenValues()
+    hidden.add("skills.env.report.TOKEN", "t0k3n-of-the-report")
+    gap = b"\n[... 9 bytes left out ...]\n"
+    assert hidden.in_bytes(b"it is t0k3n-of" + gap + b"-report and more", gap) == (
+        b"it is [hidden]" + gap + b"[hidden] and more"
+    )
+    assert hidden.in_bytes(b"a t0k3n-of-the-report t0" + gap + b"t!", gap) == b"a [hidden] t0" + gap + b"t!"
+    assert hidden.in_bytes(b"ends with t0k3n", gap) == b"ends with t0k3n"

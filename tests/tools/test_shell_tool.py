@@ -485,3 +485,12 @@ async def test_options_are_checked_before_a_backend_is_left_running(
     with pytest.raises(ConfigError, match="allowed-commands"):
         await ShellRunner.start(config, WorkspaceManager(shared_folder / "w"))
     assert [backend.launcher_pid for backend in opened] == [None]
+
+
+async def test_a_readable_path_that_is_not_there_is_remarked(
+    shell_with: Callable[..., Any], shared_folder: Path
+) -> None:
+    absent = shared_folder / "absent"
+    shell = await shell_with(skills__shell__readable=f"{shared_folder};{absent}")
+    (remark,) = shell.remarks()
+    assert remark == f"option skills.shell.readable: '{absent}' is not there on this machine"

@@ -42,6 +42,7 @@ class LandlockBackend(LocalBackend):
         super().__init__(settings)
         self._abi = 0
         self._readable: tuple[str, ...] = ()
+        self._real = frozenset[str]()
 
     @property
     def version(self) -> str:
@@ -55,7 +56,20 @@ class LandlockBackend(LocalBackend):
                 "the kernel's list of security modules (lsm=)"
             )
         self._readable = (*_outermost(system_paths(network=self.settings.network)), *self.settings.readable)
+        self._real = frozenset(map(os.path.realpath, self._readable))
         await super().start()
+
+    def environment(self, request: CommandRequest) -> dict[str, str]:
+        """The variables, without folders of ``PATH`` that are closed to the command.
+
+        A program that is not there would be "Permission denied" because of them, and no longer "not found".
+        """
+        env = super().environment(request)
+        if "PATH" in env:
+            open_ = self._real.union(map(os.path.realpath, (*request.readable, *request.writable)))
+            folders = [folder for folder in env["PATH"].split(os.pathsep) if folder and _is_within(folder, open_)]
+            env["PATH"] = os.pathsep.join(folders) or os.defpath
+        return env
 
     def confinement(self, request: CommandRequest) -> Confinement:
         return Confinement(
@@ -65,6 +79,11 @@ class LandlockBackend(LocalBackend):
             scope=self._abi >= SCOPES_SINCE,
             filter=filter_name(self.settings),
         )
+
+
+def _is_within(path: str, folders: frozenset[str]) -> bool:
+    real = os.path.realpath(path)
+    return any(str(folder) in folders for folder in (real, *Path(real).parents))
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:

@@ -39,6 +39,10 @@ class LocalBackend(ExecutionBackend):
         """The words to start; a backend with a program of its own puts it before those of the command."""
         return list(request.argv)
 
+    def environment(self, request: CommandRequest) -> dict[str, str]:
+        """The variables of the command."""
+        return dict(request.env)
+
     @property
     def launcher_pid(self) -> int | None:
         """The process id of the launcher while it runs."""
@@ -65,7 +69,7 @@ class LocalBackend(ExecutionBackend):
         return Order(
             argv=self.argv(request),
             cwd=request.cwd,
-            env=dict(request.env),
+            env=self.environment(request),
             wall_time=limits.wall_time,
             grace=_GRACE_SECONDS,
             rlimits=_rlimits(limits),

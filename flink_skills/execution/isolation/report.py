@@ -45,6 +45,15 @@ class IsolationReport:
     skipped: Mapping[str, str] = field(default_factory=dict)
     milliseconds: float = 0.0
 
+    @property
+    def acceptable(self) -> IsolationLevel | None:
+        """The level with which jobs would open here; None where demanding less helps nothing."""
+        if self.level > IsolationLevel.NONE:
+            return self.level
+        # Without files closed, where every backend that closes them was tried.
+        untried = "hygiene" not in self.skipped and {"bwrap", "landlock"} <= set(self.skipped)
+        return IsolationLevel.HYGIENE if untried else None
+
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, in the words of ``flink-skills doctor --format json``."""
         return {

@@ -171,11 +171,13 @@ def _refusal(report: IsolationReport, wanted: IsolationLevel) -> str:
         needed = frozenset[str]().union(*(names for level, names in REQUIRED.items() if level <= wanted))
         open_ = _listed(tuple(name for name in report.not_enforced if name in needed))
         reasons.append(f"{report.backend}: reached {report.level.name} only, because it does not stop {open_}")
+    ways = ["turn commands off (skills.shell.enabled: false)"]
+    if report.acceptable is not None:
+        ways.append(f"accept less (skills.shell.min-isolation: {report.acceptable.name})")
     return (
         f"commands cannot be isolated at {wanted.name} on this machine (kernel {report.kernel}, Landlock ABI "
         f"{report.landlock_abi}). {'; '.join(reasons)}. Mend the machine ('flink-skills doctor' shows all it finds), "
-        "turn commands off (skills.shell.enabled: false), or accept less (skills.shell.min-isolation: "
-        f"{report.level.name if report.level else IsolationLevel.HYGIENE.name})"
+        f"or {', or '.join(ways)}"
     )
 
 

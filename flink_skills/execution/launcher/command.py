@@ -65,7 +65,8 @@ def become_command(order: Order, stdio: tuple[int, int, int], failure: int, pare
             os.dup2(descriptor, target, inheritable=True)
         _close_all_but(failure)
         _reset_signals()
-        if confinement.files or confinement.scope:
+        # Without a filter nothing is confined, and there are no libraries to do it with.
+        if confinement.files or confinement.scope or (order.full and confinement.filter):
             step = "confine files (Landlock)"
             _confine_files(order)
         if confinement.filter:
@@ -110,7 +111,7 @@ def _switch_user(user: tuple[int, int]) -> None:
 def _confine_files(order: Order) -> None:
     from flink_skills.execution.launcher.confinement import confine_files
 
-    confine_files(order.confinement)
+    confine_files(order.confinement, full=bool(order.full))
 
 
 def _die_first_when_memory_is_short() -> None:

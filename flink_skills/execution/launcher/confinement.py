@@ -28,13 +28,27 @@ _WRITE = (
     | AccessFS.REFER
     | AccessFS.TRUNCATE
 )
+# What makes a workspace larger. The limits of a process do not count folders, links and names, nor what is written into
+# the holes of a file through a mapping.
+_GROWTH = (
+    AccessFS.WRITE_FILE
+    | AccessFS.MAKE_DIR
+    | AccessFS.MAKE_REG
+    | AccessFS.MAKE_SOCK
+    | AccessFS.MAKE_FIFO
+    | AccessFS.MAKE_SYM
+    | AccessFS.REFER
+)
 # What the kernel takes for a rule on a file that is no folder.
 _OF_FILES = AccessFS.EXECUTE | AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
 # Worked out once: flags are slow to combine.
 _READ_FILE = _READ & _OF_FILES
 _WRITE_FILE = _WRITE & _OF_FILES
+_SHRINK = _WRITE & ~_GROWTH
+_SHRINK_FILE = _SHRINK & _OF_FILES
 _DEVICE = AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_NO_STORE = ("/dev", "/proc")
 _SCOPES = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL
 
 
@@ -53,23 +67,29 @@ def switch_user(user: tuple[int, int]) -> None:
         raise PermissionError(f"the user is still {os.getresuid()}")
 
 
-def confine_files(confinement: Confinement) -> None:
+def confine_files(confinement: Confinement, *, full: bool = False) -> None:
     """Confine files, signals and abstract sockets by Landlock, as ``confinement`` says and the kernel can.
 
-    Raises :class:`OSError` where the kernel has no Landlock.
+    In a ``full`` workspace files can be removed and cut off, and nothing made or written. Raises :class:`OSError` where
+    the kernel has no Landlock, unless it is asked for ``full`` alone: then the limit of a file's size has to do.
     """
+    if not confinement.files and not confinement.scope and abi_version() == 0:
+        return
     # Without network rules: which sockets there may be is the filter's matter, for all families alike.
     with Ruleset(
-        handled_fs=None if confinement.files else AccessFS.NONE,
+        handled_fs=None if confinement.files else _GROWTH if full else AccessFS.NONE,
         handled_net=AccessNet.NONE,
         scoped=_SCOPES if confinement.scope else Scope.NONE,
     ) as ruleset:
         if confinement.files:
-            _grant(ruleset, confinement)
+            _grant(ruleset, confinement, full=full)
+        elif full:
+            for path in _NO_STORE:
+                _allow(ruleset, path, AccessFS.WRITE_FILE, AccessFS.WRITE_FILE)
         ruleset.restrict()
 
 
-def _grant(ruleset: Ruleset, confinement: Confinement) -> None:
+def _grant(ruleset: Ruleset, confinement: Confinement, *, full: bool) -> None:
     for path in confinement.read:
         _allow(ruleset, path, _READ, _READ_FILE)
     for path in _DEVICES:
@@ -77,7 +97,7 @@ def _grant(ruleset: Ruleset, confinement: Confinement) -> None:
     # Runtimes read about themselves. Other processes, and so their command lines, stay closed.
     _allow(ruleset, f"/proc/{os.getpid()}", _READ, _READ_FILE)
     for path in confinement.write:
-        _allow(ruleset, path, _WRITE, _WRITE_FILE)
+        _allow(ruleset, path, *((_SHRINK, _SHRINK_FILE) if full else (_WRITE, _WRITE_FILE)))
 
 
 def _allow(ruleset: Ruleset, path: str, folder: AccessFS, file: AccessFS) -> None:

@@ -7,12 +7,14 @@ The filter allows by default, so that new programs go on working, and denies:
 * namespaces, mounts, and what a kernel offers to administrators;
 * interfaces with a history of privilege escalation: io_uring, bpf, perf events, userfaultfd, keyrings;
 * channels between commands that no file permission covers: System V IPC, POSIX message queues;
-* memory that no limit sees (memfd), and change notification, which tells the names of files that may not be read.
+* memory that no limit sees (memfd), and change notification, which tells the names of files that may not be read;
+* disk that is taken at once, before anybody can look (fallocate), also past the limit of a file's size.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 
@@ -51,8 +53,10 @@ _DENIED = (
 )
 # Programs do without these when the kernel does not have them.
 _MISSING = ("clone3", "memfd_create", "memfd_secret")
-# Extended attributes are metadata, which Landlock leaves open; as if the file system had none.
+# As if the file system had none of it. Extended attributes are metadata, which Landlock leaves open. fallocate takes a
+# whole disk in one call, past RLIMIT_FSIZE where the file keeps its size; posix_fallocate goes on by writing.
 _UNSUPPORTED = (
+    "fallocate",
     *("setxattrat", "removexattrat"),
     *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
 )
@@ -84,6 +88,9 @@ def build_filter(mode: str) -> seccomp.SyscallFilter:
     for name in _OWN_ONLY:
         found.add_rule(seccomp.ERRNO(errno.EPERM), name, seccomp.Arg(0, seccomp.NE, 0))
     _own_priority_only(found)
+    # Change notification by another name; and leases, by which who reads a file can keep others from opening it.
+    for command in (fcntl.F_NOTIFY, fcntl.F_SETLEASE):
+        found.add_rule(seccomp.ERRNO(errno.EPERM), "fcntl", seccomp.Arg(1, seccomp.EQ, command))
     # Who cannot be looked at cannot be counted: unlinked files are found through /proc.
     found.add_rule(seccomp.ERRNO(errno.EPERM), "prctl", seccomp.Arg(0, seccomp.EQ, _PR_SET_DUMPABLE))
     _sockets(found, mode)
@@ -118,6 +125,9 @@ def _sockets(found: seccomp.SyscallFilter, mode: str) -> None:
     if mode == OFFLINE:
         for name in ("socket", "connect", "bind", "listen", "accept", "accept4"):
             found.add_rule(refused, name)
+        # What waits in a pair is memory of no process; the launcher counts pairs at the kernel's default.
+        larger = (seccomp.Arg(1, seccomp.EQ, socket.SOL_SOCKET), seccomp.Arg(2, seccomp.EQ, socket.SO_SNDBUF))
+        found.add_rule(seccomp.ERRNO(errno.ENOBUFS), "setsockopt", *larger)
     else:
         # One rule compares an argument once, so "neither IPv4 nor IPv6" is written as what lies around them.
         found.add_rule(refused, "socket", seccomp.Arg(0, seccomp.LT, socket.AF_INET))

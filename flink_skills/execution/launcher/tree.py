@@ -13,17 +13,20 @@ from flink_skills.execution.launcher import linux
 
 __all__ = [
     "FolderUse",
+    "HeldUse",
     "TreeUse",
     "folder_use",
+    "held_use",
     "shared_memory_corrected",
     "tasks_of_user",
     "tree_use",
-    "unlinked_bytes",
 ]
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _BLOCK = 512
+# What the kernel lets one socket hold for its reader; the filter of system calls keeps commands from asking for more.
+_SOCKET_BYTES = 212_992
 # Deeper than any honest tree; each level keeps a descriptor open while it is counted.
 _DEEPEST = 128
 
@@ -35,6 +38,18 @@ class TreeUse(NamedTuple):
     tasks: int
     memory: int
     cpu_time: float
+
+
+class HeldUse(NamedTuple):
+    """What open descriptors hold: bytes of files without a name, bytes at the most in the buffers of sockets.
+
+    ``hidden`` are living processes whose descriptors this process may not see: they run a program that they can execute
+    and not read, or are another user's.
+    """
+
+    unlinked: int
+    buffers: int
+    hidden: int
 
 
 class FolderUse(NamedTuple):
@@ -102,12 +117,17 @@ def _resident(pid: int) -> int:
         return 0  # ended meanwhile
 
 
-def unlinked_bytes(pids: Iterable[int]) -> int:
-    """Bytes on disk of files that have no name any more and live as long as a process has them open."""
+def held_use(pids: Iterable[int]) -> HeldUse:
+    """What processes keep on disk and in memory that no folder and no mapping shows, only their open descriptors."""
     found: dict[tuple[int, int], int] = {}
+    sockets: set[int] = set()
+    hidden = 0
     for pid in pids:
         try:
             names = os.listdir(f"/proc/{pid}/fd")
+        except PermissionError:
+            hidden += _has_memory(pid)
+            continue
         except OSError:
             continue
         for name in names:
@@ -117,7 +137,19 @@ def unlinked_bytes(pids: Iterable[int]) -> int:
                 continue
             if stat.S_ISREG(about.st_mode) and about.st_nlink == 0:
                 found[about.st_dev, about.st_ino] = about.st_blocks * _BLOCK
-    return sum(found.values())
+            elif stat.S_ISSOCK(about.st_mode):
+                sockets.add(about.st_ino)
+    return HeldUse(sum(found.values()), len(sockets) * _SOCKET_BYTES, hidden)
+
+
+def _has_memory(pid: int) -> bool:
+    """Whether a process has not ended: one that waits to be buried is shown as root's, and holds nothing."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # Field 23 is the size of its memory, less 3.
+            return int(file.read().rpartition(b")")[2].split()[20]) > 0
+    except (OSError, IndexError):
+        return False
 
 
 def folder_use(folders: Iterable[str], stop_at: int) -> FolderUse:

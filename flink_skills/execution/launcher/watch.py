@@ -9,11 +9,11 @@ import time
 from flink_skills.execution.launcher.protocol import Order
 from flink_skills.execution.launcher.tree import (
     FolderUse,
-    TreeUse,
+    HeldUse,
     folder_use,
+    held_use,
     shared_memory_corrected,
     tree_use,
-    unlinked_bytes,
 )
 
 __all__ = ["TreeWatch"]
@@ -27,6 +27,7 @@ _SOONEST, _LATEST = 0.005, 0.05
 _QUOTA_EVERY = 0.25
 _QUOTA_SHARE = 20  # the workspace is counted for a twentieth of the time at the most
 _UNLIMITED_TASKS = 1 << 31
+_NOTHING_HELD = HeldUse(0, 0, 0)
 
 
 class TreeWatch:
@@ -40,6 +41,7 @@ class TreeWatch:
         self._processors = os.cpu_count() or 1
         self._quota = bool(order.workspace_bytes or order.workspace_files)
         self._quota_at = time.monotonic() + _QUOTA_EVERY
+        self._buffers = 0
         self._most_memory = 0
         self._began = time.monotonic()
         self.next_look = time.monotonic() + _SOONEST
@@ -49,9 +51,13 @@ class TreeWatch:
         order = self._order
         now = time.monotonic()
         use = tree_use(os.getpid(), order.processes or _UNLIMITED_TASKS)
-        self._most_memory = max(self._most_memory, use.memory)
+        self._most_memory = max(self._most_memory, use.memory + self._buffers)
         if order.processes and use.tasks > order.processes:
             return "processes"
+        if (self._quota or order.memory) and now >= self._quota_at:
+            limit = self._slow_look(use.pids)
+            if limit:
+                return limit
         wait = _LATEST
         if order.processes:
             wait = (order.processes - use.tasks) / (_TASKS_PER_SECOND * self._processors)
@@ -59,6 +65,7 @@ class TreeWatch:
             memory = use.memory
             if memory > order.memory and len(use.pids) > 1:
                 memory = shared_memory_corrected(use.pids)
+            memory += self._buffers
             if memory > order.memory:
                 return "memory"
             wait = min(wait, (order.memory - memory) / (_BYTES_PER_SECOND * self._processors))
@@ -67,10 +74,6 @@ class TreeWatch:
             if left <= 0:
                 return "cpu_time"
             wait = min(wait, left / self._processors)
-        if self._quota and now >= self._quota_at:
-            limit = self._quota_limit(self._folders(), use)
-            if limit:
-                return limit
         now = time.monotonic()
         # Often at first: a fork bomb that the kernel's limit stops is over in less than the longest wait.
         self.next_look = now + max(_SOONEST, min(wait, _LATEST, now - self._began))
@@ -102,20 +105,29 @@ class TreeWatch:
         """Processor seconds of the processes that have ended."""
         return _cpu_time_of_buried()
 
-    def _folders(self) -> FolderUse:
+    def _slow_look(self, pids: list[int]) -> str | None:
+        """Look at what takes time to see: the workspace, and every open descriptor."""
         began = time.monotonic()
-        found = folder_use(self._order.counted, self._order.workspace_files)
+        held = held_use(pids)
+        self._buffers = held.buffers
+        limit = self._quota_limit(self._folders(), held) if self._quota else None
         now = time.monotonic()
         self._quota_at = now + max(_QUOTA_EVERY, _QUOTA_SHARE * (now - began))
-        return found
+        return limit
 
-    def _quota_limit(self, found: FolderUse, use: TreeUse | None = None) -> str | None:
+    def _folders(self) -> FolderUse:
+        return folder_use(self._order.counted, self._order.workspace_files)
+
+    def _quota_limit(self, found: FolderUse, held: HeldUse = _NOTHING_HELD) -> str | None:
         order = self._order
         if order.workspace_files and found.files > order.workspace_files:
             return "workspace_files"
         if order.workspace_bytes:
-            size = found.size + (unlinked_bytes(use.pids) if use is not None else 0)
-            if size > order.workspace_bytes:
+            if found.size + held.unlinked > order.workspace_bytes:
+                return "workspace_bytes"
+            # Nobody can say how much it has open. Where commands are another user, or have come from outside into
+            # namespaces, that says nothing about them.
+            if held.hidden and order.confinement.user is None and not order.confinement.namespaces:
                 return "workspace_bytes"
         return None
 

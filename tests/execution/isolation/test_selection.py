@@ -16,6 +16,7 @@ from flink_skills.execution import (
     CommandResult,
     ExecutionBackend,
     IsolationLevel,
+    IsolationReport,
     WorkspaceManager,
     registry,
 )
@@ -175,6 +176,21 @@ async def test_root_that_cannot_become_another_user_is_refused(
     monkeypatch.setattr("flink_skills.execution.configuration._effective_capabilities", lambda: 0)
     backend, report = await choose_backend(SkillConfig(), workspaces)
     assert backend is None
-    with pytest.raises(IsolationError, match=r"root without CAP_CHOWN.*runAsUser: 9999"):
+    with pytest.raises(IsolationError, match=r"root without CAP_CHOWN.*runAsUser: 9999") as refused:
         await open_backend(SkillConfig(), workspaces)
+    assert "accept less" not in str(refused.value)  # it would not help
     assert "root without" in report.skipped["all"]
+
+
+@pytest.mark.parametrize(
+    ("report", "acceptable"),
+    [
+        (IsolationReport(IsolationLevel.LANDLOCK, backend="landlock"), IsolationLevel.LANDLOCK),
+        (IsolationReport(IsolationLevel.NONE, skipped={"bwrap": "x", "landlock": "y"}), IsolationLevel.HYGIENE),
+        (IsolationReport(IsolationLevel.NONE, skipped={"bwrap": "x", "landlock": "y", "hygiene": "z"}), None),
+        (IsolationReport(IsolationLevel.NONE, skipped={"bwrap": "the only one that the job allows"}), None),
+        (IsolationReport(IsolationLevel.NONE, skipped={"all": "root"}), None),
+    ],
+)
+def test_a_lower_level_is_named_only_where_it_helps(report: IsolationReport, acceptable: IsolationLevel | None) -> None:
+    assert report.acceptable is acceptable
