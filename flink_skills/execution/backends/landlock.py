@@ -25,6 +25,8 @@ __all__ = ["SCOPES_SINCE", "LandlockBackend"]
 SCOPES_SINCE = 6
 """The version of Landlock that confines signals and abstract sockets (Linux 6.12)."""
 
+_MOST_FOLDERS = 1000
+
 
 class LandlockBackend(LocalBackend):
     """Runs commands at level ``LANDLOCK``; on kernels before 6.12 at ``LANDLOCK_PARTIAL``.
@@ -43,6 +45,7 @@ class LandlockBackend(LocalBackend):
         self._abi = 0
         self._readable: tuple[str, ...] = ()
         self._real = frozenset[str]()
+        self._system: dict[str, bool] = {}
 
     @property
     def version(self) -> str:
@@ -66,10 +69,19 @@ class LandlockBackend(LocalBackend):
         """
         env = super().environment(request)
         if "PATH" in env:
-            open_ = self._real.union(map(os.path.realpath, (*request.readable, *request.writable)))
-            folders = [folder for folder in env["PATH"].split(os.pathsep) if folder and _is_within(folder, open_)]
+            granted = self._real.union(map(os.path.realpath, (*request.readable, *request.writable)))
+            folders = [folder for folder in env["PATH"].split(os.pathsep) if folder and self._is_open(folder, granted)]
             env["PATH"] = os.pathsep.join(folders) or os.defpath
         return env
+
+    def _is_open(self, folder: str, granted: frozenset[str]) -> bool:
+        # The system stays as it is for as long as the worker lives; workspaces come and go.
+        known = self._system.get(folder)
+        if known is None:
+            known = _is_within(folder, self._real)
+            if len(self._system) < _MOST_FOLDERS:
+                self._system[folder] = known
+        return known or _is_within(folder, granted)
 
     def confinement(self, request: CommandRequest) -> Confinement:
         return Confinement(
@@ -83,7 +95,11 @@ class LandlockBackend(LocalBackend):
 
 def _is_within(path: str, folders: frozenset[str]) -> bool:
     real = os.path.realpath(path)
-    return any(str(folder) in folders for folder in (real, *Path(real).parents))
+    while real not in folders:
+        if real == "/":
+            return False
+        real = os.path.dirname(real)  # noqa: PTH120 - many times for each command, and pathlib is slow
+    return True
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:

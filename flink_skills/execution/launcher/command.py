@@ -8,7 +8,7 @@ import errno
 import os
 import resource
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NoReturn
 
 from flink_skills.execution.launcher import linux
@@ -17,8 +17,8 @@ from flink_skills.execution.launcher.protocol import Order
 
 __all__ = ["Filters", "become_command"]
 
-# By mode: what loads the filter into this process.
-Filters = Mapping[str, Callable[[], None]]
+# By mode, as programs for the kernel.
+Filters = Mapping[str, bytes]
 
 _OPEN_FILES = "RLIMIT_NOFILE"
 
@@ -71,7 +71,7 @@ def become_command(order: Order, stdio: tuple[int, int, int], failure: int, pare
             _confine_files(order)
         if confinement.filter:
             step = "filter system calls (seccomp)"
-            filters[confinement.filter]()
+            linux.load_filter(filters[confinement.filter])
         step = "limit open files"
         _set_limits({name: value for name, value in order.rlimits.items() if name == _OPEN_FILES})
         step = f"start {order.argv[0]!r}"

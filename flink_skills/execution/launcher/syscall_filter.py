@@ -20,7 +20,7 @@ import socket
 
 import pyseccomp as seccomp
 
-__all__ = ["INET", "OFFLINE", "build_filter"]
+__all__ = ["INET", "OFFLINE", "build_filter", "filter_program"]
 
 OFFLINE = "offline"
 INET = "inet"
@@ -95,6 +95,14 @@ def build_filter(mode: str) -> seccomp.SyscallFilter:
     found.add_rule(seccomp.ERRNO(errno.EPERM), "prctl", seccomp.Arg(0, seccomp.EQ, _PR_SET_DUMPABLE))
     _sockets(found, mode)
     return found
+
+
+def filter_program(mode: str) -> bytes:
+    """The filter as a program for the kernel."""
+    descriptor = os.memfd_create("filter", os.MFD_CLOEXEC)
+    with os.fdopen(descriptor, "w+b") as file:
+        build_filter(mode).export_bpf(file)
+        return os.pread(descriptor, 1 << 20, 0)
 
 
 def _deny(found: seccomp.SyscallFilter, error: int, *names: str) -> None:

@@ -85,7 +85,7 @@ def _load_filters(libraries: str) -> Filters:
 
     confinement.prepare()
     modes = (syscall_filter.OFFLINE, syscall_filter.INET)
-    return {mode: syscall_filter.build_filter(mode).load for mode in modes}
+    return {mode: syscall_filter.filter_program(mode) for mode in modes}
 
 
 def _serve_one(
