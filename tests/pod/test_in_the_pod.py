@@ -20,10 +20,11 @@ FULL_LEVEL = pytest.mark.skipif(not LANDLOCK, reason=f"the kernel's Landlock has
 
 SUITES = {
     "escape": ["tests/execution/escape"],
+    # What may differ in a pod, for its user or for want of rights.
     "execution": [
-        "tests/execution",
-        # These are not about this machine's commands, or take long and say the same of a pod as of a machine.
-        *(f"--ignore=tests/execution/{folder}" for folder in ("escape", "remote", "stress")),
+        "tests/execution/isolation",
+        "tests/execution/workspace",
+        *(f"tests/execution/test_local_{about}.py" for about in ("commands", "holding", "limits")),
     ],
     "command-line": ["tests/cli/test_doctor.py", "tests/cli/test_exec.py"],
 }
