@@ -108,6 +108,7 @@ def facts() -> dict[str, Any]:
         "write": {
             path: written(f"{path}/planted")
             for path in ("/", "/usr", "/etc", "/opt", str(CHECKOUT), sys.prefix, sys.base_prefix, "/sys", "/root")
+            if Path(path).is_dir()
         },
         "write_own": {
             path: written(f"{path}/planted") for path in ("/tmp", "/dev/shm", "/results", os.environ["HOME"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import threading
 import time
@@ -25,6 +26,8 @@ from flink_skills.execution.workspace.views import (
 from flink_skills.sources.locking import Lease, unleased
 
 __all__ = ["SharedCopies"]
+
+_log = logging.getLogger(__name__)
 
 _TRIES = 20
 _BUILDING = ".new-"
@@ -55,21 +58,23 @@ class SharedCopies:
     def view(self, skill: StageableSkill, target: Path) -> bool:
         """Make the new folder ``target`` a view of ``skill``, whose copy is made if it is missing or spoiled.
 
+        Where commands of another key spoil the copy as fast as it is mended, ``target`` becomes a copy of its own.
         Returns whether it shares files. Raises :class:`OSError` and :class:`ExecutionError` where it cannot be made.
         """
-        problem: OSError | None = None
         with self._held(skill) as copy:
             for _ in range(_TRIES):
                 files = self._mended(copy) or self._made(skill, copy)
                 try:
                     link_tree(copy / _FILES, target, files, self._smallest_linked)
-                except (FileNotFoundError, PermissionError) as error:
+                except (FileNotFoundError, PermissionError):
                     # Another worker makes it anew, or a command of another key is at it just now.
-                    problem = error
                     remove_tree(target)
                 else:
                     return bool(self._note(skill, files))
-        raise ExecutionError(f"files of the shared copy {copy} are changed again and again while it is used: {problem}")
+        _log.warning("commands change the shared files of skill %r again and again: a key gets its own", skill.name)
+        copy_skill(skill, target)
+        seal_files(target, self._ownership)
+        return False
 
     def mend(self, skill: StageableSkill, view: Path) -> bool:
         """Undo what commands did to the shared files of a view; False if the view has to be made anew."""

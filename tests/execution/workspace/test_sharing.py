@@ -316,3 +316,15 @@ def test_names_that_are_no_text_and_skills_without_files(manager: WorkspaceManag
     for key in ("1", "2"):
         assert (manager.for_key(key).stage(Skill("odd", str(odd), "o1")) / name).stat().st_nlink >= 2
         assert (manager.for_key(key).stage(Skill("empty", str(tmp_path / "empty"), "e1")) / "inner").is_dir()
+
+
+def test_a_copy_that_is_spoiled_without_end_is_no_matter(
+    manager: WorkspaceManager, skill: Skill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*arguments: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("flink_skills.execution.workspace.shared.link_tree", closed)
+    copy = manager.for_key("k").stage(skill)
+    assert_whole(copy)
+    assert (copy / "model.bin").stat().st_nlink == 1
