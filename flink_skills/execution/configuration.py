@@ -7,6 +7,7 @@ from typing import Any
 
 from flink_skills.errors import IsolationError
 from flink_skills.execution.backend import BackendSettings, CommandUser, Limits
+from flink_skills.execution.process_status import own_status
 from flink_skills.options import Option, SkillConfig, SkillOptions
 from flink_skills.sources.secrets import expand
 
@@ -83,5 +84,4 @@ def command_user(config: SkillConfig) -> CommandUser | None:
 
 
 def _effective_capabilities() -> int:
-    with open("/proc/self/status") as file:  # noqa: PTH123 - not a path of anybody
-        return next(int(line.split()[1], 16) for line in file if line.startswith("CapEff:"))
+    return int(own_status("CapEff") or "0", 16)

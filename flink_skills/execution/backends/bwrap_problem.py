@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flink_skills.execution.process_status import own_status
+
 __all__ = ["explained"]
 
 _ALLOW = "allow namespaces in the container's seccomp profile (clone, unshare, setns, mount, umount2, pivot_root)"
@@ -69,7 +71,7 @@ def _who_forbids() -> tuple[str, str]:
         return "the sysctl kernel.unprivileged_userns_clone=0", "set it to 1 on the node"
     if _number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1:
         return "AppArmor", "set the node's sysctl kernel.apparmor_restrict_unprivileged_userns=0"
-    if _seccomp_is_on():
+    if own_status("Seccomp") == "2":
         return "the container's seccomp profile", _ALLOW
     return "the kernel or one of its security modules", "allow namespaces for users on the node"
 
@@ -79,14 +81,6 @@ def _number(path: str) -> int | None:
         return int(Path(path).read_text())
     except (OSError, ValueError):
         return None
-
-
-def _seccomp_is_on() -> bool:
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return False
-    return any(line.split() == ["Seccomp:", "2"] for line in lines)
 
 
 def _shortened(text: str) -> str:

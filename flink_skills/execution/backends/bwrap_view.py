@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection, Container, Iterable, Iterator
 
 from flink_skills.execution.backend import CommandRequest
+from flink_skills.execution.nesting import is_within, outermost
 
 __all__ = ["Operation", "View"]
 
@@ -33,22 +34,22 @@ class View:
     def __init__(self, system: Iterable[str], readable: Iterable[str]) -> None:
         self._links: dict[str, str] = {}
         found = [place for path in (*system, *readable) for place in _resolved(path, self._links)]
-        self._places = _outermost(found)
+        self._places = outermost(found)
         self._copied = frozenset(place for place in self._places if _is_small_setting(place))
 
     def operations(self, request: CommandRequest) -> list[Operation]:
         """The operations, in order, for bubblewrap."""
         links = dict(self._links)
-        writable = _outermost(place for path in request.writable for place in _resolved(path, links))
+        writable = outermost(place for path in request.writable for place in _resolved(path, links))
         readable = [place for path in request.readable for place in _resolved(path, links)]
         # A place inside of a writable one is seen with that. Never mount there: a command may have put a link in the
         # way, which bubblewrap would follow.
         mounts = dict.fromkeys(self._places, "--ro-bind")
-        mounts.update((place, "--ro-bind") for place in readable if not _is_within(place, mounts))
-        mounts = {place: kind for place, kind in mounts.items() if not _is_within(place, writable)}
+        mounts.update((place, "--ro-bind") for place in readable if not is_within(place, mounts))
+        mounts = {place: kind for place, kind in mounts.items() if not is_within(place, writable)}
         mounts.update((place, "--bind") for place in writable)
         covered = frozenset(mounts)
-        links = {link: target for link, target in links.items() if not _is_within(link, covered)}
+        links = {link: target for link, target in links.items() if not is_within(link, covered)}
         before, after = _temporary_folder(request, covered | links.keys())
         return [
             *before,
@@ -79,7 +80,7 @@ def _temporary_folder(request: CommandRequest, made: Collection[str]) -> tuple[l
     there.
     """
     own = f"{request.root}/tmp"
-    if _is_within(_TMP, made):
+    if is_within(_TMP, made):
         return [], []
     inside = [place for place in made if place.startswith("/tmp/")]
     if own in request.writable and not inside:
@@ -118,7 +119,7 @@ def _resolved(path: str, links: dict[str, str]) -> Iterator[str]:
             place = os.path.join(place, part)
             link = _link(place)
         if link is None:
-            if os.path.exists(place) and not _is_within(place, _OWN):
+            if os.path.exists(place) and not is_within(place, _OWN):
                 yield place
             return
         links[place] = link
@@ -131,20 +132,3 @@ def _link(path: str) -> str | None:
         return os.readlink(path)
     except OSError:
         return None
-
-
-def _outermost(places: Iterable[str]) -> list[str]:
-    """``places`` without those that are inside of others."""
-    found: dict[str, None] = {}
-    for place in sorted(set(places), key=len):
-        if not _is_within(place, found):
-            found[place] = None
-    return list(found)
-
-
-def _is_within(place: str, folders: Container[str]) -> bool:
-    while place not in folders:
-        if place == "/":
-            return False
-        place = os.path.dirname(place)
-    return True

@@ -7,8 +7,6 @@ else does. Commands share the kernel with everything else on the node.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from pathlib import Path
 
 from landlockpy import abi_version
 
@@ -18,6 +16,7 @@ from flink_skills.execution.backends.hygiene import filter_name
 from flink_skills.execution.backends.local import LocalBackend
 from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.execution.launcher.protocol import Confinement
+from flink_skills.execution.nesting import is_within, outermost
 from flink_skills.execution.system_paths import system_paths
 
 __all__ = ["SCOPES_SINCE", "LandlockBackend"]
@@ -58,7 +57,11 @@ class LandlockBackend(LocalBackend):
                 "the kernel has no Landlock: use nodes with Linux 5.13 or newer (better 6.12) that have landlock in "
                 "the kernel's list of security modules (lsm=)"
             )
-        self._readable = (*_outermost(system_paths(network=self.settings.network)), *self.settings.readable)
+        # A rule each is set for every command, so none for what is inside of another.
+        self._readable = (
+            *outermost(map(os.path.realpath, system_paths(network=self.settings.network))),
+            *self.settings.readable,
+        )
         self._real = frozenset(map(os.path.realpath, self._readable))
         await super().start()
 
@@ -78,10 +81,10 @@ class LandlockBackend(LocalBackend):
         # The system stays as it is for as long as the worker lives; workspaces come and go.
         known = self._system.get(folder)
         if known is None:
-            known = _is_within(folder, self._real)
+            known = is_within(os.path.realpath(folder), self._real)
             if len(self._system) < _MOST_FOLDERS:
                 self._system[folder] = known
-        return known or _is_within(folder, granted)
+        return known or is_within(os.path.realpath(folder), granted)
 
     def confinement(self, request: CommandRequest) -> Confinement:
         return Confinement(
@@ -91,21 +94,3 @@ class LandlockBackend(LocalBackend):
             scope=self._abi >= SCOPES_SINCE,
             filter=filter_name(self.settings),
         )
-
-
-def _is_within(path: str, folders: frozenset[str]) -> bool:
-    real = os.path.realpath(path)
-    while real not in folders:
-        if real == "/":
-            return False
-        real = os.path.dirname(real)  # noqa: PTH120 - many times for each command, and pathlib is slow
-    return True
-
-
-def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """The real places that ``paths`` lead to, without those inside of others: a rule each is set for every command."""
-    found: dict[str, None] = {}
-    for path in sorted({os.path.realpath(path) for path in paths}, key=len):
-        if not any(str(folder) in found for folder in (path, *Path(path).parents)):
-            found[path] = None
-    return tuple(found)

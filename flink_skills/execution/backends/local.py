@@ -35,10 +35,6 @@ class LocalBackend(ExecutionBackend):
     def confinement(self, request: CommandRequest) -> Confinement:
         """How the process of ``request`` is confined before it becomes the command."""
 
-    def argv(self, request: CommandRequest) -> list[str]:
-        """The words to start; a backend with a program of its own puts it before those of the command."""
-        return list(request.argv)
-
     def environment(self, request: CommandRequest) -> dict[str, str]:
         """The variables of the command."""
         return dict(request.env)
@@ -65,9 +61,9 @@ class LocalBackend(ExecutionBackend):
     def _order(self, request: CommandRequest) -> Order:
         limits = request.limits
         user = self.settings.user
-        counted = request.counted or request.writable
+        counted = _counted(request)
         return Order(
-            argv=self.argv(request),
+            argv=list(request.argv),
             cwd=request.cwd,
             env=self.environment(request),
             wall_time=limits.wall_time,
@@ -94,7 +90,7 @@ class LocalBackend(ExecutionBackend):
         self._running.add(command)
         try:
             result = await command.run(self._launcher, order)
-            workspace = (request.counted or request.writable)[:1]
+            workspace = _counted(request)[:1]
             if command.full:
                 self._full[workspace] = command.full
             elif result.error is None:
@@ -109,6 +105,11 @@ class LocalBackend(ExecutionBackend):
         for command in list(self._running):
             command.stop()
         await self._launcher.close()
+
+
+def _counted(request: CommandRequest) -> tuple[str, ...]:
+    """The folders whose contents count; the first one stands for the workspace."""
+    return request.counted or request.writable
 
 
 def _rlimits(limits: Limits) -> dict[str, int]:

@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from landlockpy import abi_version
 
@@ -17,6 +16,7 @@ from flink_skills.execution.configuration import limits_from, settings_from
 from flink_skills.execution.isolation.canaries import REQUIRED, prove, proved_level
 from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.execution.isolation.report import IsolationReport
+from flink_skills.execution.process_status import own_status
 from flink_skills.execution.registry import create_backend
 from flink_skills.execution.workspace import WorkspaceManager
 from flink_skills.options import SkillConfig, SkillOptions
@@ -151,18 +151,9 @@ def _about_this_machine(config: SkillConfig) -> IsolationReport:
         net="allowed" if config.get(SkillOptions.SHELL_NETWORK) == "allow" else "denied",
         kernel=platform.release(),
         landlock_abi=abi_version(),
-        seccomp_outer=_seccomp_mode(),
+        seccomp_outer=_SECCOMP.get(own_status("Seccomp"), "unknown"),
         uid=os.geteuid(),
     )
-
-
-def _seccomp_mode() -> str:
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return "unknown"
-    found = next((line.split()[1] for line in lines if line.startswith("Seccomp:")), "")
-    return _SECCOMP.get(found, "unknown")
 
 
 def _refusal(report: IsolationReport, wanted: IsolationLevel) -> str:
