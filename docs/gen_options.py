@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from flink_skills import SkillOptions
-from flink_skills import options as parsers
 from flink_skills.options import Option, OptionFamily
+from flink_skills.options import values as parsers
 
 PAGE = Path(__file__).resolve().parent / "reference" / "options.md"
 

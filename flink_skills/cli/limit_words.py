@@ -10,7 +10,8 @@ from typing import NamedTuple
 from flink_skills.cli.output import size_text
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.execution import Limits
-from flink_skills.options import Option, SkillOptions, parse_count, parse_duration, parse_size
+from flink_skills.options import Option, SkillOptions
+from flink_skills.options.values import parse_count, parse_duration, parse_size
 
 __all__ = ["LIMITS", "LimitWord", "asked_limits", "capped_notes", "limit_text"]
 

@@ -8,38 +8,5 @@ for sizes, ``a;b`` for lists.
 from flink_skills.options.catalog import SkillOptions
 from flink_skills.options.config import SkillConfig
 from flink_skills.options.option import Option, OptionFamily
-from flink_skills.options.values import (
-    one_of,
-    parse_bool,
-    parse_count,
-    parse_duration,
-    parse_folder,
-    parse_folders,
-    parse_list,
-    parse_optional_reference,
-    parse_positive,
-    parse_reference,
-    parse_size,
-    parse_text,
-    parse_user,
-)
 
-__all__ = [
-    "Option",
-    "OptionFamily",
-    "SkillConfig",
-    "SkillOptions",
-    "one_of",
-    "parse_bool",
-    "parse_count",
-    "parse_duration",
-    "parse_folder",
-    "parse_folders",
-    "parse_list",
-    "parse_optional_reference",
-    "parse_positive",
-    "parse_reference",
-    "parse_size",
-    "parse_text",
-    "parse_user",
-]
+__all__ = ["Option", "OptionFamily", "SkillConfig", "SkillOptions"]

@@ -48,7 +48,7 @@ def become_command(order: Order, stdio: tuple[int, int, int], failure: int, pare
         step = "drop privileges"
         if confinement.user is not None:
             step = f"become the user {confinement.user[0]}:{confinement.user[1]}"
-            _switch_user(confinement.user)
+            linux.switch_user(confinement.user)
         linux.forbid_new_privileges()
         # After the user, because the kernel forgets it when the user changes.
         linux.die_with_parent(parent)
@@ -102,13 +102,8 @@ def _execute(order: Order) -> None:
     os._exit(code)
 
 
-def _switch_user(user: tuple[int, int]) -> None:
-    from flink_skills.execution.launcher.confinement import switch_user
-
-    switch_user(user)
-
-
 def _confine_files(order: Order) -> None:
+    # Only where there are libraries to do it with.
     from flink_skills.execution.launcher.confinement import confine_files
 
     confine_files(order.confinement, full=bool(order.full))

@@ -1,4 +1,4 @@
-"""Confine the process that becomes a command: another user, Landlock, seccomp. What is done cannot be undone."""
+"""Confine the process that becomes a command by Landlock. What is done cannot be undone."""
 
 # The zygote does without pathlib, to start quickly and stay small.
 # ruff: noqa: PTH116
@@ -11,7 +11,7 @@ from landlockpy import AccessFS, AccessNet, Ruleset, Scope, abi_version
 
 from flink_skills.execution.launcher.protocol import Confinement
 
-__all__ = ["confine_files", "prepare", "switch_user"]
+__all__ = ["confine_files", "prepare"]
 
 _READ = AccessFS.EXECUTE | AccessFS.READ_FILE | AccessFS.READ_DIR
 # All but devices: to make them needs root anyway. RESOLVE_UNIX and IOCTL_DEV are given to nobody.
@@ -55,16 +55,6 @@ _SCOPES = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL
 def prepare() -> None:
     """Do now what would be done anew in every command: the library looks for the C library when it is first used."""
     abi_version()
-
-
-def switch_user(user: tuple[int, int]) -> None:
-    """Become ``(uid, gid)`` for good, with no other group."""
-    uid, gid = user
-    os.setgroups([])
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
-    if os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid):
-        raise PermissionError(f"the user is still {os.getresuid()}")
 
 
 def confine_files(confinement: Confinement, *, full: bool = False) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "drop_capabilities",
     "forbid_new_privileges",
     "load_filter",
+    "switch_user",
     "watch_children",
 ]
 
@@ -85,6 +86,16 @@ def drop_capabilities() -> None:
             # EINVAL: past the last one this kernel knows. EPERM: a root without CAP_SETPCAP, as in a
             # hardened container, whose bounding set is what that container grants.
             return
+
+
+def switch_user(user: tuple[int, int]) -> None:
+    """Become ``(uid, gid)`` for good, with no other group."""
+    uid, gid = user
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    if os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid):
+        raise PermissionError(f"the user is still {os.getresuid()}")
 
 
 def watch_children() -> int:

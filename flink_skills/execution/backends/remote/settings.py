@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.options import parse_duration
+from flink_skills.options.values import parse_duration
 
 __all__ = ["SERVICE_ACCOUNT", "RemoteSettings"]
 
