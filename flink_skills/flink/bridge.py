@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from py4j.java_gateway import JavaGateway
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
 
@@ -15,6 +17,7 @@ from flink_skills.errors import ConfigError
 __all__ = ["add_bridge", "bridge_jar", "job_jars"]
 
 JAR_NAME = "flink-skills-bridge.jar"
+_AGENT_STREAM = "org.flinkskills.bridge.AgentStream"
 
 
 def bridge_jar() -> Path:
@@ -31,11 +34,31 @@ def bridge_jar() -> Path:
 
 
 def add_bridge(env: StreamExecutionEnvironment) -> Any:
-    """Put the bridge on the job's class path, once, and return its ``AgentStream`` Java class."""
-    jars = _jars(env)
-    if not any(Path(jar).name == JAR_NAME for jar in jars):
-        env.add_jars(bridge_jar().as_uri())
-    return get_gateway().jvm.org.flinkskills.bridge.AgentStream
+    """Put the bridge on the job's class path, once, and return an ``AgentStream``, for its static methods."""
+    jar = next((jar for jar in _jars(env) if Path(jar).name == JAR_NAME), None)
+    if jar is None:
+        jar = bridge_jar().as_uri()
+        env.add_jars(jar)
+    return _agent_stream(get_gateway(), jar if urlsplit(jar).scheme else Path(jar).absolute().as_uri())
+
+
+@functools.cache
+def _agent_stream(gateway: JavaGateway, jar: str) -> Any:
+    """An object of the Java class, from a class loader of its own.
+
+    By its name the class is found only in the class loader of that thread of the gateway which loaded the jar, and
+    any call may run on another thread: each connection has its own, and there is a second connection as soon as
+    Python collects a Java object during a call.
+    """
+    jvm = gateway.jvm
+    urls = gateway.new_array(jvm.java.net.URL, 1)
+    urls[0] = jvm.java.net.URL(jar)
+    # The loader of Flink itself, whichever thread answers.
+    flink = jvm.org.apache.flink.streaming.api.environment.StreamExecutionEnvironment._java_lang_class.getClassLoader()
+    loader = jvm.java.net.URLClassLoader(urls, flink)
+    constructor = loader.loadClass(_AGENT_STREAM).getDeclaredConstructors()[0]
+    constructor.setAccessible(True)
+    return constructor.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
 
 
 def _jars(env: StreamExecutionEnvironment, option: str = "pipeline.jars") -> list[str]:

@@ -7,6 +7,7 @@ import asyncio
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -232,7 +233,8 @@ async def test_a_workspace_that_is_full_can_be_emptied(sh: Sandbox) -> None:
 async def test_what_is_there_and_what_is_not(sh: Sandbox, root: Path) -> None:
     assert set((await sh.says("ls /")).split()) <= {
         *("bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "nix", "proc", "sbin", "srv", "sys", "tmp", "usr"),
-        *("var", "opt", "root"),  # where this workspace and this Python are
+        # Where this workspace and this Python are.
+        *(Path(path).resolve().parts[1] for path in (root, sys.prefix, sys.base_prefix)),
     }
     for path in ("/etc/shadow", "/home", "/run", "/var/run", "/var/lib", "/etc/hosts", "/etc/resolv.conf"):
         assert (await sh(f"ls -d {path}")).exit_code == 2, path

@@ -9,6 +9,7 @@ import pytest
 from pyflink.common import Encoder, Types
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.datastream.connectors.file_system import FileSink
+from pyflink.java_gateway import get_gateway
 
 from flink_skills import (
     Agent,
@@ -18,6 +19,7 @@ from flink_skills import (
     chat_model_setup,
     skills,
 )
+from flink_skills.flink.bridge import add_bridge
 from tests.flink.agents import Echo, Tally
 from tests.flink.running import collect, flink_environment, nodes
 from tests.flink.skill_files import write_skill
@@ -125,3 +127,14 @@ def test_execute_runs_the_job_with_its_sinks_and_checkpoints(env: StreamExecutio
     assert result.get_job_id() is not None
     lines = [line for part in (tmp_path / "out").rglob("part-*") for line in part.read_text().splitlines()]
     assert sorted(lines) == ["a 1", "b 1"]
+
+
+def test_a_job_is_built_over_whatever_connection_the_gateway_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a Java thread with a class loader of its own, and Python opens another when it collects a Java object."""
+    env = flink_environment()
+    add_bridge(env)
+    client = get_gateway()._gateway_client
+    monkeypatch.setattr(client, "deque", type(client.deque)())
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    events = agents_env.from_datastream(env.from_collection([("a", 1)], TYPE), "k")
+    assert len(collect(events.apply(Echo).to_datastream())) == 1
