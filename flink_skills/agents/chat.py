@@ -86,10 +86,10 @@ def _take_notices(turn: Turn, model: ModelRuntime, first_step: str) -> list[Noti
     """
     if not turn.runtime.keeps_conversation:
         return []
-    activations = turn.activations_of(model)
+    state = turn.skill_state_of(model)
     entry = turn.journal.peek(first_step)
-    notices = outdated(activations, model.view) if entry is None else journalled(entry)
-    forget(notices, activations)
+    notices = outdated(state, model.view) if entry is None else journalled(entry)
+    forget(notices, state)
     return notices
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from flink_skills.agents.messages import Message, UserMessage
 from flink_skills.errors import ResourceError
 from flink_skills.manager import SkillView
-from flink_skills.tools import Activations
-from flink_skills.tools.activation import unload_effect
+from flink_skills.tools import SkillState
+from flink_skills.tools.state import unload_effect
 
 __all__ = ["Notice", "forget", "journalled", "named_in_notice", "notice_message", "outdated"]
 
@@ -36,16 +36,16 @@ class Notice:
         return [self.skill, self.gone]
 
 
-def outdated(activations: Activations, view: SkillView) -> list[Notice]:
+def outdated(state: SkillState, view: SkillView) -> list[Notice]:
     """The loaded skills that ``view`` has in another version, or not at all, in the order of their last use."""
     found = []
-    for name in activations:
+    for name in state:
         skill = view.get(name)
         if skill is None:
             found.append(Notice(name, gone=True))
             continue
         try:
-            changed = skill.digest != activations.digest(name)
+            changed = skill.digest != state.digest(name)
         except ResourceError:
             # Nobody can say what it is now; whoever loads it again is told why.
             continue
@@ -59,10 +59,10 @@ def journalled(entry: Mapping[str, Any]) -> list[Notice]:
     return [Notice(str(skill), bool(gone)) for skill, gone in entry.get("n", ())]
 
 
-def forget(notices: Sequence[Notice], activations: Activations) -> None:
+def forget(notices: Sequence[Notice], state: SkillState) -> None:
     """Take the outdated skills for not loaded."""
     for notice in notices:
-        activations.apply(unload_effect(notice.skill))
+        state.apply(unload_effect(notice.skill))
 
 
 def notice_message(notices: Sequence[Notice]) -> UserMessage:

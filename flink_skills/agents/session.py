@@ -47,7 +47,7 @@ class Session:
 
     messages: dict[str, list[Message]] = field(default_factory=dict)
     state: Any = None
-    activations: dict[str, Any] = field(default_factory=dict)
+    skill_states: dict[str, Any] = field(default_factory=dict)
     superseded: int = 0
     state_bytes: int = 0
 
@@ -58,7 +58,7 @@ class Session:
             part = decode(chunk)
             for model, messages in part.get("m", {}).items():
                 session.messages.setdefault(model, []).extend(message_from_json(m) for m in messages)
-            session.activations.update(part.get("a", {}))
+            session.skill_states.update(part.get("a", {}))
             if "s" in part:
                 session.superseded += session.state_bytes
                 session.state_bytes = len(chunk)
@@ -66,15 +66,15 @@ class Session:
         return session
 
     def after(
-        self, messages: Mapping[str, Sequence[Message]], state: Any, activations: Mapping[str, Any]
+        self, messages: Mapping[str, Sequence[Message]], state: Any, skill_states: Mapping[str, Any]
     ) -> tuple[Session, SessionChange]:
-        """The session after a turn that added ``messages`` and left ``state`` and ``activations``; and how keyed state
+        """The session after a turn that added ``messages`` and left ``state`` and ``skill_states``; and how keyed state
         gets there. This session stays as it is."""
         part: dict[str, Any] = {}
         added = {model: list(new) for model, new in messages.items() if new}
         if added:
             part["m"] = {model: [message_to_json(m) for m in new] for model, new in added.items()}
-        changed = {model: a for model, a in activations.items() if a != self.activations.get(model)}
+        changed = {model: a for model, a in skill_states.items() if a != self.skill_states.get(model)}
         if changed:
             part["a"] = changed
         if state != self.state:
@@ -84,14 +84,14 @@ class Session:
         merged = dict(self.messages)
         for model, new in added.items():
             merged[model] = [*merged.get(model, ()), *new]
-        following = Session(merged, copy.deepcopy(state), {**self.activations, **changed})
+        following = Session(merged, copy.deepcopy(state), {**self.skill_states, **changed})
         chunk = encode(part)
         if "s" in part:
             following.state_bytes = len(chunk)
             following.superseded = self.superseded + self.state_bytes
         else:
             following.state_bytes, following.superseded = self.state_bytes, self.superseded
-        only_state = not following.messages and not following.activations
+        only_state = not following.messages and not following.skill_states
         if only_state or following.superseded > _SUPERSEDED_LIMIT:
             following.superseded = 0
             return following, SessionChange(SessionOp.REPLACE, (following._whole(),))
@@ -101,6 +101,6 @@ class Session:
         part: dict[str, Any] = {"s": self.state}
         if self.messages:
             part["m"] = {model: [message_to_json(m) for m in all_] for model, all_ in self.messages.items()}
-        if self.activations:
-            part["a"] = self.activations
+        if self.skill_states:
+            part["a"] = self.skill_states
         return encode(part)

@@ -23,7 +23,7 @@ from flink_skills.agents.session import Session, SessionChange
 from flink_skills.agents.steps import StepCodec
 from flink_skills.errors import LimitError, SkillsError, TurnError
 from flink_skills.options import SkillOptions
-from flink_skills.tools import Activations
+from flink_skills.tools import SkillState
 from flink_skills.tools.base import ToolContext, ToolResult
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Turn:
         self.loaded: list[str] = []
         self.tool_calls: list[dict[str, Any]] = []
         self.conversations: dict[str, list[Message]] = {}
-        self.activations: dict[str, Activations] = {}
+        self.skill_states: dict[str, SkillState] = {}
         self._outputs: list[tuple[str, Any]] = []
         self._steps = 0
         self._counts: dict[str, int] = {}
@@ -176,8 +176,8 @@ class Turn:
         ]
         state = self.runtime.plain_state(self.state)
         if self.runtime.keeps_conversation:
-            activations = {name: a.to_json() for name, a in self.activations.items()}
-            session, change = self.start.session.after(self.conversations, state, activations)
+            skill_states = {name: a.to_json() for name, a in self.skill_states.items()}
+            session, change = self.start.session.after(self.conversations, state, skill_states)
         else:
             session, change = self.start.session.after({}, state, {})
         return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session)
@@ -283,9 +283,9 @@ class Turn:
             return result_to_json(await model.tools.call(name, arguments, context))
 
         result = result_from_json(await self.durable(step, run, asked=fingerprint(name, arguments)))
-        activations = self.activations_of(model)
+        skill_state = self.skill_state_of(model)
         for effect in result.effects:
-            activations.apply(effect)
+            skill_state.apply(effect)
             if effect.get("op") == "load" and effect["skill"] not in self.loaded:
                 self.loaded.append(effect["skill"])
         self.tool_calls.append({"name": name, "arguments": arguments, "error": result.is_error})
@@ -304,17 +304,17 @@ class Turn:
             attempt=self.start.crashes + 1,
             agent=self.runtime.plan.agent_id,
             skills=model.view,
-            activations=self.activations_of(model),
+            skill_state=self.skill_state_of(model),
             workspace=self._workspace,
         )
 
-    def activations_of(self, model: ModelRuntime) -> Activations:
+    def skill_state_of(self, model: ModelRuntime) -> SkillState:
         """What is loaded in the conversation with ``model``."""
-        found = self.activations.get(model.name)
+        found = self.skill_states.get(model.name)
         if found is None:
-            kept = self.start.session.activations.get(model.name) if self.runtime.keeps_conversation else None
-            found = Activations.from_json(kept) if kept is not None else Activations()
-            self.activations[model.name] = found
+            kept = self.start.session.skill_states.get(model.name) if self.runtime.keeps_conversation else None
+            found = SkillState.from_json(kept) if kept is not None else SkillState()
+            self.skill_states[model.name] = found
         return found
 
     async def step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], result_type: Any) -> Any:

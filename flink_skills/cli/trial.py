@@ -19,7 +19,7 @@ from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.arguments import ArgumentError
-from flink_skills.tools.hidden import HiddenValues
+from flink_skills.tools.commands.hidden import HiddenValues
 
 __all__ = ["Asked", "run_trial"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flink_skills.execution.workspace import Workspace
     from flink_skills.manager.view import SkillView
-    from flink_skills.tools.activation import Activations
+    from flink_skills.tools.state import SkillState
 
 __all__ = ["Tool", "ToolContext", "ToolResult", "ToolSpec"]
 
@@ -30,7 +30,7 @@ class ToolResult:
 
     ``content`` is the text for the model. ``value`` is the same as JSON-like data for code that called the
     tool itself. ``effects`` are changes of the turn's skill state (see
-    :meth:`flink_skills.tools.activation.Activations.apply`), kept in the journal, so that a replay ends in
+    :meth:`flink_skills.tools.state.SkillState.apply`), kept in the journal, so that a replay ends in
     the same state without calling the tool again.
     """
 
@@ -53,7 +53,7 @@ class ToolContext:
     attempt: int = 1
     agent: str = ""
     skills: SkillView | None = None
-    activations: Activations | None = None
+    skill_state: SkillState | None = None
     workspace: Workspace | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 

@@ -28,7 +28,7 @@ def test_chunks_and_memory_agree_whatever_the_turns_do() -> None:
         session, change = session.after(messages, state, {"m": {"loaded": turn // 50}})
         chunks = apply(chunks, change)
         read = Session.decode(chunks)
-        assert (read.messages, read.state, read.activations) == (session.messages, session.state, session.activations)
+        assert (read.messages, read.state, read.skill_states) == (session.messages, session.state, session.skill_states)
 
 
 def test_nothing_new_keeps_the_session() -> None:

@@ -312,7 +312,7 @@ def test_a_skill_that_changes_on_the_way_is_no_run(
         (skill / "hi").write_text("something else")
         return await opened(config, workspaces)
 
-    monkeypatch.setattr("flink_skills.tools.shell.open_backend", change)
+    monkeypatch.setattr("flink_skills.tools.commands.runner.open_backend", change)
     result = result_of(run("--skill", "greet", "--source", "s", "--", "cat hi"), code=1)
     assert (result["exit_code"], result["stdout"]) == (None, "")
     assert "changed" in result["error"]

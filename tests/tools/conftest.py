@@ -12,7 +12,7 @@ from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.manager import SkillView
 from flink_skills.manager.manager import AgentSkillManager
 from flink_skills.options import SkillConfig
-from flink_skills.tools import Activations, ShellRunner, ToolContext, ToolSet, core_tools
+from flink_skills.tools import ShellRunner, SkillState, ToolContext, ToolSet, core_tools
 
 LogTriage = """---
 name: log-triage
@@ -93,16 +93,16 @@ class Conversation:
     def __init__(self, view: SkillView, shell: ShellRunner | None, key: str = '"k"') -> None:
         self.shell = shell
         self.tools = ToolSet(core_tools(view, shell))
-        self.activations = Activations()
+        self.skill_state = SkillState()
         self.workspace = shell.workspaces.for_key(key) if shell else None
         self.context = ToolContext(
-            key="k", call_id="call-1", skills=view, activations=self.activations, workspace=self.workspace
+            key="k", call_id="call-1", skills=view, skill_state=self.skill_state, workspace=self.workspace
         )
 
     async def call(self, tool: str, /, **arguments: object):  # type: ignore[no-untyped-def]
         result = await self.tools.call(tool, arguments, self.context)
         for effect in result.effects:
-            self.activations.apply(effect)
+            self.skill_state.apply(effect)
         return result
 
 

@@ -17,7 +17,7 @@ from flink_skills.execution import CommandResult, Workspace, WorkspaceManager
 from flink_skills.execution.backends.local import LocalBackend
 from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.options import SkillConfig
-from flink_skills.tools.shell import ShellRunner
+from flink_skills.tools.commands.runner import ShellRunner
 
 from .figures import Figures
 from .ground import COMMAND_USER

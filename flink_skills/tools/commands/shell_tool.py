@@ -16,10 +16,10 @@ from flink_skills.errors import SkillsError
 from flink_skills.execution import Workspace
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.command_policy import CommandPolicy
-from flink_skills.tools.command_text import describe
-from flink_skills.tools.folders import resolve_cwd
-from flink_skills.tools.shell import ShellRunner
+from flink_skills.tools.commands.folders import resolve_cwd
+from flink_skills.tools.commands.policy import CommandPolicy
+from flink_skills.tools.commands.result_text import describe
+from flink_skills.tools.commands.runner import ShellRunner
 
 __all__ = ["EXECUTE_SHELL_COMMAND", "ExecuteShellCommand"]
 
@@ -144,7 +144,7 @@ def _stage_loaded(workspace: Workspace, context: ToolContext) -> dict[str, tuple
     """Copy the loaded skills to the workspace: name -> (original folder, copy), the last used at the end."""
     workspace.ensure()
     staged: dict[str, tuple[str, Path]] = {}
-    for name in context.activations or ():
+    for name in context.skill_state or ():
         # A skill may have gone from the model's set since it was loaded: then it is no longer there for it.
         skill = context.skills.get(name) if context.skills is not None else None
         if skill is not None:

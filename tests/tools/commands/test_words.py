@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flink_skills.tools.arguments import ArgumentError
-from flink_skills.tools.command_words import split_words
+from flink_skills.tools.commands.words import split_words
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from flink_skills.errors import SkillsError
-from flink_skills.tools.activation import Activations, load_effect, touch_effect, unload_effect
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.state import SkillState, load_effect, touch_effect, unload_effect
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
@@ -102,7 +102,7 @@ class LoadSkill(_SkillTool[_NameArguments]):
             activation = await asyncio.to_thread(view.activate, name, key=key)
             self._read_before.add(name)
         value = {"name": name, "digest": activation.digest, "path": str(activation.path or "")}
-        loaded = context.activations or Activations()
+        loaded = context.skill_state or SkillState()
         if loaded.digest(name) == activation.digest:
             return ToolResult(
                 f"Skill {name} is loaded already: follow its instructions above.",
@@ -125,7 +125,7 @@ class UnloadSkill(_SkillTool[_NameArguments]):
 
     async def _run(self, asked: _NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
         name = _permitted(asked.name, view)
-        loaded = context.activations or Activations()
+        loaded = context.skill_state or SkillState()
         if name not in loaded:
             others = ", ".join(other for other in loaded if other in view)
             return ToolResult(f"Skill {name} is not loaded. Loaded skills: {others or 'none'}.", is_error=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flink_skills.tools.base import Tool
-from flink_skills.tools.shell import ShellRunner
-from flink_skills.tools.shell_tool import EXECUTE_SHELL_COMMAND, ExecuteShellCommand
-from flink_skills.tools.skill_tools import (
+from flink_skills.tools.commands.runner import ShellRunner
+from flink_skills.tools.commands.shell_tool import EXECUTE_SHELL_COMMAND, ExecuteShellCommand
+from flink_skills.tools.skills.loading import (
     LOAD_SKILL,
     LOAD_SKILL_RESOURCE,
     UNLOAD_SKILL,

@@ -7,7 +7,7 @@ from typing import Any
 
 from flink_skills.errors import ConfigError
 
-__all__ = ["Activations", "load_effect", "touch_effect", "unload_effect"]
+__all__ = ["SkillState", "load_effect", "touch_effect", "unload_effect"]
 
 
 def load_effect(skill: str, digest: str) -> dict[str, str]:
@@ -25,10 +25,10 @@ def unload_effect(skill: str) -> dict[str, str]:
     return {"op": "unload", "skill": skill}
 
 
-class Activations:
+class SkillState:
     """The loaded skills of one conversation, by name, with their digests, in the order of their last use.
 
-    >>> loaded = Activations()
+    >>> loaded = SkillState()
     >>> loaded.apply({"op": "load", "skill": "a", "digest": "1"})
     >>> loaded.apply({"op": "load", "skill": "b", "digest": "2"})
     >>> loaded.apply({"op": "touch", "skill": "a"})
@@ -73,7 +73,7 @@ class Activations:
         return {"loaded": [{"skill": name, "digest": digest} for name, digest in self._digests.items()]}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Activations:
+    def from_json(cls, data: Mapping[str, Any]) -> SkillState:
         """The activations of :meth:`to_json`."""
         found = cls()
         for entry in data.get("loaded", ()):
@@ -90,6 +90,6 @@ class Activations:
         return len(self._digests)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Activations) and self.to_json() == other.to_json()
+        return isinstance(other, SkillState) and self.to_json() == other.to_json()
 
     __hash__ = None  # type: ignore[assignment]

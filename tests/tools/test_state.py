@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills.errors import ConfigError
-from flink_skills.tools import Activations
-from flink_skills.tools.activation import load_effect, touch_effect, unload_effect
+from flink_skills.tools import SkillState
+from flink_skills.tools.state import load_effect, touch_effect, unload_effect
 
 
-def after(*effects: dict[str, str]) -> Activations:
-    found = Activations()
+def after(*effects: dict[str, str]) -> SkillState:
+    found = SkillState()
     for effect in effects:
         found.apply(effect)
     return found
@@ -56,6 +56,6 @@ EFFECTS = st.one_of(
 @given(st.lists(EFFECTS))
 def test_survives_json(effects: list[dict[str, str]]) -> None:
     found = after(*effects)
-    again = Activations.from_json(json.loads(json.dumps(found.to_json())))
+    again = SkillState.from_json(json.loads(json.dumps(found.to_json())))
     assert again == found
     assert again.names == found.names

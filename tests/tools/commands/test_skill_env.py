@@ -6,8 +6,8 @@ import pytest
 
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig
-from flink_skills.tools.hidden import HiddenValues
-from flink_skills.tools.skill_env import SkillVariables
+from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.tools.commands.skill_env import SkillVariables
 
 
 def variables(hidden: HiddenValues | None = None, **references: str) -> SkillVariables:

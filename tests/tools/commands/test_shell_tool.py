@@ -16,9 +16,8 @@ from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools import ShellRunner, ToolContext, ToolResult
-from flink_skills.tools import shell as shell_module
-
-from .conftest import Conversation
+from flink_skills.tools.commands import runner as shell_module
+from tests.tools.conftest import Conversation
 
 
 async def run(talk: Conversation, command: str, **more: Any) -> ToolResult:
@@ -283,7 +282,7 @@ async def test_no_more_commands_at_once_than_allowed(view: SkillView, shell_with
 
 
 async def test_a_skill_that_is_no_longer_permitted_is_not_staged(conversation: Conversation) -> None:
-    conversation.activations.apply({"op": "load", "skill": "secret-ops", "digest": "d"})
+    conversation.skill_state.apply({"op": "load", "skill": "secret-ops", "digest": "d"})
     result = await run(conversation, "pwd; ls $SKILLS_DIR")
     assert conversation.workspace is not None
     assert result.value["stdout"] == f"{conversation.workspace.work_dir}\n"
@@ -293,7 +292,7 @@ async def test_without_a_workspace_the_key_decides(view: SkillView, shell_with: 
     shell = await shell_with()
     talk = Conversation(view, shell)
     for key in ({"b": 1, "a": 2}, {"a": 2, "b": 1}):
-        talk.context = ToolContext(key=key, skills=view, activations=talk.activations)
+        talk.context = ToolContext(key=key, skills=view, skill_state=talk.skill_state)
         await run(talk, "echo x >> $WORK_DIR/log")
     assert (await run(talk, "wc -l < $WORK_DIR/log")).value["stdout"].strip() == "2"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
-from flink_skills.tools.command_words import split_words
+from flink_skills.tools.commands.words import split_words
 
 __all__ = ["CommandPlace", "CommandPolicy"]
 

@@ -9,7 +9,7 @@ from flink_skills.errors import ConfigError
 from flink_skills.execution.environment import check_name
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.secrets import expand
-from flink_skills.tools.hidden import HiddenValues
+from flink_skills.tools.commands.hidden import HiddenValues
 
 __all__ = ["SkillVariables"]
 

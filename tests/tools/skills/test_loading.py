@@ -7,8 +7,7 @@ import pytest
 from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.skill import AgentSkill
 from flink_skills.tools import CORE_TOOL_NAMES, ToolContext, ToolSet, core_tools
-
-from .conftest import Conversation
+from tests.tools.conftest import Conversation
 
 
 @pytest.fixture
@@ -56,20 +55,20 @@ async def test_loading_again_costs_one_line(talk: Conversation) -> None:
     assert "loaded already" in again.content
     assert "\n" not in again.content
     assert not again.is_error
-    assert talk.activations.last == "log-triage"
+    assert talk.skill_state.last == "log-triage"
 
 
 async def test_a_changed_skill_is_loaded_anew(talk: Conversation) -> None:
     await talk.call("load_skill", name="log-triage")
-    talk.activations.apply({"op": "load", "skill": "log-triage", "digest": "of-an-older-version"})
+    talk.skill_state.apply({"op": "load", "skill": "log-triage", "digest": "of-an-older-version"})
     again = await talk.call("load_skill", name="log-triage")
     assert "sh scripts/where.sh" in again.content
-    assert talk.activations.digest("log-triage") != "of-an-older-version"
+    assert talk.skill_state.digest("log-triage") != "of-an-older-version"
 
 
 async def test_tools_do_not_change_the_activations_themselves(talk: Conversation) -> None:
     await talk.tools.call("load_skill", {"name": "billing"}, talk.context)
-    assert talk.activations.names == []
+    assert talk.skill_state.names == []
 
 
 @pytest.mark.parametrize("tool", ["load_skill", "unload_skill", "load_skill_resource"])
@@ -91,7 +90,7 @@ async def test_near_names_are_proposed(talk: Conversation) -> None:
 
 async def test_case_and_blanks_do_not_matter(talk: Conversation) -> None:
     assert not (await talk.call("load_skill", name=" Log-Triage ")).is_error
-    assert talk.activations.names == ["log-triage"]
+    assert talk.skill_state.names == ["log-triage"]
 
 
 @pytest.mark.parametrize("arguments", [{}, {"name": ""}, {"name": 3}, {"name": None}])
@@ -117,7 +116,7 @@ async def test_unload(talk: Conversation) -> None:
         "Skill billing is unloaded.",
         ({"op": "unload", "skill": "billing"},),
     )
-    assert talk.activations.names == []
+    assert talk.skill_state.names == []
 
 
 async def test_resource_in_parts(talk: Conversation, skills: Path, manager, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
@@ -176,7 +175,7 @@ async def test_a_skill_that_changed_is_a_result_that_says_so(talk: Conversation,
         assert "has changed since" in result.content
     assert manager.refresh().changed == ("billing",)
     new = Conversation(manager.view(["billing"]), None)
-    new.activations.apply({"op": "load", "skill": "billing", "digest": talk.activations.digest("billing")})
+    new.skill_state.apply({"op": "load", "skill": "billing", "digest": talk.skill_state.digest("billing")})
     assert "New text." in (await new.call("load_skill", name="billing")).content
 
 

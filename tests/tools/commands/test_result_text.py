@@ -7,7 +7,7 @@ import pytest
 from flink_skills.execution import CommandResult, Limits
 from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.tools.base import ToolResult
-from flink_skills.tools.command_text import describe
+from flink_skills.tools.commands.result_text import describe
 
 LIMITS = Limits(
     wall_time=30.0,

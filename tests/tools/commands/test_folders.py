@@ -8,7 +8,7 @@ import pytest
 
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.tools.arguments import ArgumentError
-from flink_skills.tools.folders import resolve_cwd
+from flink_skills.tools.commands.folders import resolve_cwd
 
 
 @pytest.fixture

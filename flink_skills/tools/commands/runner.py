@@ -26,9 +26,9 @@ from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.execution.isolation.selection import open_backend
 from flink_skills.execution.workspace import folder_name
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.tools.command_policy import CommandPlace, CommandPolicy
-from flink_skills.tools.hidden import HiddenValues
-from flink_skills.tools.skill_env import SkillVariables
+from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.tools.commands.policy import CommandPlace, CommandPolicy
+from flink_skills.tools.commands.skill_env import SkillVariables
 
 __all__ = ["ShellRunner"]
 

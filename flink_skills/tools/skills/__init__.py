@@ -1,0 +1,1 @@
+"""What a model does with skills: list, load, read, select."""
