@@ -64,6 +64,13 @@ _GROUPS = {
     "strict": "Checks",
     "strict-fields": "Checks",
     "validate-on-submit": "Checks",
+    "tools": "Tools for skills",
+    "bundled-tools": "Tools for skills",
+    "load": "Tools for skills",
+    "max-loaded": "Tools for skills",
+    "run": "Tools for skills",
+    "exec": "Tools for skills",
+    "artifacts": "Tools for skills",
     "prompt": "Prompt",
     "model": "Models",
     "turn": "Turns",
@@ -81,7 +88,7 @@ _Declared: TypeAlias = "Option[Any] | OptionFamily[Any]"
 
 def render() -> str:
     """The page as text."""
-    constants = {id(value): name for name, value in vars(SkillOptions).items() if isinstance(value, _DECLARED)}
+    constants = {id(getattr(SkillOptions, name)): name for name in dir(SkillOptions) if name.isupper()}
     options = sorted(
         [*SkillOptions.families(), *SkillOptions.all()], key=lambda one: (_ORDER.index(_group(one)), _key(one))
     )

@@ -19,10 +19,12 @@ _EXPORTS = {
     "AgentSkillManager": "flink_skills.manager",
     "AgentsConfiguration": "flink_skills.flink.configuration",
     "AgentsExecutionEnvironment": "flink_skills.flink.environment",
+    "BaseToolSet": "flink_skills.tools.dynamic.toolset_base",
     "ChatModel": "flink_skills.agents.models.base",
     "ConfigError": "flink_skills.errors",
     "Diagnostic": "flink_skills.skill",
     "ExecutionError": "flink_skills.errors",
+    "FunctionTool": "flink_skills.tools.function",
     "IsolationError": "flink_skills.errors",
     "LimitError": "flink_skills.errors",
     "ModelError": "flink_skills.errors",
@@ -39,16 +41,24 @@ _EXPORTS = {
     "SkillOptions": "flink_skills.options",
     "SkillsError": "flink_skills.errors",
     "SourceError": "flink_skills.errors",
+    "Tool": "flink_skills.tools.base",
     "ToolContext": "flink_skills.tools.base",
+    "ToolResult": "flink_skills.tools.base",
+    "ToolSpec": "flink_skills.tools.base",
     "TurnError": "flink_skills.errors",
     "UnknownNameError": "flink_skills.errors",
     "WorkerError": "flink_skills.errors",
+    "agent_tool": "flink_skills.agents.decorators",
     "chat_model_connection": "flink_skills.agents.decorators",
     "chat_model_setup": "flink_skills.agents.decorators",
+    "get_tool": "flink_skills.tools.dynamic.registry",
     "load_agent_yaml": "flink_skills.agents.declarative",
     "prompt": "flink_skills.agents.decorators",
+    "register_tool": "flink_skills.tools.dynamic.registry",
+    "register_tools": "flink_skills.tools.dynamic.registry",
     "skills": "flink_skills.agents.decorators",
     "tool": "flink_skills.agents.decorators",
+    "tool_pool": "flink_skills.agents.decorators",
 }
 
 __all__ = [*_EXPORTS, "__version__"]  # noqa: PLE0604
@@ -57,11 +67,13 @@ if TYPE_CHECKING:
     from flink_skills.agents.agent import Agent as Agent
     from flink_skills.agents.context import AgentContext as AgentContext
     from flink_skills.agents.declarative import load_agent_yaml as load_agent_yaml
+    from flink_skills.agents.decorators import agent_tool as agent_tool
     from flink_skills.agents.decorators import chat_model_connection as chat_model_connection
     from flink_skills.agents.decorators import chat_model_setup as chat_model_setup
     from flink_skills.agents.decorators import prompt as prompt
     from flink_skills.agents.decorators import skills as skills
     from flink_skills.agents.decorators import tool as tool
+    from flink_skills.agents.decorators import tool_pool as tool_pool
     from flink_skills.agents.event import Record as Record
     from flink_skills.agents.models.base import ChatModel as ChatModel
     from flink_skills.agents.plan import AgentPlan as AgentPlan
@@ -90,7 +102,15 @@ if TYPE_CHECKING:
     from flink_skills.options import SkillOptions as SkillOptions
     from flink_skills.skill import AgentSkill as AgentSkill
     from flink_skills.skill import Diagnostic as Diagnostic
+    from flink_skills.tools.base import Tool as Tool
     from flink_skills.tools.base import ToolContext as ToolContext
+    from flink_skills.tools.base import ToolResult as ToolResult
+    from flink_skills.tools.base import ToolSpec as ToolSpec
+    from flink_skills.tools.dynamic.registry import get_tool as get_tool
+    from flink_skills.tools.dynamic.registry import register_tool as register_tool
+    from flink_skills.tools.dynamic.registry import register_tools as register_tools
+    from flink_skills.tools.dynamic.toolset_base import BaseToolSet as BaseToolSet
+    from flink_skills.tools.function import FunctionTool as FunctionTool
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ class Agent:
         instructions: System text. A ``@prompt`` method named ``instructions`` does the same.
         output_type: Type of the answer (a pydantic model or anything pydantic can validate). The model is
             asked again while its answer does not fit. None: the answer is text.
+        input_type: For an agent that is a tool of another one (``@agent_tool``): a pydantic model of what it is asked.
+            None: a text, ``request``.
         session: ``"event"``: each event is a conversation of its own. ``"key"``: the conversation goes on over
             the events of a key.
         state_type: A pydantic model for ``ctx.state``; None: a dict.
@@ -32,12 +35,25 @@ class Agent:
 
     instructions: str = ""
     output_type: Any = None
+    input_type: Any = None
     session: str = "event"
     state_type: Any = None
     model: str | None = None
 
+    #: Field of an event that holds files for commands: a list of mappings with ``name`` and ``data`` (bytes or base64),
+    #: ``text`` or ``uri`` (``artifact://…``). They are staged to ``work/inputs/``, and models read only their names.
+    files_field: str = "files"
+
     #: Name of the agent in plans, metrics and call ids; empty: the class's qualified name.
     name: str = ""
+
+    def visible_skills(self, event: Any, ctx: AgentContext) -> Iterable[str] | None:
+        """The only skills that the models may see for this event, of those that they have; None: all of them.
+
+        Asked once, when a turn begins, and again when it is restarted: the answer must be the same for the same event,
+        key and state.
+        """
+        return None
 
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
         """Handle one event. What is returned, when not None, is emitted.

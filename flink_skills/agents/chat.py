@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.codec import response_from_json, response_to_json
 from flink_skills.agents.event import event_text
+from flink_skills.agents.materialise import build_request
 from flink_skills.agents.messages import (
     AssistantMessage,
     Message,
@@ -23,10 +24,12 @@ from flink_skills.agents.messages import (
 from flink_skills.agents.notices import Notice, forget, journalled, notice_message, outdated
 from flink_skills.errors import ModelError, TurnError
 from flink_skills.options import SkillOptions
+from flink_skills.tools.base import ToolResult
+from flink_skills.tools.profiles import LOAD_SKILL
 
 if TYPE_CHECKING:
+    from flink_skills.agents.agent_run import AgentRun
     from flink_skills.agents.generation import ModelRuntime
-    from flink_skills.agents.turn import Turn
 
 __all__ = ["chat"]
 
@@ -34,40 +37,40 @@ _log = logging.getLogger("flink_skills.model")
 _LONGEST_WAIT = 30.0
 
 
-async def chat(turn: Turn, model: ModelRuntime, message: Any, output_type: Any) -> Any:
-    """Answer ``message`` (None: the turn's event) with ``model``; see ``AgentContext.chat``."""
-    chat_id = turn.next_id("chat")
+async def chat(run: AgentRun, model: ModelRuntime, message: Any, output_type: Any) -> Any:
+    """Answer ``message`` (None: the event) with ``model``; see ``AgentContext.chat``."""
+    chat_id = run.next_id("chat")
     answer_type = model.answer_type(output_type)
-    conversation = turn.conversations.get(model.name, [])
-    history = list(turn.start.session.messages.get(model.name, ())) if turn.runtime.keeps_conversation else []
-    text = model.prompt.render_user(turn.start.event) if message is None else _text(turn, model, message)
-    notices = _take_notices(turn, model, f"{chat_id}/m0")
+    conversation = run.conversations.get(model.name, [])
+    history = list(run.session.messages.get(model.name, ()))
+    text = model.prompt.render_user(run.event_for_model) if message is None else _text(run, model, message)
+    notices = _take_notices(run, model, f"{chat_id}/m0")
     new: list[Message] = [*([notice_message(notices)] if notices else []), UserMessage(text)]
     refused = 0
-    for step in range(turn.runtime.config.get(SkillOptions.TURN_MAX_STEPS) + 1):
-        request = model.request([*history, *conversation, *new], answer_type)
-        response = await _respond(turn, model, f"{chat_id}/m{step}", request, notices if step == 0 else ())
+    for step in range(run.runtime.config.get(SkillOptions.TURN_MAX_STEPS) + 1):
+        request = await build_request(run, model, [*history, *conversation, *new], answer_type)
+        response = await _respond(run, model, f"{chat_id}/m{step}", request, notices if step == 0 else ())
         if response.tool_calls:
             new.append(AssistantMessage(response.text, response.tool_calls))
-            new.extend(await _run_tools(turn, model, f"{chat_id}/t{step}", response.tool_calls))
+            new.extend(await _run_tools(run, model, f"{chat_id}/t{step}", response.tool_calls))
             continue
         problem, answer = _answer(response, answer_type)
         if response.text.strip() and response.finish_reason != "invalid":
             new.append(AssistantMessage(response.text))
         if problem is None:
             # Looked up again: another chat of this turn may have ended meanwhile.
-            turn.conversations[model.name] = [*turn.conversations.get(model.name, []), *new]
+            run.conversations[model.name] = [*run.conversations.get(model.name, []), *new]
             return answer
         refused += 1
-        if refused > turn.runtime.config.get(SkillOptions.TURN_MAX_OUTPUT_RETRIES):
+        if refused > run.runtime.config.get(SkillOptions.TURN_MAX_OUTPUT_RETRIES):
             raise TurnError(f"chat model {model.name!r} gave no usable answer after {refused} attempts: {problem}")
         new.append(UserMessage(problem))
     raise TurnError(f"chat model {model.name!r} never came to an answer")
 
 
-def _text(turn: Turn, model: ModelRuntime, message: Any) -> str:
+def _text(run: AgentRun, model: ModelRuntime, message: Any) -> str:
     """What the model reads: the agent's form for its event, anything else as it is."""
-    return model.prompt.render_user(message) if message is turn.start.event else event_text(message)
+    return model.prompt.render_user(run.event_for_model) if message is run.event else event_text(message)
 
 
 def _answer(response: ModelResponse, answer_type: AnswerType) -> tuple[str | None, Any]:
@@ -78,35 +81,35 @@ def _answer(response: ModelResponse, answer_type: AnswerType) -> tuple[str | Non
     return answer_type.read(response.text)
 
 
-def _take_notices(turn: Turn, model: ModelRuntime, first_step: str) -> list[Notice]:
+def _take_notices(run: AgentRun, model: ModelRuntime, first_step: str) -> list[Notice]:
     """What this conversation must be told of its skills, which it then has no longer loaded.
 
     The first response of a chat is journalled together with the notices that its request began with: a replay tells
     the same, also where the skills have changed again meanwhile.
     """
-    if not turn.runtime.keeps_conversation:
+    state = run.skill_state_of(model)
+    entry = run.turn.journal.peek(first_step)
+    if entry is None and not run.session.messages.get(model.name):
         return []
-    state = turn.skill_state_of(model)
-    entry = turn.journal.peek(first_step)
     notices = outdated(state, model.view) if entry is None else journalled(entry)
     forget(notices, state)
     return notices
 
 
 async def _respond(
-    turn: Turn, model: ModelRuntime, step: str, request: ModelRequest, notices: Sequence[Notice]
+    run: AgentRun, model: ModelRuntime, step: str, request: ModelRequest, notices: Sequence[Notice]
 ) -> ModelResponse:
-    async def run() -> Any:
-        entry = response_to_json(await _request_with_retries(turn, model, request))
+    async def ask() -> Any:
+        entry = response_to_json(await _request_with_retries(run, model, request))
         return {**entry, "n": [notice.to_json() for notice in notices]} if notices else entry
 
-    response = response_from_json(await turn.durable(step, run))
-    turn.add_usage(response.usage)
+    response = response_from_json(await run.durable(step, ask))
+    run.add_usage(response.usage)
     return response
 
 
-async def _request_with_retries(turn: Turn, model: ModelRuntime, request: ModelRequest) -> ModelResponse:
-    config = turn.runtime.config
+async def _request_with_retries(run: AgentRun, model: ModelRuntime, request: ModelRequest) -> ModelResponse:
+    config = run.runtime.config
     retries = config.get(SkillOptions.MODEL_MAX_RETRIES)
     wait = config.get(SkillOptions.MODEL_RETRY_BACKOFF)
     for attempt in range(retries + 1):
@@ -125,15 +128,37 @@ async def _request_with_retries(turn: Turn, model: ModelRuntime, request: ModelR
     raise AssertionError("unreachable")
 
 
-async def _run_tools(turn: Turn, model: ModelRuntime, step: str, calls: tuple[ToolCall, ...]) -> list[Message]:
-    """Run the calls of one response at the same time; results in the order of the calls."""
-    if len(calls) == 1:
-        results = [await turn.run_tool(model, f"{step}.0", calls[0].name, calls[0].arguments)]
-    else:
-        results = await asyncio.gather(
-            *(turn.run_tool(model, f"{step}.{i}", call.name, call.arguments) for i, call in enumerate(calls))
+async def _run_tools(run: AgentRun, model: ModelRuntime, step: str, calls: tuple[ToolCall, ...]) -> list[Message]:
+    """Run the calls of one response, at the same time where none decides what another does; results in their order."""
+    results: list[ToolResult] = []
+    for group in _groups(model, calls):
+        first = len(results)
+        done = await asyncio.gather(
+            *(run.run_tool(model, f"{step}.{first + i}", call.name, call.arguments) for i, call in enumerate(group))
         )
-    return [
-        ToolMessage(call.id, call.name, result.content, result.is_error)
-        for call, result in zip(calls, results, strict=True)
-    ]
+        for call, result in zip(group, done, strict=True):
+            run.apply(model, call.name, call.arguments, result)
+        results += done
+    return [_message(model, call, result) for call, result in zip(calls, results, strict=True)]
+
+
+def _groups(model: ModelRuntime, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
+    """The calls in groups that may run at the same time: a call that loads a skill comes before those that use it."""
+    group: list[ToolCall] = []
+    for call in calls:
+        tool = model.tools.get(call.name)
+        if tool is not None and tool.changes_state:
+            if group:
+                yield group
+            yield [call]
+            group = []
+        else:
+            group.append(call)
+    if group:
+        yield group
+
+
+def _message(model: ModelRuntime, call: ToolCall, result: ToolResult) -> ToolMessage:
+    skill = next((str(effect["skill"]) for effect in result.effects if effect.get("op") in ("load", "docs")), "")
+    in_place = call.name == LOAD_SKILL and model.settings.loads_in_place
+    return ToolMessage(call.id, call.name, result.content, result.is_error, skill, bool(skill) and not in_place)

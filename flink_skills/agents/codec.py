@@ -61,7 +61,10 @@ def message_to_json(message: Message) -> dict[str, Any]:
         return {"u": message.content}
     if isinstance(message, AssistantMessage):
         return {"a": message.content, "c": [_call_to_json(call) for call in message.tool_calls]}
-    return {"t": message.content, "i": message.call_id, "n": message.name, "e": message.is_error}
+    found = {"t": message.content, "i": message.call_id, "n": message.name, "e": message.is_error}
+    if message.skill:
+        found["k"] = [message.skill, message.stub]
+    return found
 
 
 def message_from_json(data: Mapping[str, Any]) -> Message:
@@ -70,7 +73,7 @@ def message_from_json(data: Mapping[str, Any]) -> Message:
         return UserMessage(data["u"])
     if "a" in data:
         return AssistantMessage(data["a"], tuple(_call_from_json(call) for call in data["c"]))
-    return ToolMessage(data["i"], data["n"], data["t"], data["e"])
+    return ToolMessage(data["i"], data["n"], data["t"], data["e"], *data.get("k", ()))
 
 
 def response_to_json(response: ModelResponse) -> dict[str, Any]:

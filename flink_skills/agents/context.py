@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.messages import Usage
 
 if TYPE_CHECKING:
-    from flink_skills.agents.turn import Turn
+    from flink_skills.agents.agent_run import AgentRun
 
 __all__ = ["AgentContext"]
 
@@ -20,49 +20,49 @@ class AgentContext:
     is restarted after a failure they answer from there. Attributes that are plain data may be read at any time.
     """
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
+    def __init__(self, run: AgentRun) -> None:
+        self._run = run
 
     @property
     def key(self) -> Any:
         """The key of the event."""
-        return self._turn.key
+        return self._run.turn.key
 
     @property
     def turn(self) -> int:
         """Number of this turn on its key, from 1."""
-        return self._turn.start.number
+        return self._run.turn.start.number
 
     @property
     def timestamp(self) -> int | None:
         """The event's timestamp in milliseconds since 1970, if the stream has event time."""
-        return self._turn.start.timestamp
+        return self._run.turn.start.timestamp
 
     @property
     def call_id(self) -> str:
         """Id of the step that runs now (inside of a step's function) or of the turn. The same on every retry, so that
         whoever receives it can recognise a repetition."""
-        return self._turn.current_call_id()
+        return self._run.turn.current_call_id()
 
     @property
     def state(self) -> Any:
         """The key's state: a dict, or an instance of the agent's ``state_type``. Change it in place; it is kept when
         the turn ends well."""
-        return self._turn.state
+        return self._run.state
 
     @state.setter
     def state(self, value: Any) -> None:
-        self._turn.state = value
+        self._run.state = value
 
     @property
     def usage(self) -> Usage:
         """Tokens and model requests of this turn so far."""
-        return self._turn.usage
+        return self._run.turn.usage
 
     @property
     def loaded_skills(self) -> list[str]:
         """Names of the skills that this turn loaded, in order."""
-        return list(self._turn.loaded)
+        return list(self._run.loaded)
 
     async def chat(self, message: Any = None, *, model: str | None = None, output_type: Any = ...) -> Any:
         """Let a chat model answer, with its skills and tools, until it has a final answer.
@@ -81,7 +81,7 @@ class AgentContext:
             LimitError: the turn is at a limit (steps, tokens).
             TurnError: the model gave no usable answer.
         """
-        return await self._turn.chat(message, model=model, output_type=output_type)
+        return await self._run.chat(message, model=model, output_type=output_type)
 
     async def call_tool(self, name: str, arguments: Any = None, /, *, model: str | None = None, **more: Any) -> Any:
         """Call a tool as a model would, durably.
@@ -98,7 +98,7 @@ class AgentContext:
         Raises:
             TurnError: the tool answered with an error.
         """
-        return await self._turn.call_tool(name, {**(arguments or {}), **more}, model=model)
+        return await self._run.call_tool(name, {**(arguments or {}), **more}, model=model)
 
     async def step(self, name: str, fn: Callable[..., Any], *args: Any, result_type: Any = None) -> Any:
         """Run ``fn(*args)`` as a durable step.
@@ -113,12 +113,12 @@ class AgentContext:
             TurnError: the result cannot be kept in the journal.
             Exception: whatever ``fn`` raises.
         """
-        return await self._turn.step(name, fn, args, result_type)
+        return await self._run.step(name, fn, args, result_type)
 
     def emit(self, output: Any) -> None:
         """Emit an output. Outputs of a turn leave together when it ends, with the event's timestamp."""
-        self._turn.emit("", output)
+        self._run.turn.emit("", output)
 
     def emit_to(self, tag: str, output: Any) -> None:
         """Emit to the side output ``tag``."""
-        self._turn.emit(tag, output)
+        self._run.turn.emit(tag, output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -16,24 +16,55 @@ from flink_skills.errors import ConfigError, PlanError, UnknownNameError
 from flink_skills.manager import SkillScope
 from flink_skills.manager.scope import SOURCE_KINDS
 from flink_skills.sources import SourceSpec
+from flink_skills.tools.base import Tool
+from flink_skills.tools.dynamic.pool import PoolItem, ToolPool
+from flink_skills.tools.dynamic.toolset_base import BaseToolSet
+from flink_skills.tools.function import FunctionTool
+from flink_skills.tools.profiles import TOOL_NAMES
 
-__all__ = ["Declaration", "DeclaredTool", "declared_sources", "read_declaration", "skill_scope"]
+__all__ = [
+    "Declaration",
+    "DeclaredAgent",
+    "DeclaredTool",
+    "agent_id",
+    "declared_pool",
+    "declared_sources",
+    "pool_item",
+    "read_declaration",
+    "skill_scope",
+]
 
 _SESSIONS = ("event", "key")
 
 
 @dataclass(frozen=True)
 class DeclaredTool:
-    """A function that the agent offers to models."""
+    """A function that the agent offers to models; a ``dynamic`` one only with a skill that names it."""
 
     name: str
     description: str
     function: Callable[..., Any]
+    dynamic: bool = False
+
+    def make(self) -> FunctionTool:
+        """The tool. Raises :class:`ConfigError` for arguments that cannot be described to a model."""
+        return FunctionTool(self.function, name=self.name, description=self.description or None)
+
+
+@dataclass(frozen=True)
+class DeclaredAgent:
+    """An agent that models may call as a tool."""
+
+    description: str
+    agent: Agent
 
 
 @dataclass
 class Declaration:
-    """Everything that an agent declares, in the order of declaration."""
+    """Everything that an agent declares, in the order of declaration.
+
+    ``tools`` are its own functions, with those that are dynamic; ``pool`` is what its pools hold beside them.
+    """
 
     agent_id: str
     session: str
@@ -44,16 +75,28 @@ class Declaration:
     setups: dict[str, ResourceDescriptor] = field(default_factory=dict)
     prompts: dict[str, Prompt] = field(default_factory=dict)
     tools: dict[str, DeclaredTool] = field(default_factory=dict)
+    pool: list[PoolItem] = field(default_factory=list)
+    agents: dict[str, DeclaredAgent] = field(default_factory=dict)
+
+    @property
+    def own_tools(self) -> dict[str, DeclaredTool]:
+        """The tools that models have whatever is loaded, by name."""
+        return {name: tool for name, tool in self.tools.items() if not tool.dynamic}
+
+
+def agent_id(agent: Agent) -> str:
+    """The agent's name, or that of its class."""
+    return agent.name or f"{type(agent).__module__}.{type(agent).__qualname__}"
 
 
 def read_declaration(agent: Agent) -> Declaration:
     """What ``agent`` declares. Raises :class:`PlanError` naming the agent, the declaration and the mend."""
-    agent_id = agent.name or f"{type(agent).__module__}.{type(agent).__qualname__}"
+    id_ = agent_id(agent)
     if agent.session not in _SESSIONS:
-        raise PlanError(f"agent {agent_id}: session={agent.session!r} is not known; write 'event' or 'key'")
-    found = Declaration(agent_id, agent.session, agent.output_type, agent.state_type)
+        raise PlanError(f"agent {id_}: session={agent.session!r} is not known; write 'event' or 'key'")
+    found = Declaration(id_, agent.session, agent.output_type, agent.state_type)
     if not isinstance(agent.instructions, str) and mark_of(agent.instructions) is None:
-        raise PlanError(f"agent {agent_id}: instructions must be a text, or a method with @prompt")
+        raise PlanError(f"agent {id_}: instructions must be a text, or a method with @prompt")
     if isinstance(agent.instructions, str) and agent.instructions:
         found.prompts["instructions"] = Prompt(system=agent.instructions)
     for name, mark in _marked(type(agent)):
@@ -61,7 +104,8 @@ def read_declaration(agent: Agent) -> Declaration:
     declared = getattr(agent, "declare", None)
     if callable(declared):
         declared(found)
-    if agent.model is not None:
+    # A setup may be a method of that name.
+    if agent.model is not None and mark_of(agent.model) is None:
         found.setups.setdefault("model", ResourceDescriptor(clazz=_setup_class(agent.model)))
     return found
 
@@ -157,7 +201,90 @@ def _read_tool(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
     tool_name = mark.name or name
     if tool_name in found.tools:
         raise PlanError(f"agent {found.agent_id}: two tools are named {tool_name!r}; rename one with @tool(name=…)")
-    found.tools[tool_name] = DeclaredTool(tool_name, mark.description, getattr(agent, name))
+    found.tools[tool_name] = DeclaredTool(tool_name, mark.description, getattr(agent, name), mark.dynamic)
+
+
+def _read_pool(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
+    place = f"agent {found.agent_id}: @tool_pool {name}()"
+    value = getattr(agent, name)()
+    if inspect.iscoroutine(value):
+        value.close()
+        raise PlanError(f"{place} is asynchronous: make it a plain method")
+    if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
+        raise PlanError(f"{place} returns {type(value).__name__}; return a list of tools")
+    # A dynamic tool that is in a pool, too, is there once.
+    own = [getattr(agent, other) for other, of in _marked(type(agent)) if of.kind == "tool" and of.dynamic]
+    for number, item in enumerate(value, 1):
+        if item not in own:
+            found.pool.append(pool_item(item, f"{place}, item {number}"))
+
+
+def pool_item(value: Any, place: str) -> PoolItem:
+    """An item of a pool as it is declared; raises :class:`PlanError` naming ``place``.
+
+    A function with ``@tool(name=…)`` keeps that name; of a class of tools an instance is made.
+    """
+    if isinstance(value, type) and issubclass(value, (Tool, BaseToolSet)):
+        try:
+            value = value()
+        except Exception as error:  # the constructor is the user's
+            raise PlanError(f"{place}: {value.__qualname__} cannot be made ({error}): give an instance") from error
+    if isinstance(value, (Tool, BaseToolSet, str)):
+        return value
+    if not callable(value) or isinstance(value, type):
+        raise PlanError(
+            f"{place} is {value!r}; give a function, a Tool, a BaseToolSet or the name of a registered tool"
+        )
+    mark = mark_of(value)
+    function: Callable[..., Any] = value
+    if mark is None or not (mark.name or mark.description):
+        return function
+    return FunctionTool(function, name=mark.name or None, description=mark.description or None)
+
+
+def declared_pool(found: Declaration) -> ToolPool | None:
+    """The pool of an agent, not yet initialized; None if it declares none.
+
+    Raises :class:`PlanError` for a tool that is named like one of the runtime's, of the agent's own, or of the pool.
+    """
+    dynamic = [tool.make() for tool in found.tools.values() if tool.dynamic]
+    if not dynamic and not found.pool:
+        return None
+    try:
+        pool = ToolPool([*dynamic, *found.pool], owner=found.agent_id)
+    except ConfigError as error:
+        raise PlanError(f"agent {found.agent_id}: {error}") from error
+    for name in pool.names:
+        whose = (
+            "the runtime's"
+            if name in TOOL_NAMES
+            else "the agent's own"
+            if name in found.own_tools or name in found.agents
+            else ""
+        )
+        if whose:
+            raise PlanError(
+                f"agent {found.agent_id}: tool {name!r} of the pool is named like one of {whose}; rename it with "
+                "@tool(name=…), or take it out of the pool"
+            )
+    return pool
+
+
+def _read_agent(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
+    place = f"agent {found.agent_id}: @agent_tool {name}()"
+    callee = getattr(agent, name)()
+    if isinstance(callee, type) and issubclass(callee, Agent):
+        try:
+            callee = callee()
+        except Exception as error:  # the constructor is the user's
+            raise PlanError(f"{place}: {callee.__qualname__} cannot be made ({error}): return an instance") from error
+    if not isinstance(callee, Agent):
+        raise PlanError(f"{place} returns {type(callee).__name__}; return an Agent")
+    tool_name = mark.name or name
+    if tool_name in found.tools or tool_name in found.agents:
+        raise PlanError(f"agent {found.agent_id}: two tools are named {tool_name!r}; rename one with name=…")
+    doc = inspect.getdoc(getattr(type(agent), name)) or ""
+    found.agents[tool_name] = DeclaredAgent(mark.description or doc.split("\n\n")[0], callee)
 
 
 _READERS: dict[str, Callable[[Declaration, Agent, str, Mark], None]] = {
@@ -166,4 +293,6 @@ _READERS: dict[str, Callable[[Declaration, Agent, str, Mark], None]] = {
     "chat_model_setup": _read_setup,
     "prompt": _read_prompt,
     "tool": _read_tool,
+    "agent_tool": _read_agent,
+    "tool_pool": _read_pool,
 }

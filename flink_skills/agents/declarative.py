@@ -11,7 +11,7 @@ from pydantic import BaseModel, create_model
 
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.context import AgentContext
-from flink_skills.agents.declaration import Declaration, DeclaredTool, skill_scope
+from flink_skills.agents.declaration import Declaration, DeclaredTool, pool_item, skill_scope
 from flink_skills.agents.prompt import Prompt
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
@@ -29,6 +29,7 @@ _KEYS = (
     "chat_model_setups",
     "prompts",
     "tools",
+    "tool_pool",
 )
 _TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict, "any": Any}
 
@@ -39,7 +40,8 @@ def load_agent_yaml(path: str | Path) -> Agent:
     Keys are those of an agent class: ``name``, ``instructions``, ``session``, ``model``, ``output_type`` (a mapping
     of field to type, or ``module:Class``), ``skills`` (``paths``, ``resources``, ``urls``), ``chat_model_connections``
     and ``chat_model_setups`` (by name, with ``clazz`` and arguments), ``prompts`` (by name), ``tools``
-    (``module:function``).
+    (``module:function``), ``tool_pool`` (``module:function``, ``module:tool_set`` or the name of a registered tool):
+    the tools that models get with a loaded skill that names them.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or a key is wrong; with the line where that is known.
@@ -100,13 +102,19 @@ class DeclarativeAgent(Agent):
             found.setups[name] = _descriptor(value, f"chat_model_setups.{name}")
         for name, value in _section(self.spec, "prompts"):
             found.prompts[name] = _prompt(value, f"prompts.{name}")
-        tools = self.spec.get("tools") or []
-        if not isinstance(tools, list):
-            raise ConfigError(f"tools: is {tools!r}; write a list of 'module:function'")
-        for path in tools:
-            function = _load(str(path), "tools")
-            tool_name = str(path).rpartition(":")[2].rpartition(".")[2]
+        for path in _list(self.spec, "tools", "'module:function'"):
+            function = _load(path, "tools")
+            tool_name = path.rpartition(":")[2].rpartition(".")[2]
             found.tools[tool_name] = DeclaredTool(tool_name, "", function)
+        for path in _list(self.spec, "tool_pool", "'module:name' and of names of registered tools"):
+            found.pool.append(pool_item(_load(path, "tool_pool") if ":" in path else path, f"tool_pool: {path!r}"))
+
+
+def _list(spec: Mapping[str, Any], key: str, of: str) -> list[str]:
+    value = spec.get(key) or []
+    if not isinstance(value, list):
+        raise ConfigError(f"{key}: is {value!r}; write a list of {of}")
+    return [str(item) for item in value]
 
 
 def _text(spec: Mapping[str, Any], key: str) -> str:

@@ -5,8 +5,9 @@ A generation never changes. When skills are refreshed there is a new one; a turn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flink_skills.agents.answers import AnswerType
@@ -16,59 +17,85 @@ from flink_skills.agents.plan import AgentPlan, ModelPlan
 from flink_skills.agents.prompt import Prompt
 from flink_skills.errors import TurnError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillView
-from flink_skills.tools import ShellRunner, ToolSet, core_tools
+from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import Tool, ToolSpec
-from flink_skills.tools.function import FunctionTool
+from flink_skills.tools.dynamic.active import active_tools, not_active
+from flink_skills.tools.profiles import profile_tools
+from flink_skills.tools.services import ToolServices
+from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools.skills.guidance import guidance, introduction
 
 __all__ = ["Generation", "GenerationParts", "ModelRuntime", "effective_names", "effective_view"]
+
+# Views of skills that agents chose for events (see Agent.visible_skills): as many as are kept ready.
+_LIMITED = 64
 
 
 @dataclass(frozen=True)
 class ModelRuntime:
     """One chat model of an open agent, with what it may see.
 
-    ``tools`` holds exactly what this model may call, and ``view`` the skills that it may load: a filter is
-    enforced there, whatever a prompt or a model says.
+    ``tools`` holds exactly what this model may call before it has loaded a skill, and ``view`` the skills that it may
+    load: a filter is enforced there, whatever a prompt or a model says.
     """
 
     name: str
     chat_model: ChatModel
-    view: SkillView
+    services: ToolServices
     tools: ToolSet
     prompt: Prompt
     system: str
-    settings: Mapping[str, Any]
+    provider_settings: Mapping[str, Any]
     default_answer: AnswerType
     timeout: float
-    specs: Sequence[ToolSpec]
-    workspace_tools: frozenset[str]
+
+    @property
+    def view(self) -> SkillView:
+        return self.services.view
+
+    @property
+    def settings(self) -> SkillSettings:
+        return self.services.settings
 
     def answer_type(self, output_type: Any) -> AnswerType:
         """The answer type of a chat; ``...`` means the agent's own."""
         return self.default_answer if output_type is ... else AnswerType.of(output_type)
 
-    def request(self, messages: Sequence[Message], answer_type: AnswerType) -> ModelRequest:
+    def request(
+        self, system: str, messages: Sequence[Message], tools: Sequence[ToolSpec], answer_type: AnswerType
+    ) -> ModelRequest:
         return ModelRequest(
-            system=self.system,
+            system=system,
             messages=messages,
-            tools=self.specs,
+            tools=tools,
             output_schema=answer_type.schema,
-            settings=self.settings,
+            settings=self.provider_settings,
             timeout=self.timeout,
         )
 
-    def uses_workspace(self, tool: str) -> bool:
-        return tool in self.workspace_tools
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether loading a skill can change which tools there are."""
+        return self.services.pool is not None or self.services.bundled is not None
+
+    def tools_with(self, state: SkillState, pool: Mapping[str, Tool]) -> ToolSet:
+        """The tools of the model together with those that the loaded skills of ``state`` bring or activate."""
+        active = active_tools(state, self.view, pool, self.services.bundled, self.tools.names)
+        if self.services.pool is not None:
+            self.services.pool.note(active.notes)
+        return self.tools.extended(
+            active.tools, lambda name: not_active(name, state, self.view, pool, self.tools.names)
+        )
 
 
 @dataclass(frozen=True)
 class GenerationParts:
-    """What is the same in all generations of an open agent."""
+    """What is the same in all generations of an open agent. ``services`` are those of a model without skills."""
 
     plan: AgentPlan
     chat_models: Mapping[str, ChatModel]
-    own_tools: Mapping[str, FunctionTool]
-    shell: ShellRunner | None
+    own_tools: Mapping[str, Tool]
+    services: ToolServices
     default_answer: AnswerType
     timeout: float
 
@@ -76,14 +103,39 @@ class GenerationParts:
 class Generation:
     """Models by name, as they are while the skills do not change. ``number`` is the manager's."""
 
-    def __init__(self, parts: GenerationParts, manager: AgentSkillManager) -> None:
-        """Raises :class:`UnknownNameError` for a name in ``skill_names`` that no source has (any more)."""
+    def __init__(self, parts: GenerationParts, number: int, views: Mapping[str, SkillView]) -> None:
+        """``views`` are the skills of each model, those of an agent without models under the empty name."""
+        self._parts = parts
+        self._views = views
         self._agent_id = parts.plan.agent_id
-        self.number = manager.generation
+        self._limited: OrderedDict[frozenset[str], Generation] = OrderedDict()
+        self.number = number
         self.models: Mapping[str, ModelRuntime] = {
-            model.name: _open(parts, manager, model) for model in parts.plan.models
+            model.name: _open(parts, views[model.name], model) for model in parts.plan.models
         }
-        self._without_model = None if self.models else _open(parts, manager, None)
+        self._without_model = None if self.models else _open(parts, views[""], None)
+
+    @classmethod
+    def of(cls, parts: GenerationParts, manager: AgentSkillManager) -> Generation:
+        """The models with the skills that ``manager`` has now.
+
+        Raises :class:`UnknownNameError` for a name in ``skill_names`` that no source has (any more).
+        """
+        models: list[ModelPlan | None] = [*parts.plan.models] or [None]
+        views = {model.name if model else "": effective_view(parts.plan, manager, model) for model in models}
+        return cls(parts, manager.generation, views)
+
+    def limited_to(self, names: Iterable[str]) -> Generation:
+        """The same models with no other skills than ``names``; names of skills that they do not have count nothing."""
+        visible = frozenset(names)
+        found = self._limited.get(visible)
+        if found is None:
+            views = {model: view.only(visible) for model, view in self._views.items()}
+            found = self._limited[visible] = Generation(self._parts, self.number, views)
+            if len(self._limited) > _LIMITED:
+                self._limited.popitem(last=False)
+        self._limited.move_to_end(visible)
+        return found
 
     def model(self, name: str | None) -> ModelRuntime:
         """The open chat model ``name``, or the agent's first."""
@@ -126,25 +178,36 @@ def effective_view(plan: AgentPlan, manager: AgentSkillManager, model: ModelPlan
         ) from error
 
 
-def _open(parts: GenerationParts, manager: AgentSkillManager, plan: ModelPlan | None) -> ModelRuntime:
-    view = effective_view(parts.plan, manager, plan)
+def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> ModelRuntime:
+    settings = SkillSettings.of(parts.services.config, plan.skill_settings if plan is not None else None)
+    services = replace(
+        parts.services,
+        view=view,
+        settings=settings,
+        bundled=parts.services.bundled if settings.bundled else None,
+    )
     chosen = plan.tools if plan is not None and plan.tools is not None else tuple(parts.own_tools)
-    tools: list[Tool] = [*core_tools(view, parts.shell), *(parts.own_tools[tool] for tool in chosen)]
+    faces = profile_tools(settings.tools, services)
     prompt = Prompt(**parts.plan.prompts[plan.prompt]) if plan is not None and plan.prompt else Prompt()
-    toolset = ToolSet(tools)
     return ModelRuntime(
         name=plan.name if plan is not None else "",
         chat_model=parts.chat_models[plan.name] if plan is not None else _NoModel(),
-        view=view,
-        tools=toolset,
+        services=services,
+        tools=ToolSet([*faces, *(parts.own_tools[tool] for tool in chosen)]),
         prompt=prompt,
-        system="\n\n".join(part for part in (prompt.system.strip(), view.menu()) if part),
-        settings=plan.setup.settings if plan is not None else {},
+        system=_system(prompt, view, settings, [tool.spec.name for tool in faces]),
+        provider_settings=plan.setup.settings if plan is not None else {},
         default_answer=parts.default_answer,
         timeout=parts.timeout,
-        specs=toolset.specs(),
-        workspace_tools=frozenset(tool.spec.name for tool in tools if tool.uses_workspace),
     )
+
+
+def _system(prompt: Prompt, view: SkillView, settings: SkillSettings, tools: Sequence[str]) -> str:
+    """The part of the system text that never changes: instructions, the menu of skills, how to work with the tools."""
+    parts = [prompt.system.strip()]
+    if view.names:
+        parts += [view.menu(introduction(tools)), guidance(settings, tools)]
+    return "\n\n".join(part for part in parts if part)
 
 
 class _NoModel(ChatModel):

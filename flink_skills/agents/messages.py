@@ -71,12 +71,18 @@ class AssistantMessage:
 
 @dataclass(frozen=True)
 class ToolMessage:
-    """The result of one tool call, for the model."""
+    """The result of one tool call, for the model.
+
+    ``skill`` is the skill that the call loaded, or chose documents of; with ``stub`` the content only says so, and a
+    request may have what is loaded in its place.
+    """
 
     call_id: str
     name: str
     content: str
     is_error: bool = False
+    skill: str = ""
+    stub: bool = False
 
 
 Message = Union[UserMessage, AssistantMessage, ToolMessage]

@@ -11,29 +11,30 @@ import base64
 import importlib
 import pickle
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 
 from flink_skills.agents.agent import Agent
-from flink_skills.agents.declaration import Declaration, read_declaration
+from flink_skills.agents.declaration import Declaration, agent_id, declared_pool, read_declaration
 from flink_skills.agents.models.registry import ModelSetup, check_setup
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.agents.sealing import Secrets, public_options, public_scope, seal, unseal
+from flink_skills.agents.subagent import agent_tool_spec
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
 from flink_skills.manager import SkillScope
-from flink_skills.options import SkillConfig
+from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources import SourceSpec
-from flink_skills.tools import CORE_TOOL_NAMES
-from flink_skills.tools.function import FunctionTool
+from flink_skills.tools.profiles import COMMAND_TOOLS, TOOL_NAMES
+from flink_skills.tools.settings import MODEL_KEYS, SkillSettings
 
 __all__ = ["AgentPlan", "ModelPlan", "compile_plan", "load_agent"]
 
-PLAN_VERSION = 2
-_SETUP_KEYS = ("connection", "model", "skill_names", "tools", "prompt", "strategy", "base_url", "api_key_env")
+PLAN_VERSION = 3
 _CONNECTION_KEYS = ("base_url", "api_key_env")
+_DEEPEST = 5
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class ModelPlan:
 
     ``skill_names`` is the filter as declared (None: all skills), ``effective_skills`` the resulting set where
     all sources could be read at submit (else None: it is computed, and checked, when the operator opens).
+    ``skill_settings`` is what the model says itself of the tools for skills (see
+    :data:`flink_skills.tools.settings.MODEL_KEYS`), ``tools`` are those of the agent's own tools that it has.
     """
 
     name: str
@@ -50,6 +53,7 @@ class ModelPlan:
     effective_skills: tuple[str, ...] | None = None
     tools: tuple[str, ...] | None = None
     prompt: str | None = None
+    skill_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "setup": self.setup.to_json()}
@@ -66,6 +70,7 @@ class ModelPlan:
             effective_skills=names("effective_skills"),
             tools=names("tools"),
             prompt=data["prompt"],
+            skill_settings=data["skill_settings"],
         )
 
 
@@ -75,7 +80,8 @@ class AgentPlan:
 
     ``events`` is how event bytes are written (``"pickle"`` or ``"json"``), ``outputs`` what a turn emits:
     ``"value"`` (what the agent emits) or ``"record"`` (a dict with key, turn, output, skills, tool calls and usage).
-    ``lock`` is the content of ``skills.lock`` where the client could read that file.
+    ``lock`` is the content of ``skills.lock`` where the client could read that file. ``agents`` are the agents that are
+    tools of this one, by tool; they have its options and lock, and come with its code.
     """
 
     agent_id: str
@@ -90,6 +96,7 @@ class AgentPlan:
     events: str = "pickle"
     outputs: str = "value"
     lock: Mapping[str, Any] | None = field(default=None, repr=False)
+    agents: Mapping[str, AgentPlan] = field(default_factory=dict)
     version: int = field(default=PLAN_VERSION)
 
     def to_json(self) -> dict[str, Any]:
@@ -107,13 +114,32 @@ class AgentPlan:
             "events": self.events,
             "outputs": self.outputs,
             "lock": self.lock,
+            "agents": {name: _callee_to_json(callee) for name, callee in self.agents.items()},
         }
 
     @property
     def resources(self) -> tuple[str, ...]:
         """The job-JAR resources that the plan's sources name, each once, as they are named inside a jar."""
-        names = [name for scope in self.scopes for name in scope.resources]
+        names = [name for plan in self.tree() for scope in plan.scopes for name in scope.resources]
         return tuple(dict.fromkeys(SourceSpec.parse("resource", name).location for name in names))
+
+    def tree(self) -> Iterator[AgentPlan]:
+        """This plan, and those of all agents that it can call."""
+        yield self
+        for callee in self.agents.values():
+            yield from callee.tree()
+
+    @property
+    def runs_commands(self) -> bool:
+        """Whether any model of the agent can come to run a command, so that there must be a sandbox."""
+        if any(callee.runs_commands for callee in self.agents.values()):
+            return True
+        config = SkillConfig(self.options)
+        if not self.scopes or not config.get(SkillOptions.SHELL_ENABLED):
+            return False
+        said: list[Mapping[str, Any]] = [model.skill_settings for model in self.models] or [{}]
+        settings = [SkillSettings.of(config, of_model) for of_model in said]
+        return any(of.bundled or not COMMAND_TOOLS.isdisjoint(of.tools) for of in settings)
 
     def seal(self) -> tuple[AgentPlan, dict[str, Any]]:
         """This plan without anything secret, and what was taken out of it (JSON-like), for the workers alone:
@@ -136,6 +162,8 @@ class AgentPlan:
         fields["scopes"] = tuple(SkillScope.from_json(scope) for scope in data["scopes"])
         fields["models"] = tuple(ModelPlan.from_json(model) for model in data["models"])
         fields["tools"] = tuple(data["tools"])
+        shared = {name: data[name] for name in _SHARED}
+        fields["agents"] = {name: cls.from_json({**callee, **shared}) for name, callee in data["agents"].items()}
         return cls(**fields)
 
     def describe(self) -> dict[str, Any]:
@@ -149,13 +177,19 @@ class AgentPlan:
                     "model": model.setup.label,
                     "skill_names": list(model.skill_names) if model.skill_names is not None else None,
                     "effective_skills": (list(model.effective_skills) if model.effective_skills is not None else None),
+                    "skill_tools": self._skill_tools(model),
                     "tools": list(model.tools) if model.tools is not None else [t["name"] for t in self.tools],
                 }
                 for model in self.models
             },
+            "agents": {name: callee.describe() for name, callee in self.agents.items()},
             "options": public_options(self.options),
             "version": self.version,
         }
+
+    def _skill_tools(self, model: ModelPlan) -> str | list[str]:
+        settings = SkillSettings.of(SkillConfig(self.options), model.skill_settings)
+        return settings.profile or list(settings.tools)
 
     def summary(self) -> str:
         """One line per model, as Flink's web UI shows it."""
@@ -168,12 +202,21 @@ class AgentPlan:
             else:
                 shown = "all of the job's and agent's sources" if self.scopes else "none"
             lines.append(f"model {model.name} ({model.setup.provider} {model.setup.model}) skills: {shown}")
+        lines += [f"agent tool {name}: ({callee.summary()})" for name, callee in self.agents.items()]
         return "; ".join(lines)
 
     def with_effective_skills(self, effective: Mapping[str, Sequence[str]]) -> AgentPlan:
         """This plan with the effective skill set of each model filled in."""
         models = tuple(replace(m, effective_skills=tuple(effective[m.name])) for m in self.models)
         return replace(self, models=models)
+
+
+# What the agents that are tools have of their caller, so that it travels once.
+_SHARED = ("options", "lock", "events", "outputs", "version")
+
+
+def _callee_to_json(plan: AgentPlan) -> dict[str, Any]:
+    return {name: value for name, value in plan.to_json().items() if name not in _SHARED}
 
 
 def compile_plan(
@@ -184,18 +227,19 @@ def compile_plan(
     events: str = "pickle",
     outputs: str = "value",
     model: ModelSetup | None = None,
+    _callers: tuple[str, ...] = (),
 ) -> AgentPlan:
     """Compile and check ``agent``. ``model`` takes the place of the models that the agent declares, which keep their
     skills, tools and prompts. Raises :class:`SkillsError` naming what is wrong; nothing is contacted."""
     agent = instantiate(agent)
     config = config or SkillConfig()
     declared = read_declaration(agent)
-    tools = [
-        FunctionTool(tool.function, name=tool.name, description=tool.description or None).spec
-        for tool in declared.tools.values()
-    ]
+    declared_pool(declared)  # checks it
+    agents = _compile_callees(declared, job_scopes, config, model, _callers)
+    tools = [tool.make().spec for tool in declared.own_tools.values()]
+    tools += [agent_tool_spec(name, of.description, of.agent) for name, of in declared.agents.items()]
     for spec in tools:
-        if spec.name in CORE_TOOL_NAMES:
+        if spec.name in TOOL_NAMES:
             raise PlanError(
                 f"agent {declared.agent_id}: a tool is named {spec.name!r} like one of the runtime's; rename it "
                 "with @tool(name=…)"
@@ -208,12 +252,13 @@ def compile_plan(
             f"agent {declared.agent_id} has no chat model: declare a @chat_model_setup, set "
             "model = 'provider:model', or override on_event"
         )
-    models = [_model_plan(declared, name, setup, bool(scopes)) for name, setup in declared.setups.items()]
+    models = [_model_plan(declared, name, setup, bool(scopes), config) for name, setup in declared.setups.items()]
     if model is not None:
         models = [replace(of, setup=_replaced(of.setup, model)) for of in models]
     return AgentPlan(
         agent_id=declared.agent_id,
-        agent=_reference(agent, declared),
+        # One that is a tool comes with the code of its caller.
+        agent=_reference(agent, declared) if not _callers else {"kind": "callee", "class": _import_path(type(agent))},
         session=declared.session,
         scopes=scopes,
         models=tuple(models),
@@ -223,7 +268,31 @@ def compile_plan(
         options=config.to_json(),
         events=events,
         outputs=outputs,
+        agents=agents,
     )
+
+
+def _compile_callees(
+    declared: Declaration,
+    job_scopes: Sequence[SkillScope],
+    config: SkillConfig,
+    model: ModelSetup | None,
+    callers: tuple[str, ...],
+) -> dict[str, AgentPlan]:
+    """The plans of the agents that are tools; raises :class:`PlanError` where they call each other without end."""
+    chain = (*callers, declared.agent_id)
+    if declared.agents and len(chain) >= _DEEPEST:
+        raise PlanError(f"agents call each other {len(chain)} deep: {' -> '.join(chain)}; {_DEEPEST} is the most")
+    found = {}
+    for name, callee in declared.agents.items():
+        callee_id = agent_id(callee.agent)
+        if callee_id in chain:
+            raise PlanError(
+                f"agent {declared.agent_id}: its tool {name!r} leads back to agent {callee_id} "
+                f"({' -> '.join((*chain, callee_id))}): an agent cannot call itself"
+            )
+        found[name] = compile_plan(callee.agent, job_scopes=job_scopes, config=config, model=model, _callers=chain)
+    return found
 
 
 def _replaced(declared: ModelSetup, model: ModelSetup) -> ModelSetup:
@@ -265,7 +334,9 @@ def _output_schema(declared: Declaration) -> Mapping[str, Any] | None:
         ) from error
 
 
-def _model_plan(declared: Declaration, name: str, setup: ResourceDescriptor, has_sources: bool) -> ModelPlan:
+def _model_plan(
+    declared: Declaration, name: str, setup: ResourceDescriptor, has_sources: bool, config: SkillConfig
+) -> ModelPlan:
     place = f"chat model {name!r} of agent {declared.agent_id}"
     arguments = dict(setup.arguments)
     provider, model = _provider(setup.clazz, "setup", place)
@@ -292,8 +363,13 @@ def _model_plan(declared: Declaration, name: str, setup: ResourceDescriptor, has
         )
     tools = _names(arguments.pop("tools", None), f"{place}: tools")
     for tool in tools or ():
-        if tool not in declared.tools:
-            raise UnknownNameError("tool", tool, declared.tools, place=place)
+        if tool not in declared.own_tools and tool not in declared.agents:
+            raise UnknownNameError("tool", tool, [*declared.own_tools, *declared.agents], place=place)
+    said = {key: arguments.pop(key) for key in MODEL_KEYS if key in arguments}
+    try:
+        SkillSettings.of(config, said)
+    except ConfigError as error:
+        raise PlanError(f"{place}: {error}") from error
     prompt = arguments.pop("prompt", None)
     if prompt is not None and prompt not in declared.prompts:
         raise UnknownNameError("prompt", str(prompt), declared.prompts, place=place)
@@ -313,7 +389,7 @@ def _model_plan(declared: Declaration, name: str, setup: ResourceDescriptor, has
         raise
     except SkillsError as error:
         raise PlanError(f"{place}: {error}") from error
-    return ModelPlan(name=name, setup=checked, skill_names=skill_names, tools=tools, prompt=prompt)
+    return ModelPlan(name=name, setup=checked, skill_names=skill_names, tools=tools, prompt=prompt, skill_settings=said)
 
 
 def _provider(clazz: str, kind: str, place: str) -> tuple[str, str | None]:

@@ -10,9 +10,10 @@ import copy
 import json
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -20,20 +21,23 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.declaration import Declaration, read_declaration
 from flink_skills.agents.event import Record, event_text, to_plain
+from flink_skills.agents.files import event_files, stage_files, without_data
 from flink_skills.agents.generation import Generation, GenerationParts, effective_names
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.opening import log_diagnostic, log_isolation, log_skills, open_skills
+from flink_skills.agents.opening_tools import close_shell, with_pool, with_shell
 from flink_skills.agents.plan import AgentPlan, ModelPlan, load_agent
+from flink_skills.agents.subagent import AgentTool
 from flink_skills.errors import PlanError, SkillsError, UnknownNameError
-from flink_skills.execution import WorkspaceManager
+from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.execution.configuration import command_user
 from flink_skills.execution.workspace import open_workspaces
 from flink_skills.manager import AgentSkillManager
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.store import usual_folder
-from flink_skills.tools import ShellRunner
-from flink_skills.tools.function import FunctionTool
+from flink_skills.tools import ShellRunner, SkillState
+from flink_skills.tools.services import ToolServices
 
 __all__ = ["AgentRuntime"]
 
@@ -54,8 +58,10 @@ class AgentRuntime:
         declared: Declaration,
         manager: AgentSkillManager,
         chat_models: Mapping[str, ChatModel],
-        shell: ShellRunner | None = None,
+        services: ToolServices,
+        callees: Mapping[str, AgentRuntime] | None = None,
         workspaces: WorkspaceManager | None = None,
+        is_main: bool = True,
         on_figures: Callable[[Mapping[str, int]], None] | None = None,
     ) -> None:
         self.plan = plan
@@ -66,7 +72,11 @@ class AgentRuntime:
         self.records = plan.outputs == "record"
         self.keeps_conversation = plan.session == "key"
         self._declared = declared
-        self._shell = shell
+        self._callees = callees or {}
+        self._is_main = is_main
+        self._services = services
+        self._input_names = workspaces.input_names if workspaces is not None else frozenset()
+        self._shell = services.shell
         self._chat_models = chat_models
         self._on_figures = on_figures
         self._refreshes = self._failed_refreshes = 0
@@ -76,14 +86,14 @@ class AgentRuntime:
             plan=plan,
             chat_models=chat_models,
             own_tools={
-                tool.name: FunctionTool(tool.function, name=tool.name, description=tool.description or None)
-                for tool in declared.tools.values()
+                **{name: tool.make() for name, tool in declared.own_tools.items()},
+                **{name: AgentTool(name, declared.agents[name].description, of) for name, of in self._callees.items()},
             },
-            shell=shell,
+            services=services,
             default_answer=AnswerType.of(declared.output_type),
             timeout=self.config.get(SkillOptions.MODEL_TIMEOUT),
         )
-        self.generation = Generation(self._parts, manager)
+        self.generation = Generation.of(self._parts, manager)
 
     @classmethod
     async def open(
@@ -113,51 +123,86 @@ class AgentRuntime:
             SkillsError: anything that no turn could do without: an agent that cannot be imported, a skill source that
                 cannot be read, a name that no source has. One bad skill is reported and skipped.
         """
-        config = SkillConfig(plan.options)
-        agent = load_agent(plan.agent)
-        declared = read_declaration(agent)
-        if not config.get(SkillOptions.STORE_DIR):
+        if not SkillConfig(plan.options).get(SkillOptions.STORE_DIR):
             # Beside the job's scratch folder and not inside: a restarted job must find what was downloaded before.
             store_dir = store_dir or usual_folder(str(Path(scratch_dir).parent))
+        place = _Place(scratch_dir, resource_paths, store_dir, opened, quiet)
+        return await cls._open(plan, load_agent(plan.agent), place, on_figures=on_figures)
+
+    @classmethod
+    async def _open(
+        cls,
+        plan: AgentPlan,
+        agent: Agent,
+        place: _Place,
+        *,
+        services: ToolServices | None = None,
+        workspaces: WorkspaceManager | None = None,
+        on_figures: Callable[[Mapping[str, int]], None] | None = None,
+    ) -> AgentRuntime:
+        """Open an agent, and those that are tools of it, which share its ``services`` and ``workspaces``."""
+        config = SkillConfig(plan.options)
+        declared = read_declaration(agent)
         # In a thread: sources may take long, and turns of other agents run on this loop.
-        manager = await asyncio.to_thread(open_skills, plan, config, resource_paths, store_dir, opened)
+        manager = await asyncio.to_thread(
+            open_skills, plan, config, place.resource_paths, place.store_dir, place.opened
+        )
+        is_main = services is None
         chat_models: dict[str, ChatModel] = {}
-        shell = workspaces = None
+        callees: dict[str, AgentRuntime] = {}
+        own = services or ToolServices(manager.view([]), config)
         try:
             for model in plan.models:
                 chat_models[model.name] = _chat_model(plan, model, config)
-            if bool(plan.scopes) and config.get(SkillOptions.SHELL_ENABLED):
-                # In a thread: what killed jobs left behind is removed first.
-                workspaces = await asyncio.to_thread(
-                    open_workspaces,
-                    config,
-                    agent_id=plan.agent_id,
-                    scratch_dir=scratch_dir,
-                    user=command_user(config),
+            if is_main:
+                shell = None
+                if plan.runs_commands:
+                    # In a thread: what killed jobs left behind is removed first.
+                    workspaces = await asyncio.to_thread(
+                        open_workspaces,
+                        config,
+                        agent_id=plan.agent_id,
+                        scratch_dir=place.scratch_dir,
+                        user=command_user(config),
+                    )
+                    shell = await ShellRunner.start(config, workspaces)
+                    workspaces.start()
+                    own = replace(own, shell=shell)
+                own = await with_shell(own, shell)
+            own = await with_pool(own, declared)
+            for name, callee in plan.agents.items():
+                callees[name] = await cls._open(
+                    callee, declared.agents[name].agent, place, services=own, workspaces=workspaces
                 )
-                shell = await ShellRunner.start(config, workspaces)
-                workspaces.start()
             runtime = cls(
                 plan,
                 agent=agent,
                 declared=declared,
                 manager=manager,
                 chat_models=chat_models,
-                shell=shell,
+                services=own,
+                callees=callees,
                 workspaces=workspaces,
+                is_main=is_main,
                 on_figures=on_figures,
             )
         except BaseException:
-            await _release(manager, chat_models, shell, workspaces)
+            await _release(manager, chat_models, callees, own, workspaces, is_main=is_main)
             raise
-        log_skills(plan, manager, isolation=runtime.isolation, quiet=quiet)
-        if shell is not None:
-            log_isolation(plan, shell, quiet=quiet)
+        log_skills(plan, manager, isolation=runtime.isolation, quiet=place.quiet)
+        if is_main and own.shell is not None:
+            log_isolation(plan, own.shell, quiet=place.quiet)
         runtime._tell_figures()
         interval = config.get(SkillOptions.REFRESH_INTERVAL)
         if interval and plan.scopes:
             runtime._refresher = asyncio.create_task(runtime._refresh_every(interval))
         return runtime
+
+    def tree(self) -> Iterator[AgentRuntime]:
+        """This agent, and all that it can call."""
+        yield self
+        for callee in self._callees.values():
+            yield from callee.tree()
 
     # -- refresh ---------------------------------------------------------------------------
 
@@ -190,7 +235,7 @@ class AgentRuntime:
         # Also when an earlier refresh changed the skills, but not so that every model could be opened.
         if self.manager.generation != generation.number:
             self.manager.inspect(effective_names(self.plan, self.manager))
-            generation = Generation(self._parts, self.manager)
+            generation = Generation.of(self._parts, self.manager)
         if changes is not None:
             _log.info(
                 "agent %s: skills refreshed, generation %d; added: %s; changed: %s; removed: %s",
@@ -250,6 +295,20 @@ class AgentRuntime:
             _log.debug("ctx.state was kept as JSON, some of its values changed their type")
         return plain
 
+    def event_for_model(self, event: Any) -> Any:
+        """The event without the contents of its files, which models read by their names."""
+        return without_data(event, self.agent.files_field, self._input_names)
+
+    def hand_over(self, workspace: Workspace, event: Any, owner: str, state: SkillState) -> Sequence[Mapping[str, Any]]:
+        """Write the event, and the files that it holds, into ``work/inputs/``; what was staged (row F22).
+
+        ``state`` says in which version the conversation knows an artifact that the event names. Blocks. Raises
+        :class:`~flink_skills.errors.ExecutionError` where the workspace cannot be used.
+        """
+        workspace.write_event(self.event_json(self.event_for_model(event)))
+        files = event_files(event, self.agent.files_field, self._input_names)
+        return stage_files(workspace, files, self._services.artifacts, owner, state) if files else ()
+
     def event_json(self, event: Any) -> bytes:
         """The event as a command finds it in ``work/inputs/event.json``."""
         if isinstance(event, str):
@@ -286,21 +345,40 @@ class AgentRuntime:
         if self._refresher is not None:
             self._refresher.cancel()
             await asyncio.gather(self._refresher, return_exceptions=True)
-        await _release(self.manager, self._chat_models, self._shell, self.workspaces)
+        await _release(
+            self.manager, self._chat_models, self._callees, self._services, self.workspaces, is_main=self._is_main
+        )
+
+
+class _Place(NamedTuple):
+    """Where an agent is opened: see :meth:`AgentRuntime.open`."""
+
+    scratch_dir: str
+    resource_paths: Mapping[str, Sequence[str]] | None
+    store_dir: str | None
+    opened: float | None
+    quiet: bool
 
 
 async def _release(
     manager: AgentSkillManager,
     chat_models: Mapping[str, ChatModel],
-    shell: ShellRunner | None,
+    callees: Mapping[str, AgentRuntime],
+    services: ToolServices,
     workspaces: WorkspaceManager | None,
+    *,
+    is_main: bool,
 ) -> None:
+    for callee in callees.values():
+        await callee.close()
     for model in chat_models.values():
         await model.close()
-    if shell is not None:
-        await shell.close()
-    if workspaces is not None:
-        await workspaces.aclose()
+    if services.pool is not None:
+        await services.pool.close()
+    if is_main:
+        await close_shell(services)
+        if workspaces is not None:
+            await workspaces.aclose()
     manager.close()
 
 

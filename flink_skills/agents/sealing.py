@@ -71,7 +71,14 @@ def seal(plan: AgentPlan) -> tuple[AgentPlan, dict[str, Any]]:
     agent = dict(plan.agent)
     code = {name: agent.pop(name) for name in _AGENT_CODE if name in agent}
     sealed = replace(plan, scopes=tuple(public_scope(s) for s in plan.scopes), options=options, agent=agent)
-    taken = {"urls": urls, "options": {k: v for k, v in hidden.items() if v is not None}, "agent": code}
+    callees = {name: seal(callee) for name, callee in plan.agents.items()}
+    sealed = replace(sealed, agents={name: callee for name, (callee, _) in callees.items()})
+    taken = {
+        "urls": urls,
+        "options": {k: v for k, v in hidden.items() if v is not None},
+        "agent": code,
+        "agents": {name: secrets for name, (_, secrets) in callees.items() if secrets},
+    }
     return sealed, {name: part for name, part in taken.items() if part}
 
 
@@ -87,6 +94,7 @@ def unseal(plan: AgentPlan, secrets: Secrets) -> AgentPlan:
         scopes=scopes,
         options={**plan.options, **secrets.get("options", {})},
         agent={**plan.agent, **secrets.get("agent", {})},
+        agents={name: unseal(callee, secrets.get("agents", {}).get(name, {})) for name, callee in plan.agents.items()},
     )
 
 
@@ -96,6 +104,8 @@ def secret_values(secrets: Secrets) -> list[str]:
     Called where the sources are read, so that what ``${env:…}`` and ``${file:…}`` stand for here is among them.
     """
     found: set[str] = set()
+    for callee in secrets.get("agents", {}).values():
+        found.update(secret_values(callee))
     for urls in secrets.get("urls", {}).values():
         for url in urls:
             found.update(value for value, _ in replacements(url))

@@ -6,28 +6,24 @@ import asyncio
 import contextvars
 import copy
 import hashlib
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.chat import chat
-from flink_skills.agents.codec import result_from_json, result_to_json
-from flink_skills.agents.context import AgentContext
+from flink_skills.agents.agent_run import AgentRun
 from flink_skills.agents.event import to_plain
-from flink_skills.agents.journal import Journal, JournalMismatchError, fingerprint
+from flink_skills.agents.journal import Journal, JournalMismatchError
 from flink_skills.agents.keys import key_from_text
-from flink_skills.agents.messages import Message, Usage
+from flink_skills.agents.messages import Usage
 from flink_skills.agents.session import Session, SessionChange
-from flink_skills.agents.steps import StepCodec
-from flink_skills.errors import LimitError, SkillsError, TurnError
+from flink_skills.artifacts import owner_of
+from flink_skills.errors import ExecutionError, LimitError, SkillsError, TurnError
 from flink_skills.options import SkillOptions
-from flink_skills.tools import SkillState
-from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.base import ToolContext
 
 if TYPE_CHECKING:
-    from flink_skills.agents.generation import ModelRuntime
+    from flink_skills.agents.generation import Generation, ModelRuntime
     from flink_skills.agents.runtime import AgentRuntime
     from flink_skills.execution import Workspace
 
@@ -73,7 +69,7 @@ class TurnOutcome:
 
 
 class Turn:
-    """Runs one turn.
+    """Runs one turn: the event, the agent's code, and what is the same for all agents that take part in it.
 
     ``append(entry, reset)`` is called with each finished step's journal entry; ``reset`` asks to empty the journal
     first (``entry`` is then empty). Models, skills and tools are those of the runtime when the turn is made, to its
@@ -82,26 +78,29 @@ class Turn:
 
     def __init__(self, runtime: AgentRuntime, start: TurnStart, append: Callable[[bytes, bool], None]) -> None:
         self.runtime = runtime
-        self.generation = runtime.generation
         self.start = start
         self.key = key_from_text(start.key)
+        self._generations = {id(of): of.generation for of in runtime.tree()}
         self._append = append
         self._event_digest = hashlib.sha256(start.event_bytes).digest()
-        self._workspace: Workspace | None = None
+        self._workspace: asyncio.Future[Workspace] | None = None
+        self._staged_inputs: Sequence[Mapping[str, Any]] = ()
         self._expired = False
         self._begin(start.journal)
 
     def _begin(self, entries: Sequence[bytes]) -> None:
         self.journal = Journal(entries, lambda entry: self._append(entry, False))
-        self.state = self.runtime.new_state(self.start.session.state)
         self.usage = Usage()
-        self.loaded: list[str] = []
-        self.tool_calls: list[dict[str, Any]] = []
-        self.conversations: dict[str, list[Message]] = {}
-        self.skill_states: dict[str, SkillState] = {}
         self._outputs: list[tuple[str, Any]] = []
         self._steps = 0
-        self._counts: dict[str, int] = {}
+        self.main = AgentRun(
+            self,
+            self.runtime,
+            self.generation_of(self.runtime),
+            event=self.start.event,
+            session=self.start.session if self.runtime.keeps_conversation else Session(),
+            state=self.runtime.new_state(self.start.session.state),
+        )
 
     # -- life of the turn ------------------------------------------------------------------
 
@@ -138,9 +137,9 @@ class Turn:
 
     def _release_workspace(self) -> None:
         """Have the age of the workspace counted from now on, in a thread that nobody waits for."""
-        workspace, self._workspace = self._workspace, None
-        if workspace is not None:
-            asyncio.get_running_loop().run_in_executor(None, workspace.release)
+        opened, self._workspace = self._workspace, None
+        if opened is not None and opened.done() and not opened.cancelled() and opened.exception() is None:
+            asyncio.get_running_loop().run_in_executor(None, opened.result().release)
 
     def _expire(self, task: asyncio.Task[Any] | None) -> None:
         self._expired = True
@@ -164,20 +163,17 @@ class Turn:
             return await self._run_once()
 
     async def _run_once(self) -> TurnOutcome:
-        context = AgentContext(self)
-        result = self.runtime.agent.on_event(self.start.event, context)
-        if inspect.isawaitable(result):
-            result = await result
+        result = await self.main.run()
         if result is not None:
             self.emit("", result)
         outputs = [
             (tag, self._record(output=to_plain(value)) if self.runtime.records and not tag else value)
             for tag, value in self._outputs
         ]
-        state = self.runtime.plain_state(self.state)
+        state = self.runtime.plain_state(self.main.state)
         if self.runtime.keeps_conversation:
-            skill_states = {name: a.to_json() for name, a in self.skill_states.items()}
-            session, change = self.start.session.after(self.conversations, state, skill_states)
+            skill_states = {name: of.to_json() for name, of in self.main.skill_states.items()}
+            session, change = self.start.session.after(self.main.conversations, state, skill_states)
         else:
             session, change = self.start.session.after({}, state, {})
         return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session)
@@ -202,8 +198,8 @@ class Turn:
             "turn": self.start.number,
             "output": output,
             "error": error,
-            "skills": list(self.loaded),
-            "tool_calls": copy.copy(self.tool_calls),
+            "skills": list(self.main.loaded),
+            "tool_calls": copy.copy(self.main.tool_calls),
             "usage": {
                 "input_tokens": self.usage.input_tokens,
                 "output_tokens": self.usage.output_tokens,
@@ -214,13 +210,11 @@ class Turn:
     def emit(self, tag: str, output: Any) -> None:
         self._outputs.append((tag, output))
 
-    # -- durable steps ---------------------------------------------------------------------
+    # -- for the agents of the turn --------------------------------------------------------
 
-    def next_id(self, kind: str) -> str:
-        """The id of the next step of ``kind``."""
-        count = self._counts.get(kind, 0)
-        self._counts[kind] = count + 1
-        return f"{kind}#{count}"
+    def generation_of(self, runtime: AgentRuntime) -> Generation:
+        """Models, skills and tools of an agent as they were when the turn began."""
+        return self._generations[id(runtime)]
 
     def call_id(self, step: str) -> str:
         """The id of a step's call: a function of agent, key, turn number, event bytes and step alone."""
@@ -238,10 +232,7 @@ class Turn:
         asked: str = "",
     ) -> Any:
         """The JSON-like result of ``step``: from the journal, or from ``run`` and then into the journal."""
-        self._steps += 1
-        limit = self.runtime.config.get(SkillOptions.TURN_MAX_STEPS)
-        if self._steps > limit:
-            raise LimitError(f"the turn reached skills.turn.max-steps = {limit} without an answer")
+        self.count_steps(1)
         done = self.journal.find(step, asked)
         if done is not None:
             return done[0]
@@ -253,6 +244,18 @@ class Turn:
         self.journal.add(step, result, asked)
         return result
 
+    @property
+    def steps(self) -> int:
+        """How many steps the turn had so far, those of sub-agents among them."""
+        return self._steps
+
+    def count_steps(self, steps: int) -> None:
+        """Count steps; raises :class:`LimitError` over the turn's limit."""
+        self._steps += steps
+        limit = self.runtime.config.get(SkillOptions.TURN_MAX_STEPS)
+        if self._steps > limit:
+            raise LimitError(f"the turn reached skills.turn.max-steps = {limit} without an answer")
+
     def add_usage(self, usage: Usage) -> None:
         """Count the tokens of a model response; raises :class:`LimitError` over the turn's limit."""
         self.usage = self.usage + usage
@@ -262,72 +265,41 @@ class Turn:
                 f"the turn used {self.usage.total_tokens} tokens, more than skills.turn.max-tokens = {limit}"
             )
 
-    async def chat(self, message: Any, *, model: str | None, output_type: Any) -> Any:
-        return await chat(self, self.generation.model(model), message, output_type)
+    @property
+    def owner(self) -> str:
+        """Stands for agent and key: whose artifacts and processes those of this turn are."""
+        return owner_of(self.runtime.plan.agent_id, self.start.key)
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any], *, model: str | None) -> Any:
-        scope = self.generation.tool_scope(model)
-        step = self.next_id(f"tool:{name}")
-        result = await self.run_tool(scope, step, name, arguments)
-        if result.is_error:
-            raise TurnError(f"tool {name}: {result.content}")
-        return result.value if result.value is not None else result.content
+    async def workspace(self) -> Workspace:
+        """The key's workspace, with the event and its files in it. Opened once in a turn."""
+        if self._workspace is None:
+            self._workspace = asyncio.ensure_future(self._open_workspace())
+        return await asyncio.shield(self._workspace)
 
-    async def run_tool(
-        self, model: ModelRuntime, step: str, name: str, arguments: Mapping[str, Any] | str
-    ) -> ToolResult:
-        """Call a tool durably, as ``model`` may."""
+    async def _open_workspace(self) -> Workspace:
+        if self.runtime.workspaces is None:
+            raise ExecutionError("this job has no workspaces: set skills.shell.enabled to true")
+        workspace = self.runtime.workspaces.for_key(self.start.key)
+        state = self.main.skill_state_of(self.main.generation.tool_scope(None))
+        # In a thread: a disk may be slow, and all other turns run on this loop.
+        self._staged_inputs = await asyncio.to_thread(
+            self.runtime.hand_over, workspace, self.start.event, self.owner, state
+        )
+        return workspace
 
-        async def run() -> Any:
-            context = await self._tool_context(model, step, name)
-            return result_to_json(await model.tools.call(name, arguments, context))
-
-        result = result_from_json(await self.durable(step, run, asked=fingerprint(name, arguments)))
-        skill_state = self.skill_state_of(model)
-        for effect in result.effects:
-            skill_state.apply(effect)
-            if effect.get("op") == "load" and effect["skill"] not in self.loaded:
-                self.loaded.append(effect["skill"])
-        self.tool_calls.append({"name": name, "arguments": arguments, "error": result.is_error})
-        return result
-
-    async def _tool_context(self, model: ModelRuntime, step: str, name: str) -> ToolContext:
-        if self._workspace is None and self.runtime.workspaces is not None and model.uses_workspace(name):
-            workspace = self.runtime.workspaces.for_key(self.start.key)
-            # In a thread: a disk may be slow, and all other turns run on this loop.
-            await asyncio.to_thread(workspace.write_event, self.runtime.event_json(self.start.event))
-            self._workspace = workspace
+    async def tool_context(self, run: AgentRun, model: ModelRuntime, step: str, *, workspace: bool) -> ToolContext:
+        """What a tool of ``model`` is called with in ``step``."""
+        opened = await self.workspace() if workspace and self.runtime.workspaces is not None else None
         return ToolContext(
             key=self.key,
+            owner=self.owner,
             turn=self.start.number,
             call_id=self.call_id(step),
             attempt=self.start.crashes + 1,
-            agent=self.runtime.plan.agent_id,
+            agent=run.runtime.plan.agent_id,
             skills=model.view,
-            skill_state=self.skill_state_of(model),
-            workspace=self._workspace,
+            skill_state=run.skill_state_of(model),
+            workspace=opened,
+            open_workspace=self.workspace,
+            staged_inputs=self._staged_inputs,
         )
-
-    def skill_state_of(self, model: ModelRuntime) -> SkillState:
-        """What is loaded in the conversation with ``model``."""
-        found = self.skill_states.get(model.name)
-        if found is None:
-            kept = self.start.session.skill_states.get(model.name) if self.runtime.keeps_conversation else None
-            found = SkillState.from_json(kept) if kept is not None else SkillState()
-            self.skill_states[model.name] = found
-        return found
-
-    async def step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], result_type: Any) -> Any:
-        codec = StepCodec.of(fn, result_type, name)
-
-        async def run() -> Any:
-            if inspect.iscoroutinefunction(fn):
-                value = await fn(*args)
-            else:
-                value = await asyncio.to_thread(fn, *args)
-                if inspect.isawaitable(value):
-                    value = await value
-            return codec.dump(value)
-
-        kept = await self.durable(self.next_id(f"step:{name}"), run, asked=fingerprint(name, args))
-        return codec.load(kept)

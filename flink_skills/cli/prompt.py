@@ -1,4 +1,4 @@
-"""``flink-skills prompt``: the menu that a model would see."""
+"""``flink-skills prompt``: the menu that a model would see, or all that it is sent of skills and tools."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from flink_skills.errors import ConfigError, SkillsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flink_skills.cli.prompt_parts import FirstRequest, Part
+    from flink_skills.manager import SkillView
     from flink_skills.options import SkillConfig
     from flink_skills.skill import Diagnostic
 
@@ -34,6 +36,15 @@ def prompt(
             help="Only these skills, like skill_names of a model; may be repeated.",
         ),
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="PROFILE",
+            show_default=False,
+            help="Print all that a model with these tools is sent: core, full, knowledge_only, or TOOL,TOOL.",
+        ),
+    ] = None,
     max_chars: Annotated[
         int | None,
         typer.Option("--max-chars", metavar="N", min=1, show_default=False, help="Like skills.prompt.max-chars."),
@@ -43,7 +54,8 @@ def prompt(
 ) -> None:
     """Print the menu of skills exactly as a model would see it, and its size.
 
-    The menu goes to stdout; its size, and what was shortened or left out to fit, to stderr.
+    The menu goes to stdout; its size, and what was shortened or left out to fit, to stderr. With --profile the whole
+    system text goes to stdout, then each tool as a line of JSON, and the size of each part to stderr.
     Exit code 0; 1 when a source cannot be read, has no skill or a name does not exist; 2 for bad usage.
 
     Examples:
@@ -51,22 +63,26 @@ def prompt(
         flink-skills prompt ./skills
 
         flink-skills prompt ./skills --names log-triage,metrics --max-chars 4000
+
+        flink-skills prompt ./skills --profile full
     """
     from flink_skills.cli.output import complain, diagnostic_line, print_json, print_line
 
     config = configuration(set_, max_chars=max_chars)
-    chosen = None if names is None else [name for word in names for each in word.split(",") if (name := each.strip())]
+    chosen = None if names is None else _listed(names)
     if chosen == []:
         raise ConfigError("--names: give at least one name, such as --names log-triage")
+    if profile is not None:
+        _choose_tools(config, profile)
     try:
-        shown = _render(sources, chosen, config)
+        shown = _render(sources, chosen, config, tools=profile is not None)
     except SkillsError as error:
         complain(str(error))
         raise typer.Exit(FAILED) from None
     if format_ is Format.JSON:
         print_json(shown.to_json())
     else:
-        sys.stdout.write(f"{shown.text}\n" if shown.text else "")
+        sys.stdout.write("".join(f"{text}\n" for text in shown.texts()))
         for sentence in shown.sentences():
             print_line(sentence, stream=sys.stderr)
     for said in shown.errors:
@@ -74,9 +90,28 @@ def prompt(
     raise typer.Exit(FAILED if shown.errors else 0)
 
 
+def _listed(words: Sequence[str]) -> list[str]:
+    return [name for word in words for each in word.split(",") if (name := each.strip())]
+
+
+def _choose_tools(config: SkillConfig, profile: str) -> None:
+    """Let ``config`` choose the tools; raises :class:`ConfigError` for what is no profile and no tool."""
+    from flink_skills.options import SkillOptions
+    from flink_skills.tools.profiles import resolve_tools
+
+    wanted = _listed([profile])
+    if not wanted:
+        raise ConfigError("--profile: give core, full, knowledge_only, or names of tools, such as --profile full")
+    try:
+        resolve_tools(wanted)
+    except SkillsError as error:
+        raise ConfigError(f"--profile: {error}") from None
+    config.set(SkillOptions.TOOLS, wanted)
+
+
 @dataclass(frozen=True)
 class _Shown:
-    """The menu, and what became of each skill in it."""
+    """The menu, what became of each skill in it, and with ``--profile`` the request that it is part of."""
 
     text: str
     budget: int
@@ -85,6 +120,7 @@ class _Shown:
     left_out: list[str]
     hidden: list[str]
     errors: list[Diagnostic]
+    request: FirstRequest | None = None
 
     @property
     def tokens(self) -> int:
@@ -102,7 +138,15 @@ class _Shown:
             "shortened": self.shortened,
             "left_out": self.left_out,
             "hidden": self.hidden,
+            **(self.request.to_json() if self.request is not None else {}),
         }
+
+    def texts(self) -> list[str]:
+        """What goes to stdout."""
+        if self.request is None:
+            return [self.text] if self.text else []
+        found = [self.request.system] if self.request.system else []
+        return [*found, *(["", *self.request.tools] if found and self.request.tools else self.request.tools)]
 
     def sentences(self) -> list[str]:
         from flink_skills.cli.output import counted
@@ -115,7 +159,14 @@ class _Shown:
             said.append(f"left out to fit: {_some(self.left_out)}")
         if self.hidden:
             said.append(f"not offered because of disable-model-invocation: {_some(self.hidden)}")
+        if self.request is not None:
+            said += [_size(part) for part in (*self.request.parts, self.request.fixed, self.request.total)]
         return said
+
+
+def _size(part: Part) -> str:
+    mark = "" if part.fixed else "  (depends on the skills)"
+    return f"{part.name:<26}{part.chars:>8,} characters, about {part.tokens:>6,} tokens{mark}"
 
 
 def _some(names: list[str]) -> str:
@@ -123,7 +174,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _render(words: Sequence[str], names: Sequence[str] | None, config: SkillConfig) -> _Shown:
+def _render(words: Sequence[str], names: Sequence[str] | None, config: SkillConfig, *, tools: bool) -> _Shown:
     from flink_skills.cli.places import source_word
     from flink_skills.manager import AgentSkillManager
     from flink_skills.manager.menu import parse_menu
@@ -136,7 +187,8 @@ def _render(words: Sequence[str], names: Sequence[str] | None, config: SkillConf
         urls=[location for kind, location in places if kind == "url"],
         config=config,
     )
-    text = manager.get_system_prompt(names)
+    request = _first_request(manager.view(names), config) if tools else None
+    text = manager.get_system_prompt(names) if request is None else request.menu
     skills = {skill.name: skill for skill in manager.get_skills()}
     wanted = list(skills) if names is None else sorted(set(names))
     entries = dict(parse_menu(text))
@@ -151,4 +203,11 @@ def _render(words: Sequence[str], names: Sequence[str] | None, config: SkillConf
         left_out=[name for name in wanted if name not in entries and name not in hidden],
         hidden=hidden,
         errors=[replace(said, severity="error") for said in errors],
+        request=request,
     )
+
+
+def _first_request(view: SkillView, config: SkillConfig) -> FirstRequest:
+    from flink_skills.cli.prompt_parts import first_request
+
+    return first_request(view, config)

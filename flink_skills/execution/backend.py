@@ -5,9 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.execution.isolation.levels import IsolationLevel
+
+if TYPE_CHECKING:
+    from flink_skills.execution.live import LiveProcess, OnOutput
 
 __all__ = [
     "BackendSettings",
@@ -195,6 +199,21 @@ class ExecutionBackend(ABC):
 
         A command that fails is a normal result. Cancelling the awaiting task ends the tree.
         """
+
+    async def start_process(self, request: CommandRequest, *, tty: bool = False, on_output: OnOutput) -> LiveProcess:
+        """Start a process that lives on, under the same confinement and limits as a command.
+
+        ``tty`` gives it a terminal. Its input stays open after ``request.stdin``; ``request.limits.wall_time`` is its
+        longest life, and ``request.limits.output`` means nothing, because nothing is kept. ``on_output`` is not called
+        before this returns.
+
+        Raises :class:`~flink_skills.errors.ExecutionError` where it cannot be started, which is always so for a backend
+        that has no such processes.
+        """
+        raise ExecutionError(
+            f"backend {self.name} has no interactive processes: run the program to its end with all of its input, or "
+            "choose the backend bwrap or landlock (skills.shell.backend)"
+        )
 
     @abstractmethod
     async def close(self) -> None:

@@ -5,28 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import socket
 import time
 
-from flink_skills.errors import ExecutionError
 from flink_skills.execution.backend import CommandResult
 from flink_skills.execution.capture import OutputCapture
-from flink_skills.execution.launcher.protocol import STARTING, Report
+from flink_skills.execution.command_control import CommandControl
+from flink_skills.execution.launcher.protocol import Report
 from flink_skills.execution.launcher_process import LauncherProcess
 
-__all__ = ["NotStartedError", "RunningCommand"]
+__all__ = ["RunningCommand"]
 
 # All writers are dead when the report comes; only a pipe that a command passed to a stranger stays open.
 _OUTPUT_ENDS_WITHIN_SECONDS = 1.0
 _TREE_ENDS_WITHIN_SECONDS = 12.0
 # In the words of the C library. "… in system" is about all processes of the machine.
 _TOO_MANY_FILES = re.compile(rb"Too many open files(?! in system)")
-
-
-class NotStartedError(ExecutionError):
-    """The launcher died with the request in its hands."""
-
-    retryable = True
 
 
 class RunningCommand:
@@ -42,9 +35,7 @@ class RunningCommand:
         self._captures: list[OutputCapture] = []
         self._theirs: list[int] = []
         self.full = ""
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._theirs.append(theirs.detach())
-        self._control.setblocking(False)
+        self._control = CommandControl()
         try:
             self._open_pipes(output_bytes)
         except OSError:
@@ -66,12 +57,13 @@ class RunningCommand:
     async def run(self, launcher: LauncherProcess, order: bytes) -> CommandResult:
         """Start the command and wait for its end. Cancellation ends the command's tree first.
 
-        Raises :class:`NotStartedError` when nothing was run, so that trying again is safe.
+        Raises :class:`~flink_skills.execution.command_control.NotStartedError` when nothing was run, so that trying
+        again is safe.
         """
         started = time.monotonic()
-        await launcher.send(self._theirs)
+        await self._control.hand_over(launcher, self._theirs)
         self._close_theirs()
-        talk = asyncio.ensure_future(self._talk(order))
+        talk = asyncio.ensure_future(self._control.talk(order, self._begin_stdin))
         try:
             report = await asyncio.shield(talk)
         except asyncio.CancelledError:
@@ -101,10 +93,7 @@ class RunningCommand:
 
     def stop(self) -> None:
         """Have the supervisor end the command; its report still comes."""
-        try:
-            self._control.shutdown(socket.SHUT_WR)
-        except OSError:
-            return  # it has ended already
+        self._control.end()
 
     def close(self) -> None:
         """Let go of everything. A command that still runs is ended. Calling it again does nothing."""
@@ -114,28 +103,9 @@ class RunningCommand:
             capture.close()
         self._control.close()
 
-    async def _talk(self, order: bytes) -> Report:
-        received = bytearray()
-        try:
-            await self._loop.sock_sendall(self._control, order)
-            if self._stdin_writer >= 0:
-                self._loop.add_writer(self._stdin_writer, self._feed_stdin)
-            while chunk := await self._loop.sock_recv(self._control, 65_536):
-                received += chunk
-        except (BrokenPipeError, ConnectionResetError):
-            # A supervisor that cannot start the command reports without reading its order to the end.
-            received += self._rest_of_report()
-        if not received:
-            raise NotStartedError("the command launcher died before it started the command")
-        if received == STARTING:
-            return Report(error="the process that watched the command was killed, and the command with it")
-        return Report.decode(bytes(received))
-
-    def _rest_of_report(self) -> bytes:
-        try:
-            return self._control.recv(65_536)
-        except OSError:
-            return b""
+    def _begin_stdin(self) -> None:
+        if self._stdin_writer >= 0:
+            self._loop.add_writer(self._stdin_writer, self._feed_stdin)
 
     def _feed_stdin(self) -> None:
         try:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from flink_skills.agents.generation import effective_view
 from flink_skills.agents.plan import AgentPlan
@@ -52,7 +53,11 @@ def embed_lock(plan: AgentPlan, *, local: bool) -> AgentPlan:
         )
     if not local and not os.access(path, os.R_OK):
         return plan
-    return replace(plan, lock=SkillLock.read(path).to_json())
+    return _locked(plan, SkillLock.read(path).to_json())
+
+
+def _locked(plan: AgentPlan, lock: Mapping[str, Any]) -> AgentPlan:
+    return replace(plan, lock=lock, agents={name: _locked(callee, lock) for name, callee in plan.agents.items()})
 
 
 def resolve_skills(
@@ -68,7 +73,11 @@ def resolve_skills(
         UnknownNameError: ``skill_names`` holds a name that no source has.
         SkillLockError: the skills are not those of ``skills.lock``.
     """
+    def resolved(callee: AgentPlan) -> AgentPlan:
+        return resolve_skills(callee, local=local, resource_paths=resource_paths, store_dir=store_dir)
+
     check_paths(plan)
+    plan = replace(plan, agents={name: resolved(callee) for name, callee in plan.agents.items()})
     config = SkillConfig(plan.options)
     mode = config.get(SkillOptions.VALIDATE_ON_SUBMIT)
     if mode == "never":

@@ -10,7 +10,7 @@ from flink_skills.manager.menu import escape
 from flink_skills.skill import AgentSkill
 from flink_skills.skill.text import clean, clean_line
 
-__all__ = ["BASE_DIR", "MAX_LISTED_FILES", "Activation", "activation_text", "with_base_dir"]
+__all__ = ["BASE_DIR", "MAX_LISTED_FILES", "Activation", "activation_text", "attribute", "safe", "with_base_dir"]
 
 MAX_LISTED_FILES = 100
 
@@ -18,7 +18,9 @@ MAX_LISTED_FILES = 100
 BASE_DIR = "__BASE_DIR__"
 
 # Only our own tags: escaping all of a body would spoil its commands and code.
-_OWN_TAGS = re.compile(r"<(?=/?\s*(?:skill_content|skill_files|available_skills)\b)", re.IGNORECASE)
+_OWN_TAGS = re.compile(
+    r"<(?=/?\s*(?:skill_content|skill_files|skill_doc|available_skills|loaded_skills)\b)", re.IGNORECASE
+)
 
 
 class Activation(NamedTuple):
@@ -32,10 +34,9 @@ class Activation(NamedTuple):
 
 def activation_text(skill: AgentSkill, body: str, files: Sequence[str]) -> str:
     """The body in a wrapper that names the skill, its folder and its files (unread, at most 100)."""
-    name = escape(clean_line(skill.name)).replace('"', "&quot;")
-    parts = [f'<skill_content name="{name}">', _safe(with_base_dir(body, skill.path)).strip("\n")]
+    parts = [f'<skill_content name="{attribute(skill.name)}">', safe(with_base_dir(body, skill.path)).strip("\n")]
     if skill.path:
-        folder = _safe(skill.path).replace("\n", " ")
+        folder = safe(skill.path).replace("\n", " ")
         parts.append(f"\nFolder of this skill: {folder} (paths in these instructions are relative to it)")
     others = [path for path in files if path != skill.files.skill_file]
     if others:
@@ -47,6 +48,11 @@ def activation_text(skill: AgentSkill, body: str, files: Sequence[str]) -> str:
     return "\n".join(parts)
 
 
+def attribute(text: str) -> str:
+    """A name or path as the value of an attribute in double quotes."""
+    return escape(clean_line(text)).replace('"', "&quot;")
+
+
 def with_base_dir(text: str, folder: str | None) -> str:
     """``text`` with the skill's folder in place of ``__BASE_DIR__``; unchanged for a skill without one.
 
@@ -56,5 +62,6 @@ def with_base_dir(text: str, folder: str | None) -> str:
     return text.replace(BASE_DIR, folder) if folder else text
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
+    """Untrusted text without characters that a reader would not see, which opens and closes no block of ours."""
     return _OWN_TAGS.sub("&lt;", clean(text))

@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from types import TracebackType
@@ -21,9 +21,11 @@ from flink_skills.manager.loading import LoadedSource, LoadedTree, declared_sour
 from flink_skills.manager.lockfile import SkillLock
 from flink_skills.manager.refresh import Refreshed, compare
 from flink_skills.manager.scope import SkillScope, SourceItem
+from flink_skills.manager.unfit import unfit_skills
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic, Limits
+from flink_skills.skill.requirements import Surroundings
 from flink_skills.skill.support import check_support
 from flink_skills.sources import SourceContext
 
@@ -43,7 +45,8 @@ class AgentSkillManager:
 
     ``limits`` are those of ``skills.limits.*`` unless they are given, ``audit`` is told of each use of a skill.
     ``opened`` (seconds since 1970, now by default) is when the opening began that this manager is part of: servers
-    that another process has asked since then are not asked again.
+    that another process has asked since then are not asked again. ``surroundings`` is given where commands run: a
+    skill that requires what is not there is in no view then, and a diagnostic says why (row K5).
 
     >>> AgentSkillManager().get_system_prompt()
     ''
@@ -63,6 +66,7 @@ class AgentSkillManager:
         lock: SkillLock | None = None,
         audit: AuditHook = log_event,
         opened: float | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self._scopes: tuple[SkillScope, ...] = (SkillScope("job", paths, resources, urls),)
         self._config = config or SkillConfig()
@@ -72,7 +76,9 @@ class AgentSkillManager:
         self._strict = self._config.get(SkillOptions.STRICT) if strict is None else strict
         self._skill_lock = lock
         self._audit = audit
+        self._surroundings = surroundings
         self._catalog: Catalog | None = None
+        self._unfit: Mapping[str, Diagnostic] = {}
         self._generation = 0
         self._refused: SkillsError | None = None
         self._closed = False
@@ -95,6 +101,7 @@ class AgentSkillManager:
         lock: SkillLock | None = None,
         audit: AuditHook = log_event,
         opened: float | None = None,
+        surroundings: Surroundings | None = None,
     ) -> AgentSkillManager:
         """A manager for what job and agent declare: an agent's skill wins over the job's of the same name."""
         manager = cls(
@@ -106,6 +113,7 @@ class AgentSkillManager:
             lock=lock,
             audit=audit,
             opened=opened,
+            surroundings=surroundings,
         )
         # Sorting is stable: within a level the order of declaration stays.
         manager._scopes = tuple(sorted(scopes, key=lambda scope: scope.level != "agent"))
@@ -176,9 +184,9 @@ class AgentSkillManager:
     def diagnostics(self) -> list[Diagnostic]:
         """What loading had to say, sources in order, then what inspections found, by skill."""
         catalog = self._loaded()
-        found = list(catalog.diagnostics)
+        found = [*catalog.diagnostics, *self._unfit.values()]
         for skill in catalog.skills.values():
-            found.extend(catalog.entry(skill).findings or ())
+            found.extend(self._without_guesses(catalog.entry(skill).findings or ()))
         if self._refused is not None:
             mend = "the skills stay as they were; mend the source, and it is tried again"
             found.append(Diagnostic("D06", "error", f"the refreshed skills are refused: {self._refused}", mend=mend))
@@ -216,7 +224,7 @@ class AgentSkillManager:
         """
         catalog = self._loaded()
         entries = [catalog.entry(skill) for skill in _chosen(catalog, names, hidden=True)]
-        return list(chain.from_iterable(self._inspect(entries)))
+        return list(self._without_guesses(chain.from_iterable(self._inspect(entries))))
 
     def check_skill(self, skill: AgentSkill) -> list[Diagnostic]:
         """What ``skill`` asks for that this runtime does not do, each with the reason (feature row A12)."""
@@ -252,12 +260,12 @@ class AgentSkillManager:
     def view(self, names: Sequence[str] | None = None) -> SkillView:
         """The skills that one model may use: ``names``, or all that do not ask to be hidden from models.
 
-        The same view for the same names until the skills change. Raises :class:`UnknownNameError` for a name
-        that no source has, with near names.
+        Without those that cannot work here. The same view for the same names until the skills change. Raises
+        :class:`UnknownNameError` for a name that no source has, with near names.
         """
         with self._lock:
             catalog = self._loaded()
-            chosen = _chosen(catalog, names, hidden=False)
+            chosen = [skill for skill in _chosen(catalog, names, hidden=False) if skill.name not in self._unfit]
             wanted = None if names is None else tuple(sorted(skill.name for skill in chosen))
             known = self._views.get(wanted)
             if known is not None:
@@ -326,6 +334,7 @@ class AgentSkillManager:
 
     def _install(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._unfit = unfit_skills(catalog.skills.values(), self._surroundings, strict=self._strict)
         self._views.clear()
         self._trees.update(_trees(catalog.sources))
 
@@ -354,12 +363,17 @@ class AgentSkillManager:
     def _errors(self, catalog: Catalog) -> list[str]:
         """All errors that loading and inspecting find: with ``strict`` they are told together."""
         entries = [catalog.entry(skill) for skill in catalog.skills.values()]
-        found = [*catalog.diagnostics, *chain.from_iterable(self._inspect(entries))]
+        unfit = unfit_skills(catalog.skills.values(), self._surroundings, strict=True)
+        found = [*catalog.diagnostics, *unfit.values(), *chain.from_iterable(self._inspect(entries))]
         return [str(diagnostic) for diagnostic in found if diagnostic.severity == "error"]
 
     def _inspect(self, entries: Sequence[Entry]) -> Sequence[Sequence[Diagnostic]]:
         commands = self._config.get(SkillOptions.SHELL_ENABLED)
         return inspect_entries(entries, self._limits, strict=self._strict, commands=commands)
+
+    def _without_guesses(self, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+        """Without what an inspection says of requirements, where the surroundings say it for certain."""
+        return (one for one in found if self._surroundings is None or one.code != "U09")
 
     def _skills_of(self, scope: SkillScope) -> list[AgentSkill]:
         sources = read_sources(declared_sources([scope]), self._context, strict=self._strict)

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from flink_skills.skill.text import clean_line
 
-__all__ = ["Menu", "MenuEntry", "escape", "parse_menu", "render_menu"]
+__all__ = ["INTRODUCTION", "Menu", "MenuEntry", "escape", "parse_menu", "render_menu"]
 
-_INTRODUCTION = """\
+#: What is said before the list, to a model with ``load_skill``.
+INTRODUCTION = """\
 You have skills: instructions for certain kinds of task. When the task fits a description below, call \
 load_skill with that name first, then follow the instructions that it returns.
 If none fits, do the task without a skill.
@@ -52,11 +53,12 @@ class Menu(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-def render_menu(entries: Sequence[MenuEntry], max_chars: int) -> Menu:
+def render_menu(entries: Sequence[MenuEntry], max_chars: int, introduction: str = INTRODUCTION) -> Menu:
     """The menu of ``entries``, sorted by name, in at most ``max_chars`` characters; "" for no entries.
 
     Over the budget, the longest descriptions are shortened first; what then still does not fit is left out,
-    from the end, and the text says so. Only this sentence and the frame stand in whatever budget there is.
+    from the end, and the text says so. Only this sentence, the ``introduction`` (what to do with skills; it ends with
+    a line end) and the frame stand in whatever budget there is.
 
     >>> parse_menu(render_menu([MenuEntry("a", "x < y")], 1000).text)
     [('a', 'x < y')]
@@ -64,19 +66,19 @@ def render_menu(entries: Sequence[MenuEntry], max_chars: int) -> Menu:
     if not entries:
         return Menu("")
     lines = sorted(_Line(entry) for entry in entries)
-    room = max_chars - len(_INTRODUCTION) - len(_OPEN) - len(_CLOSE)
+    room = max_chars - len(introduction) - len(_OPEN) - len(_CLOSE)
     longest = max(len(line.description) for line in lines)
     if _size(lines, longest) <= room:
-        return Menu(_text(lines, longest))
+        return Menu(_text(lines, longest, introduction))
     cap = _largest(_SHORTEST, longest, lambda cap: _size(lines, cap) <= room)
     if cap is not None:
-        return Menu(_text(lines, cap), shortened=sum(len(line.description) > cap for line in lines))
+        return Menu(_text(lines, cap, introduction), shortened=sum(len(line.description) > cap for line in lines))
     ends = [0, *accumulate(line.size(_SHORTEST) for line in lines)]
     # The note is longest where everything is left out.
     names_room = max_chars // _NAMES_SHARE
     note_room = len(_note(lines)) + names_room
     kept = _largest(0, len(lines) - 1, lambda n: ends[n] + note_room <= room) or 0
-    text = _text(lines[:kept], _SHORTEST)
+    text = _text(lines[:kept], _SHORTEST, introduction)
     more = _note(lines[kept:], min(names_room, max_chars - len(text) - len(_note(lines[kept:]))))
     return Menu(
         text + more,
@@ -148,8 +150,8 @@ def _size(lines: Sequence[_Line], cap: int) -> int:
     return sum(line.size(cap) for line in lines)
 
 
-def _text(lines: Sequence[_Line], cap: int) -> str:
-    return f"{_INTRODUCTION}{_OPEN}{''.join(line.text(cap) for line in lines)}{_CLOSE}"
+def _text(lines: Sequence[_Line], cap: int, introduction: str) -> str:
+    return f"{introduction}{_OPEN}{''.join(line.text(cap) for line in lines)}{_CLOSE}"
 
 
 def _note(left_out: Sequence[_Line], room: int = 0) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from flink_skills.errors import ResourceError, UnknownNameError, near_misses
 from flink_skills.manager.activation import Activation, activation_text, with_base_dir
 from flink_skills.manager.audit import AuditEvent, AuditHook, log_event
-from flink_skills.manager.menu import Menu, MenuEntry, render_menu
+from flink_skills.manager.docs import doc_text
+from flink_skills.manager.menu import INTRODUCTION, Menu, MenuEntry, render_menu
 from flink_skills.manager.paging import ResourceText, page_of
 from flink_skills.skill import AgentSkill, Limits
 from flink_skills.skill.files import FolderFiles
@@ -20,6 +21,7 @@ from flink_skills.sources.address import redact
 __all__ = ["SkillView"]
 
 _CACHED_ACTIVATIONS = 256
+_CACHED_DOC_CHARS = 4 << 20
 
 
 class _Cached(NamedTuple):
@@ -58,9 +60,11 @@ class SkillView:
         self._limits = limits or Limits()
         self._bind = bind
         self._audit = audit
-        self._menu: Menu | None = None
+        self._menus: dict[str, Menu] = {}
         self._lock = threading.Lock()
         self._activated: OrderedDict[str, _Cached] = OrderedDict()
+        self._docs: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._doc_chars = 0
 
     def __contains__(self, name: object) -> bool:
         return name in self._skills
@@ -79,22 +83,94 @@ class SkillView:
         """The permitted names most like ``name``, best first."""
         return near_misses(name, self.names)
 
-    def menu(self) -> str:
-        """The menu for the system prompt; "" where there is nothing to offer. Rendered once."""
-        return self.rendered().text
+    def only(self, names: Container[str]) -> SkillView:
+        """The same skills, but no others than ``names`` (row B12)."""
+        return SkillView(
+            [skill for skill in self._skills.values() if skill.name in names],
+            max_chars=self._max_chars,
+            limits=self._limits,
+            bind=self._bind,
+            audit=self._audit,
+        )
 
-    def rendered(self) -> Menu:
-        """The menu, and what its budget did to it."""
-        if self._menu is None:
-            self._menu = render_menu(
-                [
-                    MenuEntry(skill.name, skill.description, redact(skill.origin) if skill.remote else "")
-                    for skill in self._skills.values()
-                    if not skill.hidden
-                ],
-                self._max_chars,
-            )
-        return self._menu
+    def menu(self, introduction: str = INTRODUCTION) -> str:
+        """The menu for the system prompt, after ``introduction``; "" where there is nothing to offer."""
+        return self.rendered(introduction).text
+
+    def rendered(self, introduction: str = INTRODUCTION) -> Menu:
+        """The menu, and what its budget did to it. Rendered once."""
+        menu = self._menus.get(introduction)
+        if menu is None:
+            entries = [
+                MenuEntry(skill.name, skill.description, redact(skill.origin) if skill.remote else "")
+                for skill in self._skills.values()
+                if not skill.hidden
+            ]
+            menu = self._menus[introduction] = render_menu(entries, self._max_chars, introduction)
+        return menu
+
+    def docs(self, name: str) -> list[str]:
+        """The documents of a skill: its ``.md`` and ``.txt`` files, sorted (row A7). Not audited: nothing is read.
+
+        Raises :class:`UnknownNameError`.
+        """
+        return list(self._known(name).docs)
+
+    def doc_text(self, name: str, path: str) -> str:
+        """The text of a document for a request to a model, read once. Not audited: see :meth:`note_docs`.
+
+        Raises :class:`UnknownNameError` for the skill and :class:`ResourceError` for a document that is not there,
+        cannot be read, or is not what it was when the skill was loaded.
+        """
+        skill = self._known(name)
+        with self._lock:
+            kept = self._docs.get((name, path))
+            if kept is not None:
+                self._docs.move_to_end((name, path))
+                return kept
+        try:
+            self._bind(skill)
+            text = doc_text(skill, path, self._limits)
+        except ResourceError as error:
+            raise _of_skill(name, error) from None
+        with self._lock:
+            self._doc_chars += len(text) - len(self._docs.pop((name, path), ""))
+            self._docs[name, path] = text
+            while self._doc_chars > _CACHED_DOC_CHARS:
+                _, gone = self._docs.popitem(last=False)
+                self._doc_chars -= len(gone)
+        return text
+
+    def note_docs(self, name: str, paths: Iterable[str], *, key: str = "") -> None:
+        """Tell the audit trail that a model gets these documents, however often requests have them.
+
+        Raises as :meth:`activate` does.
+        """
+        skill = self._skill("read", name, key)
+        try:
+            digest = self._bind(skill)
+        except ResourceError as error:
+            raise _of_skill(name, error) from None
+        for path in paths:
+            self._audit(AuditEvent("read", name, "ok", digest, skill.origin, key, path))
+
+    def declared_tools(self, name: str) -> list[str]:
+        """The tools that the ``Tools:`` section of a skill names (row A6), in its order.
+
+        Raises :class:`UnknownNameError` for the skill and :class:`ResourceError` where it cannot be read.
+        """
+        try:
+            return list(self._known(name).tools)
+        except ResourceError as error:
+            raise _of_skill(name, error) from None
+
+    def content(self, name: str) -> Activation:
+        """What :meth:`activate` gives, for a skill that a model has loaded already: not audited again."""
+        skill = self._known(name)
+        try:
+            return self._activate(skill)
+        except ResourceError as error:
+            raise _of_skill(name, error) from None
 
     def activate(self, name: str, *, key: str = "") -> Activation:
         """Load a skill for a model; ``key`` is the stream key, for the audit trail.
@@ -159,6 +235,12 @@ class SkillView:
             raise ResourceError(f"{path!r} is a binary file of {total} bytes; use it through a command")
         page = page_of(data, offset, total)
         return page._replace(text=with_base_dir(clean(page.text), skill.path))
+
+    def _known(self, name: str) -> AgentSkill:
+        skill = self._skills.get(name)
+        if skill is None:
+            raise UnknownNameError("skill", name, self.names)
+        return skill
 
     def _skill(self, action: str, name: str, key: str, path: str = "") -> AgentSkill:
         skill = self._skills.get(name)

@@ -6,6 +6,7 @@ from typing import Any
 
 from flink_skills.errors import UnknownNameError
 from flink_skills.options.option import Option, OptionFamily
+from flink_skills.options.tool_options import ToolOptions
 from flink_skills.options.values import (
     one_of,
     parse_bool,
@@ -25,7 +26,7 @@ from flink_skills.options.values import (
 __all__ = ["SkillOptions"]
 
 
-class SkillOptions:
+class SkillOptions(ToolOptions):
     """The options, as constants.
 
     >>> SkillOptions.FROM_PATHS.key
@@ -399,7 +400,7 @@ class SkillOptions:
     @classmethod
     def all(cls) -> list[Option[Any]]:
         """All options, sorted by key."""
-        found = [value for value in vars(cls).values() if isinstance(value, Option)]
+        found = [value for of in cls.__mro__ for value in vars(of).values() if isinstance(value, Option)]
         return sorted(found, key=lambda option: option.key)
 
     @classmethod

@@ -205,6 +205,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "warning",
             "install or set it where the job runs",
         ),
+        "U10": Code(
+            "a skill that is hidden from models, because something that it requires is not there",
+            "warning",
+            "error",
+            "install or set it where the job runs, or leave the skill out",
+        ),
     }
 )
 

@@ -1,4 +1,4 @@
-"""What a skill says that it requires (``requires``, in the forms that public skills use), and what is missing."""
+"""What a skill requires (``requires``, in the forms that public skills use), and what of it is missing (row K5)."""
 
 from __future__ import annotations
 
@@ -6,32 +6,76 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from flink_skills.errors import ResourceError
 from flink_skills.skill.model import AgentSkill
 
-__all__ = ["missing_requirements"]
+__all__ = ["Surroundings", "missing_requirements"]
 
-_PLATFORMS = {"linux": "linux", "darwin": "darwin", "macos": "darwin", "mac": "darwin", "windows": "win32"}
+# The beginnings of what sys.platform may be.
+_PLATFORMS: Mapping[str, tuple[str, ...]] = {
+    "macos": ("darwin",),
+    "mac": ("darwin",),
+    "osx": ("darwin",),
+    "windows": ("win32",),
+    "win": ("win32",),
+    "unix": ("linux", "darwin"),
+    "posix": ("linux", "darwin"),
+    **dict.fromkeys(("any", "all", "*"), ("",)),
+}
 
 
-def missing_requirements(skill: AgentSkill) -> list[str]:
-    """What ``requires`` and ``os`` ask for and is not here, in a phrase each.
+@dataclass(frozen=True)
+class Surroundings:
+    """What the commands of skills have where they run.
+
+    ``path`` is where programs are looked up, None where that cannot be known from here. ``variables`` are the names
+    that all commands have, ``of_skills`` those that the commands of one skill have besides; ``variables`` is None
+    where no commands run, so that nothing can be missing for them.
+
+    >>> Surroundings("linux", "/bin:/usr/bin", frozenset({"LANG"})).has_program("sh")
+    True
+    """
+
+    platform: str = sys.platform
+    path: str | None = None
+    variables: Collection[str] | None = None
+    of_skills: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of_this_process(cls) -> Surroundings:
+        """What this process has itself."""
+        return cls(sys.platform, os.environ.get("PATH", os.defpath), frozenset(os.environ))
+
+    def has_program(self, name: str) -> bool:
+        """Whether a command would find the program ``name``; True where that cannot be known."""
+        return self.path is None or shutil.which(name, path=self.path) is not None
+
+    def has_variable(self, name: str, skill: str) -> bool:
+        """Whether commands of ``skill`` have the variable ``name``."""
+        return self.variables is None or name in self.variables or name in self.of_skills.get(skill, ())
+
+
+def missing_requirements(skill: AgentSkill, surroundings: Surroundings | None = None) -> list[str]:
+    """What ``requires`` and ``os`` ask for and is not there (by default: for this process), in a phrase each.
 
     Read from the top level, from ``metadata`` and from maps in it (as ``metadata: {openclaw: {requires: …}}``
-    has it): ``bins`` and ``anyBins`` are looked up on the path, ``env`` in the environment. Other kinds, such
-    as ``config``, belong to other runtimes and are passed over.
+    has it): ``bins`` and ``anyBins`` are looked up on the path and in the skill's own ``bin/``, ``env`` among the
+    variables. With ``always: true`` nothing counts as missing. Other kinds, such as ``config``, belong to other
+    runtimes and are passed over.
 
     >>> skill = AgentSkill("a", "Does it.", extra={"requires": {"bins": ["no-such-program"]}})
     >>> missing_requirements(skill)
     ["the program 'no-such-program' is not on the path"]
     """
-    found: dict[str, None] = {}
-    for declared in _declarations(skill):
-        for message in _missing(declared):
-            found[message] = None
-    return list(found)
+    declared = list(_declarations(skill))
+    if any(_is_true(one.get("always")) for one in declared):
+        return []
+    there = surroundings or Surroundings.of_this_process()
+    return list(dict.fromkeys(message for one in declared for message in _missing(one, skill, there)))
 
 
 def _declarations(skill: AgentSkill) -> Iterator[Mapping[str, Any]]:
@@ -53,22 +97,43 @@ def _parsed(text: str) -> Any:
         return text
 
 
-def _missing(declared: Mapping[str, Any]) -> Iterator[str]:
-    platforms = [_PLATFORMS.get(name.lower(), name.lower()) for name in _names(declared.get("os"))]
-    if platforms and not any(sys.platform.startswith(platform) for platform in platforms):
-        yield f"it is for {' or '.join(_names(declared.get('os')))}"
+def _missing(declared: Mapping[str, Any], skill: AgentSkill, there: Surroundings) -> Iterator[str]:
+    systems = _names(declared.get("os"))
+    if systems and not any(_is_platform(name, there.platform) for name in systems):
+        yield f"it is for {' or '.join(systems)}"
     requires = declared.get("requires")
-    if isinstance(requires, Mapping):
-        for name in (*_names(requires.get("bins")), *_names(requires.get("binaries"))):
-            if not shutil.which(name):
-                yield f"the program {name!r} is not on the path"
-        for key in ("anyBins", "any_bins"):
-            names = _names(requires.get(key))
-            if names and not any(shutil.which(name) for name in names):
-                yield f"none of the programs {', '.join(map(repr, names))} is on the path"
-        for name in _names(requires.get("env")):
-            if name not in os.environ:
-                yield f"the environment variable {name} is not set"
+    if not isinstance(requires, Mapping):
+        return
+    for name in (*_names(requires.get("bins")), *_names(requires.get("binaries"))):
+        if not _has_program(name, skill, there):
+            yield f"the program {name!r} is not on the path"
+    for key in ("anyBins", "any_bins"):
+        names = _names(requires.get(key))
+        if names and not any(_has_program(name, skill, there) for name in names):
+            yield f"none of the programs {', '.join(map(repr, names))} is on the path"
+    for name in _names(requires.get("env")):
+        if not there.has_variable(name, skill.name):
+            yield f"the environment variable {name} is not set"
+
+
+def _is_platform(name: str, platform: str) -> bool:
+    return platform.startswith(_PLATFORMS.get(name.lower(), (name.lower(),)))
+
+
+def _has_program(name: str, skill: AgentSkill, there: Surroundings) -> bool:
+    return there.has_program(name) or _brings(skill, name)
+
+
+def _brings(skill: AgentSkill, program: str) -> bool:
+    # Commands of a skill have its bin/ at the end of their path.
+    try:
+        return f"bin/{program}" in skill.files.paths()
+    except (ResourceError, OSError):
+        return False
+
+
+def _is_true(value: Any) -> bool:
+    return value is True or (isinstance(value, str) and value.strip().lower() in ("true", "yes", "on"))
 
 
 def _names(value: Any) -> list[str]:

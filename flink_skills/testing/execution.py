@@ -6,20 +6,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+from flink_skills.errors import ExecutionError
 from flink_skills.execution import CommandRequest, CommandResult, ExecutionBackend, Limits, WorkspaceManager
 from flink_skills.execution.backend import CommandUser
 from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.live import LiveProcess
 from flink_skills.execution.workspace import Workspace
 
 __all__ = ["ExecutionBackendContract"]
@@ -51,7 +55,8 @@ _PAST_LIMITS = {
 class ExecutionBackendContract:
     """Inherit from this in a test module and say how to make the backend; pytest finds the tests.
 
-    Commands are ``/bin/sh`` with the usual small programs (``cat``, ``head``, ``seq``, ``setsid``, ``sleep``).
+    Commands are ``/bin/sh`` with the usual small programs (``cat``, ``head``, ``seq``, ``setsid``, ``sleep``). The
+    tests of :meth:`~ExecutionBackend.start_process` are for backends that have it.
 
     Attributes:
         user: The user that the backend's settings name for commands, if they name one.
@@ -301,6 +306,92 @@ class ExecutionBackendContract:
 
         self._started(backend, check)
 
+    # -- processes that live on ------------------------------------------------------------
+
+    def test_a_backend_without_live_processes_says_so(self, backend: ExecutionBackend, workspace: Workspace) -> None:
+        if _has_live_processes(backend):
+            pytest.skip("this backend has them")
+
+        async def check(started: ExecutionBackend) -> None:
+            with pytest.raises(ExecutionError, match=re.escape(backend.name)):
+                await started.start_process(_request(workspace, "/bin/cat"), on_output=_Output())
+
+        self._started(backend, check)
+
+    def test_a_process_answers_what_is_written(self, backend: ExecutionBackend, workspace: Workspace) -> None:
+        async def check(process: LiveProcess, output: _Output) -> CommandResult:
+            await _until(partial(output.is_, 1, b"before\n"))
+            for number in range(3):
+                expected = output.streams[1] + b"%d\n" % number
+                await process.write(b"%d\n" % number)
+                await _until(partial(output.is_, 1, expected))
+            assert not process.ended
+            process.close_stdin()
+            result = await process.wait()
+            assert process.ended
+            assert output.streams[2] == b"end\n"
+            with pytest.raises(ExecutionError):
+                await process.write(b"too late")
+            return result
+
+        result = self._live(backend, workspace, "cat; echo end >&2; exit 3", check, stdin=b"before\n")
+        assert (result.exit_code, result.signal, result.error) == (3, None, None)
+        assert (result.stdout, result.stderr) == (b"", b""), "on_output has got all of it"
+
+    def test_all_output_of_a_process_comes_before_its_end(
+        self, backend: ExecutionBackend, workspace: Workspace
+    ) -> None:
+        async def check(process: LiveProcess, output: _Output) -> CommandResult:
+            process.pause_output()
+            process.resume_output()
+            result = await process.wait()
+            assert output.streams[1] == b"".join(b"%d\n" % number for number in range(1, 200_001))
+            return result
+
+        assert self._live(backend, workspace, "seq 200000", check).exit_code == 0
+
+    def test_a_terminal_is_one(self, backend: ExecutionBackend, workspace: Workspace) -> None:
+        async def check(process: LiveProcess, output: _Output) -> CommandResult:
+            await process.write(b"typed\n")
+            await _until(lambda: b"ready" in output.streams[1])
+            assert b"got typed\r\n" in output.streams[1]
+            assert output.streams[2] == b""
+            await process.write(b"\x03")
+            return await process.wait()
+
+        text = "test -t 0 && test -t 1 && test -t 2 && read line && echo got $line > /dev/tty && echo ready && sleep 60"
+        result = self._live(backend, workspace, text, check, tty=True)
+        assert (result.exit_code, result.signal) in ((None, 2), (130, None)), result
+
+    @pytest.mark.parametrize("tty", [False, True])
+    @pytest.mark.parametrize("way", ["exit", "terminate", "kill", "close", "wall_time", "backend"])
+    def test_nothing_outlives_a_process(
+        self, backend: ExecutionBackend, workspace: Workspace, way: str, tty: bool
+    ) -> None:
+        mark = self._mark()
+        deaf = "trap '' TERM; " if way == "kill" else ""
+
+        async def check(process: LiveProcess, output: _Output) -> CommandResult:
+            await _until(lambda: b"up" in output.streams[1] and len(_processes(mark)) >= 2)
+            if way == "exit":
+                await process.write(b"go\n")
+            elif way in ("terminate", "kill"):
+                result = await process.terminate(0.2 if way == "kill" else 20)
+                assert result.signal == (9 if way == "kill" else 15)
+            elif way == "close":
+                process.close()
+            elif way == "backend":
+                await backend.close()
+            result = await process.wait()
+            assert _processes(mark) == []
+            assert result.timed_out == (way == "wall_time")
+            return result
+
+        text = f"{deaf}{_DAEMON} echo up; read line"
+        limits = Limits(wall_time=3 if way == "wall_time" else 60)
+        result = self._live(backend, workspace, text, check, tty=tty, env=mark, limits=limits)
+        assert (result.exit_code == 0) == (way == "exit")
+
     # -- how they are run ------------------------------------------------------------------
 
     def _shell(self, backend: ExecutionBackend, workspace: Workspace, text: str, **more: Any) -> CommandResult:
@@ -314,6 +405,26 @@ class ExecutionBackendContract:
         outcomes = [value for value in (result.exit_code, result.signal, result.error) if value is not None]
         assert len(outcomes) == 1, f"one of exit code, signal and error says how it ended: {result}"
         return result
+
+    def _live(
+        self,
+        backend: ExecutionBackend,
+        workspace: Workspace,
+        text: str,
+        use: Callable[[LiveProcess, _Output], Awaitable[_Result]],
+        *,
+        tty: bool = False,
+        **more: Any,
+    ) -> _Result:
+        if not _has_live_processes(backend):
+            pytest.skip("this backend has no processes that live on")
+
+        async def run(started: ExecutionBackend) -> _Result:
+            output = _Output()
+            request = _request(workspace, "/bin/sh", "-c", text, **more)
+            return await use(await started.start_process(request, tty=tty, on_output=output), output)
+
+        return self._started(backend, run)
 
     def _started(self, backend: ExecutionBackend, use: Callable[[ExecutionBackend], Awaitable[_Result]]) -> _Result:
         async def run() -> _Result:
@@ -329,6 +440,23 @@ class ExecutionBackendContract:
         if not self.local:
             pytest.skip("what is left of commands cannot be looked for: they run elsewhere")
         return {"CONTRACT_MARK": uuid.uuid4().hex}
+
+
+class _Output:
+    """What came so far, by stream."""
+
+    def __init__(self) -> None:
+        self.streams = {1: b"", 2: b""}
+
+    def __call__(self, stream: int, data: bytes) -> None:
+        self.streams[stream] += data
+
+    def is_(self, stream: int, expected: bytes) -> bool:
+        return self.streams[stream] == expected
+
+
+def _has_live_processes(backend: ExecutionBackend) -> bool:
+    return type(backend).start_process is not ExecutionBackend.start_process
 
 
 def _request(workspace: Workspace, *argv: str, env: Mapping[str, str] | None = None, **more: Any) -> CommandRequest:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from flink_skills.errors import ExecutionError
 
 if TYPE_CHECKING:
     from flink_skills.execution.workspace import Workspace
@@ -44,10 +46,14 @@ class ToolResult:
 class ToolContext:
     """Where and for whom a tool runs.
 
-    ``call_id`` is the same on every retry of the same call; ``attempt`` counts from 1.
+    ``call_id`` is the same on every retry of the same call; ``attempt`` counts from 1. ``owner`` stands for the job's
+    agent and the key: artifacts and processes belong to it. ``workspace`` is the key's, for
+    tools with ``uses_workspace``; others that come to need it call :meth:`need_workspace`. ``staged_inputs`` describes
+    the files of the event that are in ``work/inputs/`` since the workspace was opened (row F22).
     """
 
     key: Any = None
+    owner: str = ""
     turn: int = 0
     call_id: str = ""
     attempt: int = 1
@@ -55,16 +61,37 @@ class ToolContext:
     skills: SkillView | None = None
     skill_state: SkillState | None = None
     workspace: Workspace | None = None
+    open_workspace: Callable[[], Awaitable[Workspace]] | None = field(default=None, repr=False)
+    staged_inputs: Sequence[Mapping[str, Any]] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+
+    async def need_workspace(self) -> Workspace:
+        """The key's workspace, opened if no tool of this turn has used it yet.
+
+        Raises :class:`~flink_skills.errors.ExecutionError` where the job has none.
+        """
+        if self.workspace is None:
+            if self.open_workspace is None:
+                raise ExecutionError("this job has no workspaces: set skills.shell.enabled to true")
+            self.workspace = await self.open_workspace()
+        return self.workspace
+
+    @property
+    def shown_key(self) -> str:
+        """The stream key as audit trails and metadata show it."""
+        return "" if self.key is None else str(self.key)
 
 
 class Tool(ABC):
     """A tool. A mistake by the model is a :class:`ToolResult` with ``is_error``, never an exception.
 
     ``uses_workspace`` says whether calls need ``context.workspace``: a key's workspace is only made for those that do.
+    ``changes_state`` says that its effects decide what other tools do: of the calls of one model response, those after
+    it wait for it, and it waits for those before.
     """
 
     uses_workspace: bool = False
+    changes_state: bool = False
 
     @property
     @abstractmethod

@@ -1,39 +1,108 @@
-"""The tool profile ``core``: the four tools of the Flink Agents design (row C12), with unloading."""
+"""Tool profiles: which of the tools for skills a model gets. Each is a thin face over the services it works with."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from flink_skills.errors import UnknownNameError
 from flink_skills.tools.base import Tool
-from flink_skills.tools.commands.runner import ShellRunner
-from flink_skills.tools.commands.shell_tool import EXECUTE_SHELL_COMMAND, ExecuteShellCommand
-from flink_skills.tools.skills.loading import (
-    LOAD_SKILL,
-    LOAD_SKILL_RESOURCE,
-    UNLOAD_SKILL,
-    LoadSkill,
-    LoadSkillResource,
-    UnloadSkill,
-)
 
 if TYPE_CHECKING:
-    from flink_skills.manager.view import SkillView
+    from flink_skills.tools.services import ToolServices
 
-__all__ = ["CORE_TOOL_NAMES", "core_tools"]
+__all__ = [
+    "COMMAND_TOOLS",
+    "CORE",
+    "FULL",
+    "KNOWLEDGE_ONLY",
+    "LOAD_SKILL",
+    "PROFILES",
+    "TOOL_NAMES",
+    "profile_tools",
+    "resolve_tools",
+]
 
-CORE_TOOL_NAMES = frozenset({LOAD_SKILL, UNLOAD_SKILL, LOAD_SKILL_RESOURCE, EXECUTE_SHELL_COMMAND})
+CORE, FULL, KNOWLEDGE_ONLY = "core", "full", "knowledge_only"
+LOAD_SKILL = "load_skill"
+
+_SKILLS = "flink_skills.tools.skills"
+_RUNS = "flink_skills.tools.runs"
+_INTERACTIVE = "flink_skills.tools.interactive"
+
+# Each is made with the ToolServices of a model, and imported only where a model has it.
+_FACES: Mapping[str, str] = {
+    LOAD_SKILL: f"{_SKILLS}.loading:LoadSkill",
+    "unload_skill": f"{_SKILLS}.loading:UnloadSkill",
+    "load_skill_resource": f"{_SKILLS}.resource:LoadSkillResource",
+    "execute_shell_command": "flink_skills.tools.commands.shell_tool:ExecuteShellCommand",
+    "skill_list": f"{_SKILLS}.listing:SkillList",
+    "skill_load": f"{_SKILLS}.loading:SkillLoad",
+    "skill_unload": f"{_SKILLS}.loading:SkillUnload",
+    "skill_list_docs": f"{_SKILLS}.listing:SkillListDocs",
+    "skill_select_docs": f"{_SKILLS}.selection:SkillSelectDocs",
+    "skill_list_tools": f"{_SKILLS}.listing:SkillListTools",
+    "skill_select_tools": f"{_SKILLS}.selection:SkillSelectTools",
+    "skill_run": f"{_RUNS}.run_tool:SkillRun",
+    "skill_exec": f"{_INTERACTIVE}.skill_tools:SkillExec",
+    "skill_write_stdin": f"{_INTERACTIVE}.skill_tools:SkillWriteStdin",
+    "skill_poll_session": f"{_INTERACTIVE}.skill_tools:SkillPollSession",
+    "skill_kill_session": f"{_INTERACTIVE}.skill_tools:SkillKillSession",
+    "workspace_exec": f"{_INTERACTIVE}.workspace_tools:WorkspaceExec",
+    "workspace_write_stdin": f"{_INTERACTIVE}.workspace_tools:WorkspaceWriteStdin",
+    "workspace_kill_session": f"{_INTERACTIVE}.workspace_tools:WorkspaceKillSession",
+    "workspace_save_artifact": f"{_RUNS}.save_tool:WorkspaceSaveArtifact",
+}
+
+#: Every tool for skills. No tool of a job's own may have one of these names.
+TOOL_NAMES = frozenset(_FACES)
+
+#: Tools that run commands, or work on what commands left: a job without a shell has none of them.
+COMMAND_TOOLS = frozenset({"execute_shell_command", *(n for n in _FACES if n.startswith("workspace_"))}) | {
+    *("skill_run", "skill_exec", "skill_write_stdin", "skill_poll_session", "skill_kill_session")
+}
+
+PROFILES: Mapping[str, tuple[str, ...]] = {
+    CORE: (LOAD_SKILL, "unload_skill", "load_skill_resource", "execute_shell_command"),
+    FULL: tuple(name for name in _FACES if name.startswith(("skill_", "workspace_"))),
+    KNOWLEDGE_ONLY: ("skill_list", "skill_load", "skill_unload", "skill_list_docs", "skill_select_docs"),
+}
 
 
-def core_tools(view: SkillView | None, shell: ShellRunner | None) -> list[Tool]:
-    """The tools of a model with the skills ``view``: none for skills when there are none, none for commands
-    without ``shell``.
+def resolve_tools(wanted: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The name of the profile ("" for a mixture) and the names of its tools, in the order of their declaration here.
 
-    >>> [tool.spec.name for tool in core_tools(None, None)]
-    []
+    ``wanted`` are names of profiles and of tools. Raises :class:`UnknownNameError` for any other.
+
+    >>> resolve_tools(["core"])[0], resolve_tools(["skill_list", "load_skill"])
+    ('core', ('', ('load_skill', 'skill_list')))
     """
-    tools: list[Tool] = []
-    if view is not None and view.names:
-        tools += [LoadSkill(view), UnloadSkill(view), LoadSkillResource(view)]
-    if shell is not None:
-        tools.append(ExecuteShellCommand(shell))
-    return tools
+    chosen: set[str] = set()
+    for name in wanted:
+        if name in PROFILES:
+            chosen.update(PROFILES[name])
+        elif name in _FACES:
+            chosen.add(name)
+        else:
+            raise UnknownNameError("tool", name, [*PROFILES, *_FACES])
+    tools = tuple(name for name in _FACES if name in chosen)
+    return next((profile for profile, names in PROFILES.items() if set(names) == chosen), ""), tools
+
+
+def profile_tools(names: Sequence[str], services: ToolServices) -> list[Tool]:
+    """The tools ``names`` of a model: none without skills, and none for commands where the job has no shell."""
+    if not services.view.names and services.shell is None:
+        return []
+    return [
+        _face(name)(services)
+        for name in names
+        if (services.shell is not None or name not in COMMAND_TOOLS)
+        and (services.view.names or name in COMMAND_TOOLS)
+    ]
+
+
+def _face(name: str) -> Callable[[ToolServices], Tool]:
+    module, _, attribute = _FACES[name].partition(":")
+    face: Callable[[ToolServices], Tool] = getattr(importlib.import_module(module), attribute)
+    return face

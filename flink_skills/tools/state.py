@@ -1,95 +1,301 @@
-"""Which skills are loaded in a conversation. Changes travel as *effects*, so that a replay ends the same."""
+"""What a conversation did with skills: what is loaded, selected and saved.
+
+Changes travel as *effects*, so that a replay ends the same. An effect is a small JSON object in a tool's result. It is kept in the journal with the result and applied when the
+result is, so that a turn which is restarted after a failure has the same state without calling the tool again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from flink_skills.errors import ConfigError
 
-__all__ = ["SkillState", "load_effect", "touch_effect", "unload_effect"]
+__all__ = [
+    "ALL",
+    "LoadedSkill",
+    "Selection",
+    "SkillState",
+    "artifacts_effect",
+    "docs_effect",
+    "load_effect",
+    "pin_effect",
+    "tools_effect",
+    "touch_effect",
+    "unload_effect",
+]
+
+#: Stands for everything there is, instead of a list of names.
+ALL: Literal["*"] = "*"
+
+# Names of documents or tools, in the order of their selection; "*" is all that the skill has.
+Selection = tuple[str, ...] | Literal["*"]
+
+# A conversation without end may not fill its state with the names of files.
+_MOST_ARTIFACTS = 256
 
 
-def load_effect(skill: str, digest: str) -> dict[str, str]:
-    """``skill`` was loaded in the version ``digest``."""
-    return {"op": "load", "skill": skill, "digest": digest}
+@dataclass(frozen=True)
+class LoadedSkill:
+    """A skill that is loaded, in the version ``digest``.
+
+    ``docs`` are the selected documents. ``tools`` are the selected tools, None for those that the skill's ``Tools:``
+    section names. ``bundled`` describes the tools that the skill brings itself. ``shown`` says that a request to the
+    model had its content, which is the end of it for the life time ``once``.
+    """
+
+    digest: str
+    docs: Selection = ()
+    tools: Selection | None = None
+    bundled: tuple[Mapping[str, Any], ...] = ()
+    shown: bool = False
+
+    def to_json(self, skill: str) -> dict[str, Any]:
+        found: dict[str, Any] = {"skill": skill, "digest": self.digest}
+        if self.docs:
+            found["docs"] = _to_json(self.docs)
+        if self.tools is not None:
+            found["tools"] = _to_json(self.tools)
+        if self.bundled:
+            found["bundled"] = [dict(spec) for spec in self.bundled]
+        if self.shown:
+            found["shown"] = True
+        return found
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LoadedSkill:
+        return cls(
+            str(data.get("digest", "")),
+            _selection(data.get("docs", ())),
+            None if data.get("tools") is None else _selection(data["tools"]),
+            tuple(data.get("bundled", ())),
+            bool(data.get("shown", False)),
+        )
 
 
-def touch_effect(skill: str) -> dict[str, str]:
+def load_effect(
+    skill: str,
+    digest: str,
+    *,
+    docs: Selection = (),
+    tools: Selection | None = None,
+    bundled: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """``skill`` was loaded in the version ``digest``, with these documents and tools selected."""
+    return {"op": "load", **LoadedSkill(digest, docs, tools, tuple(bundled)).to_json(skill)}
+
+
+def touch_effect(skill: str) -> dict[str, Any]:
     """``skill`` was asked for again, unchanged."""
     return {"op": "touch", "skill": skill}
 
 
-def unload_effect(skill: str) -> dict[str, str]:
+def unload_effect(skill: str) -> dict[str, Any]:
     """``skill`` was put away."""
     return {"op": "unload", "skill": skill}
 
 
-class SkillState:
-    """The loaded skills of one conversation, by name, with their digests, in the order of their last use.
+def docs_effect(skill: str, docs: Selection) -> dict[str, Any]:
+    """Of ``skill`` exactly these documents are selected now."""
+    return {"op": "docs", "skill": skill, "docs": _to_json(docs)}
 
-    >>> loaded = SkillState()
-    >>> loaded.apply({"op": "load", "skill": "a", "digest": "1"})
-    >>> loaded.apply({"op": "load", "skill": "b", "digest": "2"})
-    >>> loaded.apply({"op": "touch", "skill": "a"})
-    >>> loaded.names, loaded.last
-    (['b', 'a'], 'a')
+
+def tools_effect(skill: str, tools: Selection | None) -> dict[str, Any]:
+    """Of ``skill`` exactly these tools are selected now; None for those that it names itself."""
+    return {"op": "tools", "skill": skill, "tools": None if tools is None else _to_json(tools)}
+
+
+def artifacts_effect(call_id: str, artifacts: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """The call ``call_id`` saved these pairs of name and version (row D4)."""
+    return {"op": "artifacts", "call_id": call_id, "artifacts": [list(pair) for pair in artifacts]}
+
+
+def pin_effect(place: str, name: str, version: str) -> dict[str, Any]:
+    """The input ``place`` of a workspace is artifact ``name`` in this version from now on (row F10)."""
+    return {"op": "pin", "place": place, "name": name, "version": version}
+
+
+class SkillState:
+    """The loaded skills of one conversation in the order of their last use, and the artifacts that it saved.
+
+    >>> state = SkillState()
+    >>> state.apply(load_effect("a", "1", docs=("guide.md",)))
+    >>> state.apply(load_effect("b", "2"))
+    >>> state.apply(touch_effect("a"))
+    >>> state.names, state.last, state["a"].docs
+    (['b', 'a'], 'a', ('guide.md',))
     """
 
     def __init__(self) -> None:
-        self._digests: dict[str, str] = {}
+        self._loaded: dict[str, LoadedSkill] = {}
+        self._artifacts: dict[str, str] = {}
+        self._last_saved: tuple[str, tuple[tuple[str, str], ...]] | None = None
+        self._pins: dict[str, tuple[str, str]] = {}
+        self._revision = 0
+
+    @property
+    def revision(self) -> int:
+        """Another number after each change of what is loaded or chosen."""
+        return self._revision
 
     @property
     def names(self) -> list[str]:
         """Names of the loaded skills, the one used last at the end."""
-        return list(self._digests)
+        return list(self._loaded)
 
     @property
     def last(self) -> str | None:
         """The skill that was loaded, or asked for again, last."""
-        return next(reversed(self._digests), None)
+        return next(reversed(self._loaded), None)
+
+    def get(self, skill: str) -> LoadedSkill | None:
+        """What is known of a loaded skill; None if it is not loaded."""
+        return self._loaded.get(skill)
 
     def digest(self, skill: str) -> str | None:
         """The digest of a loaded skill; None if it is not loaded."""
-        return self._digests.get(skill)
+        found = self._loaded.get(skill)
+        return None if found is None else found.digest
+
+    @property
+    def artifacts(self) -> Mapping[str, str]:
+        """The version in which this conversation saved each artifact last, by name."""
+        return self._artifacts
+
+    @property
+    def last_saved(self) -> dict[str, Any] | None:
+        """What was saved last (row D4): ``tool_call_id`` and ``artifacts``, each with name, version and ref."""
+        if self._last_saved is None:
+            return None
+        call_id, saved = self._last_saved
+        refs = [{"name": name, "version": version, "ref": f"artifact://{name}@{version}"} for name, version in saved]
+        return {"tool_call_id": call_id, "artifacts": refs}
+
+    def pinned(self, place: str, name: str) -> str | None:
+        """The version of artifact ``name`` that the input ``place`` got first; None for a new one."""
+        found = self._pins.get(place)
+        return found[1] if found is not None and found[0] == name else None
+
+    # -- changes ---------------------------------------------------------------------------
 
     def apply(self, effect: Mapping[str, Any]) -> None:
         """Apply the change ``effect``; raises :class:`ConfigError` for one that is not known.
 
-        A ``touch`` or ``unload`` of a skill that is not loaded changes nothing: two calls of one response may
-        have had the same idea.
+        What is about a skill that is not loaded changes nothing, a load apart: two calls of one response may have had
+        the same idea.
         """
-        op, skill = effect.get("op"), effect.get("skill")
-        if not isinstance(skill, str) or op not in ("load", "touch", "unload"):
-            raise ConfigError(f"effect {dict(effect)!r} of a tool: only load, touch and unload of a skill are known")
-        digest = self._digests.pop(skill, None)
+        op = effect.get("op")
+        if op in ("artifacts", "pin"):
+            self._apply_artifacts(effect)
+            return
+        self._revision += 1
+        skill = effect.get("skill")
+        if not isinstance(skill, str) or op not in ("load", "touch", "unload", "docs", "tools"):
+            raise ConfigError(
+                f"effect {dict(effect)!r} of a tool is not known: load, touch, unload, docs and tools are about a "
+                "skill, artifacts and pin about artifacts"
+            )
+        before = self._loaded.pop(skill, None)
         if op == "load":
-            self._digests[skill] = str(effect.get("digest", ""))
-        elif op == "touch" and digest is not None:
-            self._digests[skill] = digest
+            self._loaded[skill] = LoadedSkill.from_json(effect)
+        elif before is not None and op == "docs":
+            self._loaded[skill] = replace(before, docs=_selection(effect["docs"]), shown=False)
+        elif before is not None and op == "tools":
+            tools = effect["tools"]
+            self._loaded[skill] = replace(before, tools=None if tools is None else _selection(tools))
+        elif before is not None and op == "touch":
+            self._loaded[skill] = before
+
+    def _apply_artifacts(self, effect: Mapping[str, Any]) -> None:
+        if effect["op"] == "pin":
+            place = str(effect["place"])
+            self._pins.pop(place, None)
+            self._pins[place] = (str(effect["name"]), str(effect["version"]))
+            _cut(self._pins)
+            return
+        saved = tuple((str(name), str(version)) for name, version in effect["artifacts"])
+        for name, version in saved:
+            self._artifacts.pop(name, None)
+            self._artifacts[name] = version
+        _cut(self._artifacts)
+        if saved:
+            self._last_saved = (str(effect.get("call_id", "")), saved[-_MOST_ARTIFACTS:])
+
+    def clear(self) -> None:
+        """Put all skills away (row D7). Artifacts stay: they are there."""
+        self._loaded.clear()
+        self._revision += 1
+
+    def evict(self, most: int) -> list[str]:
+        """Keep the ``most`` skills used last (row D10) and put the others away; their names. 0 or less: keep all."""
+        gone = self.names[:-most] if most > 0 else []
+        for skill in gone:
+            del self._loaded[skill]
+            self._revision += 1
+        return gone
+
+    def note_shown(self) -> None:
+        """A request to the model has the content of all that is loaded now."""
+        self._loaded = {skill: replace(loaded, shown=True) for skill, loaded in self._loaded.items()}
+
+    def forget_shown(self) -> None:
+        """Put the skills away that a request had already (row D8)."""
+        self._loaded = {skill: loaded for skill, loaded in self._loaded.items() if not loaded.shown}
+        self._revision += 1
+
+    # -- plain data ------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the session."""
-        return {"loaded": [{"skill": name, "digest": digest} for name, digest in self._digests.items()]}
+        found: dict[str, Any] = {"loaded": [loaded.to_json(skill) for skill, loaded in self._loaded.items()]}
+        if self._artifacts:
+            found["artifacts"] = self._artifacts.copy()
+        if self._last_saved is not None:
+            found["last_saved"] = [self._last_saved[0], [list(pair) for pair in self._last_saved[1]]]
+        if self._pins:
+            found["pins"] = {place: list(pair) for place, pair in self._pins.items()}
+        return found
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SkillState:
-        """The activations of :meth:`to_json`."""
+        """The state of :meth:`to_json`, also of an earlier release, which kept less."""
         found = cls()
         for entry in data.get("loaded", ()):
-            found.apply(load_effect(entry["skill"], entry["digest"]))
+            found._loaded[str(entry["skill"])] = LoadedSkill.from_json(entry)
+        found._artifacts = {str(name): str(version) for name, version in data.get("artifacts", {}).items()}
+        if data.get("last_saved"):
+            call_id, saved = data["last_saved"]
+            found._last_saved = (str(call_id), tuple((str(name), str(version)) for name, version in saved))
+        found._pins = {str(place): (str(pair[0]), str(pair[1])) for place, pair in data.get("pins", {}).items()}
         return found
 
+    def __getitem__(self, skill: str) -> LoadedSkill:
+        return self._loaded[skill]
+
     def __contains__(self, skill: object) -> bool:
-        return skill in self._digests
+        return skill in self._loaded
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._digests)
+        return iter(list(self._loaded))
 
     def __len__(self) -> int:
-        return len(self._digests)
+        return len(self._loaded)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SkillState) and self.to_json() == other.to_json()
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _selection(value: Any) -> Selection:
+    return ALL if value == ALL else tuple(str(name) for name in value)
+
+
+def _to_json(selection: Selection) -> str | list[str]:
+    return ALL if selection == ALL else list(selection)
+
+
+def _cut(values: dict[str, Any]) -> None:
+    while len(values) > _MOST_ARTIFACTS:
+        del values[next(iter(values))]

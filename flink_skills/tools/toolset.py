@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from flink_skills.errors import ConfigError, UnknownNameError, near_misses
@@ -33,6 +33,21 @@ class ToolSet:
     def __init__(self, tools: Iterable[Tool]) -> None:
         self._tools: dict[str, Tool] = {}
         self._specs: dict[str, ToolSpec] = {}
+        self._not_there: Callable[[str], str | None] = _nothing
+        self._add(tools)
+
+    def extended(self, tools: Iterable[Tool], not_there: Callable[[str], str | None]) -> ToolSet:
+        """These tools, and ``tools`` behind them.
+
+        ``not_there`` says why a name that is none of them is missing, or None where there is nothing better to say than
+        which tools there are.
+        """
+        found = ToolSet(())
+        found._tools, found._specs, found._not_there = self._tools.copy(), self._specs.copy(), not_there
+        found._add(tools)
+        return found
+
+    def _add(self, tools: Iterable[Tool]) -> None:
         for tool in tools:
             spec = tool.spec
             if not _NAME.fullmatch(spec.name):
@@ -69,7 +84,7 @@ class ToolSet:
         """
         tool = self._tools.get(name)
         if tool is None:
-            return ToolResult(self._unknown(name), is_error=True)
+            return ToolResult(self._not_there(name) or self._unknown(name), is_error=True)
         parsed = _parse(name, arguments)
         if isinstance(parsed, ToolResult):
             return parsed
@@ -91,6 +106,10 @@ class ToolSet:
 
     def __len__(self) -> int:
         return len(self._tools)
+
+
+def _nothing(name: str) -> None:
+    return None
 
 
 def _parse(tool: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any] | ToolResult:

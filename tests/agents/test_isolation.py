@@ -44,6 +44,7 @@ def workspaces_in(scratch: str) -> list[Path]:
 HYGIENE = {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}
 
 
+@pytest.mark.row("K6")
 async def test_below_landlock_is_a_warning_and_a_low_number(
     skill_folder: Path, scratch: str, caplog: pytest.LogCaptureFixture
 ) -> None:

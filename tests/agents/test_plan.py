@@ -69,11 +69,12 @@ class Triage(Agent):
         return len(article)
 
 
+@pytest.mark.row("B21", "B18")
 def test_plan_is_json_that_comes_back() -> None:
     plan = compile_plan(Triage)
     data = json.loads(json.dumps(plan.to_json()))
     assert AgentPlan.from_json(data) == plan
-    assert data["version"] == 2
+    assert data["version"] == 3
     assert data["agent"] == {"kind": "import", "class": "tests.agents.test_plan:Triage"}
     (model,) = data["models"]
     assert model["setup"]["base_url"] == "http://localhost:1/v1"
@@ -134,6 +135,7 @@ def test_agent_without_a_model_is_told_what_to_declare() -> None:
         compile_plan(Nothing)
 
 
+@pytest.mark.row("B15")
 def test_skill_names_without_any_source() -> None:
     class NoSource(Agent):
         @chat_model_setup
@@ -145,6 +147,7 @@ def test_skill_names_without_any_source() -> None:
         compile_plan(NoSource)
 
 
+@pytest.mark.row("B15")
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
@@ -245,6 +248,7 @@ def write(folder: Path, text: str) -> Path:
     return file
 
 
+@pytest.mark.row("B21")
 def test_yaml_agent_declares_the_same(tmp_path: Path) -> None:
     agent = load_agent_yaml(
         write(

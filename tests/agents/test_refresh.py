@@ -78,6 +78,7 @@ async def until(condition: Callable[[], bool]) -> None:
     await asyncio.to_thread(wait_until, condition, DEADLINE, "a condition")
 
 
+@pytest.mark.row("B17")
 async def test_new_turns_use_what_a_refresh_found(open_agent: Any, skill_folder: Path, script: Any) -> None:
     script(loads("count"))
     bench = await open_agent(PerEvent, skill_folder)
@@ -246,6 +247,7 @@ async def test_a_source_that_goes_away_is_said_once_and_counted(
     assert bench.runtime.figures()["refreshFailures"] == 2
 
 
+@pytest.mark.row("B17", "K3")
 async def test_an_interval_refreshes_by_itself_and_ends_with_the_agent(skill_folder: Path, tmp_path: Path) -> None:
     figures: list[dict[str, int]] = []
     config = SkillConfig({"skills.refresh.interval": "20 ms", "skills.store.dir": str(tmp_path / "store")})

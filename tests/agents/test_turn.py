@@ -41,6 +41,7 @@ async def test_without_code_the_answer_is_emitted(open_agent: Any, script: Any) 
     assert model.requests[0].messages[0].content == '{"a": 1}'
 
 
+@pytest.mark.row("A1", "C12", "E13")
 async def test_skill_is_loaded_and_its_command_runs_in_its_folder(
     open_agent: Any, script: Any, skill_folder: Any
 ) -> None:
@@ -65,6 +66,7 @@ async def test_skill_is_loaded_and_its_command_runs_in_its_folder(
     assert '{"text": "x"}' in ran.content
 
 
+@pytest.mark.row("J5")
 async def test_tool_calls_of_one_response_run_at_the_same_time(open_agent: Any, script: Any) -> None:
     model = script([calls(call("meet", name="a"), call("meet", name="b")), "met"])
     bench = await open_agent(Meeting)
@@ -83,6 +85,7 @@ async def test_unknown_tool_is_answered_with_what_there_is(open_agent: Any, scri
     assert "load_skill" in answer.content
 
 
+@pytest.mark.row("B12")
 async def test_filtered_skill_is_neither_shown_nor_confirmed(open_agent: Any, script: Any, skill_folder: Any) -> None:
     class Filtered(Agent):
         @chat_model_setup

@@ -63,6 +63,7 @@ async def until(condition: Callable[[], object], within: float = 20.0) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.row("H7")
 async def test_turns_of_a_key_find_what_the_turn_before_left_and_other_keys_do_not(
     opened: Open, script: Any, folder: Path
 ) -> None:
@@ -109,6 +110,7 @@ async def test_a_workspace_stays_while_its_turn_runs(opened: Open, script: Any, 
     await until(lambda: not workspaces(folder))
 
 
+@pytest.mark.row("H1")
 async def test_a_turn_without_commands_makes_no_workspace(opened: Open, script: Any, folder: Path) -> None:
     script([calls(call("load_skill", name="shout")), "done"])
     bench = await opened()
@@ -116,6 +118,7 @@ async def test_a_turn_without_commands_makes_no_workspace(opened: Open, script: 
     assert workspaces(folder) == []
 
 
+@pytest.mark.row("H1")
 async def test_the_folder_of_the_option(opened: Open, script: Any, folder: Path) -> None:
     script([command("pwd"), "done"])
     bench = await opened(workspace_dir=str(folder / "chosen"))

@@ -43,6 +43,7 @@ def reported(monkeypatch: pytest.MonkeyPatch, report: IsolationReport) -> None:
     monkeypatch.setattr(selection, "choose_backend", choose)
 
 
+@pytest.mark.row("K6")
 def test_json_has_the_keys_that_programs_rely_on(doctor: FlinkSkills) -> None:
     said = doctor("--format", "json", "--min-level", "NONE")
     report = said.json
@@ -67,6 +68,7 @@ def test_options_of_the_job_are_what_is_reported(doctor: FlinkSkills) -> None:
     assert "survivors" in report["proved"]
 
 
+@pytest.mark.row("K6")
 def test_people_read_sentences_limits_with_units_and_reasons(doctor: FlinkSkills) -> None:
     said = doctor(*HYGIENE, "--set", "skills.shell.max-cpu-time=2 min")
     assert (said.code, said.stderr) == (0, "")

@@ -11,6 +11,7 @@ from tests.cli.command import ROOT
 from tests.cli.conftest import FlinkSkills, write_skill
 
 
+@pytest.mark.row("E1")
 def test_it_is_what_a_model_sees(flink_skills: FlinkSkills) -> None:
     menu = AgentSkillManager([str(ROOT / "skills")]).get_system_prompt()
     said = flink_skills("prompt", ROOT / "skills")

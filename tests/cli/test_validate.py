@@ -48,6 +48,7 @@ def odd(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.row("A15", "A2")
 def test_the_project_s_own_skills_are_valid_to_the_letter(flink_skills: FlinkSkills) -> None:
     data = report(flink_skills("validate", ROOT / "skills", "--strict", "--format", "json"))
     names = sorted(path.parent.name for path in (ROOT / "skills").glob("*/SKILL.md"))
@@ -113,6 +114,7 @@ def test_diagnostics_stand_in_the_order_of_sources_paths_and_lines(flink_skills:
     assert list(dict.fromkeys(places)) == ordered
 
 
+@pytest.mark.row("A15")
 def test_body_and_support_are_checked(flink_skills: FlinkSkills, tmp_path: Path) -> None:
     folder = tmp_path / "s"
     write_skill(folder / "asks", body="Read [this](references/missing.md) and run !`date` with $ARGUMENTS. \u202e")

@@ -57,6 +57,7 @@ def env() -> StreamExecutionEnvironment:
     return flink_environment()
 
 
+@pytest.mark.row("B15")
 def test_the_plan_names_each_models_effective_skills(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     for name in ("billing", "triage"):
         write_skill(tmp_path / "job", name)

@@ -40,6 +40,7 @@ def apply(jars: list[Path], names: list[str], tmp_path: Path, **options: str) ->
     return agents_env, agents_env.from_datastream(events, lambda event: event).apply(Offerings).to_datastream()
 
 
+@pytest.mark.row("B13", "B19")
 @pytest.mark.both_versions
 def test_client_and_task_manager_find_the_same_in_real_jars(tmp_path: Path) -> None:
     """With and without entries for folders, in several jars, with a folder around, as a zip, and a single skill."""

@@ -35,6 +35,7 @@ def script(body: dict[str, Any]) -> Reply:
     return Reply(tool_calls=(ASKED[done],)) if done < len(ASKED) else Reply("done")
 
 
+@pytest.mark.row("B12")
 def test_a_filtered_skill_does_not_exist_for_the_model(
     serve: Callable[..., ScriptedModelServer], tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def web(tmp_path: Path) -> Iterator[tuple[str, Path, list[str]]]:
             thread.join()
 
 
+@pytest.mark.row("B13", "B1")
 @pytest.mark.both_versions
 def test_every_kind_of_source_in_one_job(tmp_path: Path, web: tuple[str, Path, list[str]]) -> None:
     address, served, asked = web
@@ -128,6 +129,7 @@ def apply_to_nothing(agents_env: AgentsExecutionEnvironment) -> AgentsExecutionE
     return agents_env
 
 
+@pytest.mark.row("B14", "B3")
 def test_options_of_flinks_configuration_are_sources_and_add_appends(three: dict[str, str]) -> None:
     agents_env = agents_environment({"skills.from.paths": f"{three['one']};{three['two']}"})
     assert agents_env.get_config().get(SkillOptions.FROM_PATHS) == (three["one"], three["two"])
@@ -135,6 +137,7 @@ def test_options_of_flinks_configuration_are_sources_and_add_appends(three: dict
     assert effective(apply_to_nothing(agents_env)) == ["one", "three", "two"]
 
 
+@pytest.mark.row("B14")
 def test_code_wins_over_flinks_configuration_and_add_appends(three: dict[str, str]) -> None:
     agents_env = agents_environment({"skills.from.paths": three["one"]})
     agents_env.get_config().set(SkillOptions.FROM_PATHS, [three["two"]])
@@ -142,6 +145,7 @@ def test_code_wins_over_flinks_configuration_and_add_appends(three: dict[str, st
     assert effective(apply_to_nothing(agents_env)) == ["three", "two"]
 
 
+@pytest.mark.row("B18")
 def test_options_are_those_of_the_environment_below_a_table_environment_or_a_stream() -> None:
     env = flink_environment({"skills.turn.max-steps": "7"})
     t_env = StreamTableEnvironment.create(env)
@@ -158,6 +162,7 @@ def test_options_are_those_of_the_environment_below_a_table_environment_or_a_str
         AgentsExecutionEnvironment.get_execution_environment(t_env=TableEnvironment.create(settings))
 
 
+@pytest.mark.row("B3")
 def test_sources_of_flinks_configuration_reach_the_workers(three: dict[str, str], tmp_path: Path) -> None:
     jar = pack(tmp_path / "a.jar", [Path(three["two"]) / "two"], below="packed")
     env = flink_environment(

@@ -24,6 +24,7 @@ def bucket() -> Iterator[CountedBucket]:
         yield made
 
 
+@pytest.mark.row("B15", "B13", "B18")
 def test_skills_of_a_bucket_a_jar_and_a_folder_by_agent_and_model(tmp_path: Path, bucket: CountedBucket) -> None:
     made = {name: write_skill(tmp_path / f"of-{name[:-2]}", name) for name in ("s3-a", "s3-b", "jar-a", "jar-b")}
     folder = write_skill(tmp_path / "folder", "dir-a").parent

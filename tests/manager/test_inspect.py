@@ -94,6 +94,7 @@ def test_the_digest_of_a_tree_of_the_store_is_known(tmp_path: Path, monkeypatch:
     assert manager.view().activate("a").digest == manager.get_skills()[0].digest
 
 
+@pytest.mark.row("A12")
 def test_what_this_runtime_does_not_do_is_said_with_the_reason(tree: Path) -> None:
     (tree / "a" / "SKILL.md").write_text(skill_text("a", body="Say $ARGUMENTS.", more="allowed-tools: WebSearch\n"))
     manager = AgentSkillManager([str(tree)])

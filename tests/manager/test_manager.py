@@ -16,6 +16,7 @@ def codes(manager: AgentSkillManager) -> list[str]:
     return [diagnostic.code for diagnostic in manager.diagnostics]
 
 
+@pytest.mark.row("A12", "B1", "B19")
 def test_skills_from_folders_archives_and_resources(tree: Path, tmp_path: Path) -> None:
     write_skill(tmp_path / "zipped" / "z")
     with zipfile.ZipFile(tmp_path / "z.zip", "w") as archive:
@@ -44,6 +45,7 @@ def test_nothing_declared_is_nothing_in_the_prompt() -> None:
     assert manager.view().menu() == ""
 
 
+@pytest.mark.row("A1")
 def test_loading_reads_front_matter_only_and_once(tree: Path) -> None:
     manager = AgentSkillManager([str(tree)])
     first = manager.load_skills()
@@ -86,6 +88,7 @@ def test_strict_raises_with_everything_at_once(tree: Path, tmp_path: Path) -> No
     assert len(AgentSkillManager([str(tree)], config=config, strict=False).load_skills()) == 4
 
 
+@pytest.mark.row("B16")
 def test_a_relative_path_fails_before_anything_is_read(tree: Path) -> None:
     with pytest.raises(ConfigError, match="is relative"):
         AgentSkillManager([str(tree), "skills"]).load_skills()
@@ -93,6 +96,7 @@ def test_a_relative_path_fails_before_anything_is_read(tree: Path) -> None:
         AgentSkillManager(str(tree))
 
 
+@pytest.mark.row("A5", "B15")
 def test_the_agents_skill_wins_over_the_jobs_and_the_first_within_a_level(tmp_path: Path) -> None:
     for scope in ("job", "job2", "agent"):
         write_skill(tmp_path / scope / "x", description=f"The {scope}'s.")
@@ -116,6 +120,7 @@ def test_the_agents_skill_wins_over_the_jobs_and_the_first_within_a_level(tmp_pa
     assert {skill.name: skill.description for skill in job_only.get_skills()}["x"] == "The job's."
 
 
+@pytest.mark.row("A5")
 def test_the_same_folder_declared_twice_is_one_source(tree: Path) -> None:
     (tree.parent / "link").symlink_to(tree)
     manager = AgentSkillManager([str(tree), f"{tree}/", str(tree.parent / "link")])
@@ -133,6 +138,7 @@ def test_scopes_travel_as_json() -> None:
         SkillScope("job", "/a")  # type: ignore[arg-type]
 
 
+@pytest.mark.row("B12")
 def test_views_hold_what_was_chosen(tree: Path) -> None:
     manager = AgentSkillManager([str(tree)])
     assert manager.view().names == ("a", "b", "c")

@@ -43,6 +43,7 @@ def test_nothing_changed_is_none_and_reads_nothing(tree: Path, monkeypatch: pyte
     assert manager.view().names == view.names
 
 
+@pytest.mark.row("B2", "B17")
 def test_what_changed_is_named(tree: Path) -> None:
     (tree / "b" / "run.sh").write_text("echo 1\n")
     manager = AgentSkillManager([str(tree)])
@@ -170,6 +171,7 @@ def test_an_archive_that_changed_leaves_old_views_their_content(tmp_path: Path) 
     assert "Two." in manager.view().activate("a").text
 
 
+@pytest.mark.row("B17")
 def test_a_url_is_asked_and_fetched_only_when_it_changed(web: Web, tmp_path: Path) -> None:
     web.pages["/skills.zip"] = page(archive(a="One."))
     with from_web(web, tmp_path) as manager:

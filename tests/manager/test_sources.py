@@ -152,6 +152,7 @@ def test_managers_of_one_opening_share_what_a_server_without_versions_gave(web: 
     assert web.count("GET") == 2
 
 
+@pytest.mark.row("A10")
 def test_the_heading_form_is_taken_where_a_source_asks_for_it(tmp_path: Path) -> None:
     (tmp_path / "notes" / "git").mkdir(parents=True)
     (tmp_path / "notes" / "git" / "SKILL.md").write_text("# Works with git\n\nRun git.\n")
@@ -164,6 +165,7 @@ def test_the_heading_form_is_taken_where_a_source_asks_for_it(tmp_path: Path) ->
     assert [skill.digest for skill in zipped.load_skills()] == [skill.digest for skill in manager.load_skills()]
 
 
+@pytest.mark.row("A12")
 def test_the_steps_of_loading_give_the_skills_of_one_kind(tree: Path, tmp_path: Path) -> None:
     write_skill(tmp_path / "jar" / "r")
     manager = AgentSkillManager(resource_paths={"skills": [str(tmp_path / "jar")]})
@@ -227,12 +229,14 @@ def test_byte_identical_duplicates_are_an_info_and_others_that_look_alike_are_no
     assert reports == [("D03", "info", paths[0]), ("D02", "warning", paths[1])]
 
 
+@pytest.mark.row("B2")
 def test_a_root_inside_another_one_adds_nothing(tree: Path) -> None:
     manager = AgentSkillManager([str(tree), str(tree / "a")])
     assert len(manager.load_skills()) == 3
     assert found(manager) == [("D03", "a")]
 
 
+@pytest.mark.row("A5")
 def test_the_same_folder_at_both_levels_is_one_source(tree: Path) -> None:
     scopes = [SkillScope("job", [str(tree)]), SkillScope("agent", [f"{tree}/"])]
     manager = AgentSkillManager.from_scopes(scopes)

@@ -22,6 +22,7 @@ def view_of(*folders: Path) -> SkillView:
     return SkillView([skill for skill in skills if skill is not None])
 
 
+@pytest.mark.row("E1")
 def test_the_menu_is_one_escaped_line_for_each_skill() -> None:
     view = SkillView([AgentSkill("b", "Uses a < b && c > d.\nTwo lines."), AgentSkill("a", "Plain.")])
     lines = view.menu().split("\n")
@@ -74,6 +75,7 @@ def test_parsing_reads_only_what_rendering_writes() -> None:
 _printable = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 
 
+@pytest.mark.row("E1")
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.one_of(_printable, st.text("ab &<> \n", min_size=30, max_size=200)), max_size=8),
@@ -119,6 +121,7 @@ def test_a_small_budget_shortens_the_longest_first_and_then_leaves_out() -> None
     assert f"Names of the first: {many.left_out[0]}, {many.left_out[1]}, " in many.text
 
 
+@pytest.mark.row("B12")
 def test_what_a_view_does_not_hold_does_not_exist(tmp_path: Path) -> None:
     view = view_of(write_skill(tmp_path / "log-triage"), write_skill(tmp_path / "billing"))
     write_skill(tmp_path / "log-secret")
@@ -133,6 +136,7 @@ def test_what_a_view_does_not_hold_does_not_exist(tmp_path: Path) -> None:
         assert str(error.value).count("log-secret") == 1  # the name that was asked for, in no list
 
 
+@pytest.mark.row("A1", "A2")
 def test_activation_names_the_skill_its_folder_and_its_files(tmp_path: Path) -> None:
     folder = write_skill(tmp_path / "greet", body="# Greet\n\nRun `a && b > c`.")
     (folder / "scripts").mkdir()
@@ -235,6 +239,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
         offset = view.read_resource("greet", "latin.txt", offset, 4).next_offset
 
 
+@pytest.mark.row("A8")
 def test_the_base_dir_stands_for_the_folder_of_the_skill(tmp_path: Path) -> None:
     folder = write_skill(tmp_path / "greet", body="Run `sh __BASE_DIR__/run.sh __BASE_DIR__`.")
     (folder / "guide.md").write_text("See __BASE_DIR__/more.md")
@@ -245,6 +250,7 @@ def test_the_base_dir_stands_for_the_folder_of_the_skill(tmp_path: Path) -> None
     assert "See __BASE_DIR__." in in_memory.activate("greet").text
 
 
+@pytest.mark.row("A8")
 def test_a_page_does_not_cut_the_base_dir_or_a_line_end(tmp_path: Path) -> None:
     folder = write_skill(tmp_path / "greet")
     content = "a__BASE_DIR__/x\r\n__BASE_é_DIR__BASE_DIR__\r\n" * 4

@@ -11,6 +11,7 @@ from tests.skill.writing import codes, load, write
 HEAD = "---\nname: weather\ndescription: d\n---\n"
 
 
+@pytest.mark.row("A6")
 @pytest.mark.parametrize(
     ("body", "tools"),
     [
@@ -42,6 +43,7 @@ def test_the_tools_section(tmp_path: Path, body: str, tools: tuple[str, ...]) ->
     assert AgentSkill("weather", "d", body).tools == tools
 
 
+@pytest.mark.row("A7")
 def test_documents_are_listed_in_the_order_of_their_paths(tmp_path: Path) -> None:
     place = write(tmp_path / "weather", HEAD)
     for path in ("b.md", "a.txt", "references/deep/z.md", "references/a.MD", "references-a.md", "x.json", "run.py"):
@@ -58,6 +60,7 @@ def test_documents_are_listed_in_the_order_of_their_paths(tmp_path: Path) -> Non
     assert in_memory.docs == ("a/c.txt", "b.md")
 
 
+@pytest.mark.row("A7")
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_documents_that_may_not_be_read_are_left_out(tmp_path: Path) -> None:
     place = write(write(tmp_path / "weather", HEAD), "x", "a.md")
@@ -70,6 +73,7 @@ def test_documents_that_may_not_be_read_are_left_out(tmp_path: Path) -> None:
 PAGE = "\n```sh\n# install it\n```\n## When to Use\n\n# Weather tools ##\n\nTools:\n- get_weather\n\n# Conventions\n"
 
 
+@pytest.mark.row("A10")
 def test_a_page_without_front_matter_is_a_skill_where_it_is_asked_for(tmp_path: Path) -> None:
     place = write(tmp_path / "weather", PAGE)
     refused = load(place)
@@ -85,6 +89,7 @@ def test_a_page_without_front_matter_is_a_skill_where_it_is_asked_for(tmp_path: 
     assert (strict.skill, codes(strict, "error")) == (None, ["L13"])
 
 
+@pytest.mark.row("A10", "A2")
 @pytest.mark.parametrize("beside", ["schema.json", "tools.py"])
 def test_and_where_the_files_of_that_form_stand_beside(tmp_path: Path, beside: str) -> None:
     place = write(tmp_path / "weather", "\ufeff# Weather\r\n\r\nSay it.\r\n")

@@ -39,6 +39,7 @@ def test_a_plain_skill_has_nothing_to_say() -> None:
     assert report.strict_valid
 
 
+@pytest.mark.row("A3")
 @pytest.mark.parametrize(
     ("text", "code"),
     [
@@ -59,12 +60,14 @@ def test_odd_files_load_with_a_diagnostic(text: str | bytes, code: str) -> None:
     assert codes(report) == [code]
 
 
+@pytest.mark.row("A4")
 @pytest.mark.parametrize("end", ["---", "---  ", "---\n", "---\t\r\n"])
 def test_the_closing_line(end: str) -> None:
     fields, _ = read(f"---\nname: a\ndescription: d\n{end}")
     assert fields is not None
 
 
+@pytest.mark.row("A4")
 def test_dashes_inside_a_value_are_no_end() -> None:
     fields, report = read("---\nname: a\ndescription: |\n  one\n  ---\n  two --- three\n----\n---\nBody")
     assert fields is None  # '----' is neither a field nor an end
@@ -101,6 +104,7 @@ def test_what_is_no_skill_is_an_error_with_a_place_and_a_mend(text: str, code: s
     assert not report.strict_valid
 
 
+@pytest.mark.row("A3")
 @pytest.mark.parametrize(
     ("lines", "value", "code"),
     [
@@ -150,6 +154,7 @@ def test_a_repair_reaches_into_metadata_and_leaves_other_fields_alone() -> None:
     assert codes(report) == ["F13", "L04"]
 
 
+@pytest.mark.row("A3")
 def test_values_keep_their_source_text() -> None:
     fields, _ = read(
         front(

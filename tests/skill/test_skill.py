@@ -29,6 +29,7 @@ def found(root: Path, limits: Limits | None = None) -> tuple[list[str], list[str
     return folders, [diagnostic.code for diagnostic in report.diagnostics]
 
 
+@pytest.mark.row("A11")
 def test_a_skill_made_in_memory() -> None:
     skill = AgentSkill("greet", "Says hello.", "Say hello.", {"references/a.md": "Hi"})
     assert skill.instructions == "Say hello."
@@ -51,6 +52,7 @@ def test_resources_in_memory_stay_inside(path: str) -> None:
         AgentSkill("greet", "Says hello.", resources={path: "x"})
 
 
+@pytest.mark.row("A11")
 def test_memory_and_folder_forms_of_a_skill_have_the_same_digest(tmp_path: Path) -> None:
     skill = AgentSkill("greet", "Says hello.", "Say hello.", {"references/a.md": "Hi", "b.txt": "B"})
     folder = tmp_path / "greet"
@@ -61,6 +63,7 @@ def test_memory_and_folder_forms_of_a_skill_have_the_same_digest(tmp_path: Path)
     assert load(folder).digest == skill.digest
 
 
+@pytest.mark.row("A1")
 def test_a_folder_is_read_when_it_is_asked_for(tmp_path: Path) -> None:
     folder = write_skill(tmp_path / "greet", body="First.")
     (folder / "references").mkdir()
@@ -190,6 +193,7 @@ def test_a_large_body_behind_small_front_matter(tmp_path: Path) -> None:
     assert len(skill.instructions) == 399_999
 
 
+@pytest.mark.row("A5")
 def test_a_missing_name_is_the_folders(tmp_path: Path) -> None:
     folder = tmp_path / "greet"
     folder.mkdir()

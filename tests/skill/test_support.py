@@ -25,6 +25,7 @@ def test_a_skill_of_text_commands_and_python_has_nothing_to_say() -> None:
     assert check_support(skill) == []
 
 
+@pytest.mark.row("A12")
 @pytest.mark.parametrize(
     ("fields", "code", "text"),
     [

@@ -86,6 +86,7 @@ def refused(path: Path, reason: str, limits: Limits | None = None) -> None:
     assert {str(left.relative_to(store.folder)) for left in Path(store.folder).rglob("*")} <= {".work", ".locks"}
 
 
+@pytest.mark.row("B19")
 def test_a_good_archive(make: Callable[[dict[str, bytes]], Path]) -> None:
     path = make({"skills/greet/SKILL.md": SKILL, "skills/greet/scripts/run.py": b"print()", "__MACOSX/x": b"x"})
     store = Store(str(path.parent / "store"))
@@ -99,6 +100,7 @@ def test_a_good_archive(make: Callable[[dict[str, bytes]], Path]) -> None:
     assert list((Path(store.folder) / ".work").iterdir()) == []
 
 
+@pytest.mark.row("B19")
 def test_one_skill_at_the_root_gets_a_folder_of_its_name(make: Callable[[dict[str, bytes]], Path]) -> None:
     path = make({"SKILL.md": SKILL, "a.md": b"a"})
     folder = Path(Store(str(path.parent / "store")).add_archive(str(path), "x").path)
@@ -109,12 +111,14 @@ def test_one_skill_at_the_root_gets_a_folder_of_its_name(make: Callable[[dict[st
     ]
 
 
+@pytest.mark.row("B11")
 def test_executable_files_stay_so(tmp_path: Path) -> None:
     path = make_zip(tmp_path / "s.zip", {"greet/run.sh": b"#!/bin/sh\n"}, mode=0o4755)
     folder = Path(Store(str(tmp_path / "store")).add_archive(str(path), "x").path)
     assert stat.S_IMODE((folder / "greet/run.sh").stat().st_mode) == 0o555  # and no set-user-id
 
 
+@pytest.mark.row("B11")
 @pytest.mark.parametrize(
     ("names", "reason"),
     [
@@ -145,6 +149,7 @@ def test_an_entry_that_is_there_twice(tmp_path: Path) -> None:
     refused(tmp_path / "s.zip", "there twice")
 
 
+@pytest.mark.row("B11")
 @pytest.mark.parametrize(
     "info",
     [
@@ -161,6 +166,7 @@ def test_links_and_devices_in_a_tar(tmp_path: Path, info: tarfile.TarInfo) -> No
     refused(make_tar(tmp_path / "s.tar", {"ok.md": b"ok", "l": info}), "link")
 
 
+@pytest.mark.row("B11")
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFIFO, stat.S_IFSOCK])
 def test_links_and_devices_in_a_zip(tmp_path: Path, kind: int) -> None:
     refused(make_zip(tmp_path / "s.zip", {"l": b"/etc/passwd"}, mode=kind | 0o777), "link")
@@ -179,6 +185,7 @@ def test_an_encrypted_entry(tmp_path: Path) -> None:
     refused(patched(path, b"PK\x01\x02", 8, b"\x01\x00"), "encrypted")
 
 
+@pytest.mark.row("B5")
 def test_other_compression(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "s.zip", "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("a.md", "x")
@@ -205,6 +212,7 @@ def test_a_wrong_checksum(tmp_path: Path) -> None:
     refused(patched(path, b"PK\x01\x02", 16, b"\0\0\0\0"), "damaged")
 
 
+@pytest.mark.row("B10")
 def test_bombs(make: Callable[[dict[str, bytes]], Path], tmp_path: Path) -> None:
     path = make({f"{n}.bin": bytes(1 << 20) for n in range(4)})
     if path.suffix != ".tar":
@@ -215,6 +223,7 @@ def test_bombs(make: Callable[[dict[str, bytes]], Path], tmp_path: Path) -> None
     refused(path, "the limit is 100", Limits(download=100))
 
 
+@pytest.mark.row("B10")
 def test_entries_are_counted_before_they_take_memory(tmp_path: Path) -> None:
     path = make_zip(tmp_path / "s.zip", {"a": b""})
     refused(patched(path, b"PK\x05\x06", 10, b"\xff\xff"), "more than 10000 entries")
@@ -250,6 +259,7 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
     refused(tmp_path / "s.zip", "no complete zip")
 
 
+@pytest.mark.row("B5")
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -271,6 +281,7 @@ def test_the_kind_comes_from_the_name(name: str, kind: str | None) -> None:
     assert archive_kind(name, b"#!") == kind
 
 
+@pytest.mark.row("B5")
 def test_else_from_the_content(make: Callable[[dict[str, bytes]], Path]) -> None:
     path = make({"greet/SKILL.md": SKILL})
     assert archive_kind("x", path.read_bytes()[:512]) == path.name.removeprefix("skills.")

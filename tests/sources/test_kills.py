@@ -197,6 +197,7 @@ def open_in_threads(url: str, store: str, together: Barrier, answer: Connection)
     answer.send(found)
 
 
+@pytest.mark.row("B7")
 def test_eight_processes_with_four_threads_download_once(web: Web, context: ForkServerContext, tmp_path: Path) -> None:
     url, store = f"{web.url}/two.zip", tmp_path / "store"
     together = context.Barrier(8)

@@ -33,11 +33,13 @@ def sha256(data: bytes) -> str:
 # Paths
 
 
+@pytest.mark.row("B4")
 def test_a_folder_is_used_where_it_is(tmp_path: Path, store: str) -> None:
     assert resolve("path", str(tmp_path), store) == SourceTree(str(tmp_path), str(tmp_path))
     assert not Path(store).exists()
 
 
+@pytest.mark.row("B16")
 @pytest.mark.parametrize("location", ["./skills", "skills", "~/skills", "../skills"])
 def test_a_relative_path_shows_the_absolute_one(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str
@@ -60,6 +62,7 @@ def test_a_missing_path(tmp_path: Path, store: str, name: str) -> None:
     assert not error.value.retryable
 
 
+@pytest.mark.row("B4")
 def test_paths_that_are_no_source(tmp_path: Path, store: str) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "SKILL.md").write_bytes(SKILL)
@@ -132,6 +135,7 @@ def test_a_folder_has_no_pin(tmp_path: Path, store: str) -> None:
 # File URLs
 
 
+@pytest.mark.row("B4")
 def test_file_urls(tmp_path: Path, store: str) -> None:
     (tmp_path / "my skills.zip").write_bytes(zip_bytes())
     tree = resolve("url", f"file://{tmp_path}/my%20skills.zip", store)
@@ -142,6 +146,7 @@ def test_file_urls(tmp_path: Path, store: str) -> None:
         resolve("url", "file:///a%00b", store)
 
 
+@pytest.mark.row("B6")
 def test_a_file_url_of_one_skill_file(tmp_path: Path, store: str) -> None:
     (tmp_path / "Skill.md").write_bytes(SKILL)
     url = f"file://{tmp_path}/Skill.md"
@@ -179,6 +184,7 @@ def test_resources_are_what_the_runtime_made_of_them(tmp_path: Path, store: str)
 # What is no URL
 
 
+@pytest.mark.row("B4")
 @pytest.mark.parametrize(
     ("url", "said"),
     [

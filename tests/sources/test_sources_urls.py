@@ -72,6 +72,7 @@ def tagged(data: bytes, **more: Any) -> Page:
 # What is fetched
 
 
+@pytest.mark.row("B7")
 @pytest.mark.parametrize("name", ["s.zip", "unnamed", "my%20skills.zip", "deep/s.zip"])
 def test_an_archive_behind_a_url(web: Web, store: str, name: str) -> None:
     web.pages[f"/{name}"] = Page(zip_bytes())
@@ -89,6 +90,7 @@ def test_spaces_and_other_letters_in_a_url_are_encoded(web: Web, store: str) -> 
     assert resolve(f"{web.url}/my sk\u00eflls.zip", store).remote
 
 
+@pytest.mark.row("B6")
 def test_a_bare_skill_file(web: Web, store: str) -> None:
     web.pages["/some/skill.md"] = Page(SKILL)
     tree = resolve(f"{web.url}/some/skill.md?raw=1", store)
@@ -100,6 +102,7 @@ def test_a_bare_skill_file(web: Web, store: str) -> None:
         open_source("url", f"{web.url}/long/SKILL.md", given).resolve()
 
 
+@pytest.mark.row("B4")
 def test_other_file_systems(store: str) -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe("/skills-test/s.zip", zip_bytes())
@@ -274,6 +277,7 @@ def test_always_asks_each_time(web: Web, store: str) -> None:
     assert (web.count("GET"), web.count("HEAD")) == (1, 2)
 
 
+@pytest.mark.row("B7")
 def test_never_asks_for_what_is_in_the_store(web: Web, store: str) -> None:
     web.pages["/s.zip"] = tagged(zip_bytes())
     url, never = f"{web.url}/s.zip", {"store.check": "never"}
@@ -524,6 +528,7 @@ def test_one_deadline_whatever_hangs(web: Web, store: str) -> None:
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.row("B10")
 def test_a_download_that_is_too_large(web: Web, store: str) -> None:
     web.pages["/s.zip"] = Page(os.urandom(3000))
     error = failure(f"{web.url}/s.zip", store, **{"limits.download": 1000})

@@ -67,6 +67,7 @@ def store(tmp_path: Path) -> Store:
 # What is there
 
 
+@pytest.mark.row("B7")
 def test_an_archive_is_unpacked_once_at_a_path_of_its_content(tmp_path: Path, store: Store) -> None:
     path = archive(tmp_path)
     tree = store.add_archive(path, "x")
@@ -79,6 +80,7 @@ def test_an_archive_is_unpacked_once_at_a_path_of_its_content(tmp_path: Path, st
     assert leftovers(store) == []
 
 
+@pytest.mark.row("B11")
 def test_everything_in_a_tree_is_read_only(tmp_path: Path, store: Store) -> None:
     tree = store.add_archive(archive(tmp_path), "x")
     modes = {stat.S_IMODE(path.stat().st_mode) for path in [Path(tree.path), *Path(tree.path).rglob("*")]}
@@ -299,6 +301,7 @@ def leave_behind(store: Store) -> None:
     (folder / ".urls/key.json").write_text("{}")
 
 
+@pytest.mark.row("B7")
 def test_what_the_dead_left_is_swept_up(tmp_path: Path, store: Store) -> None:
     leave_behind(store)
     store.add_archive(archive(tmp_path), "x")
@@ -461,6 +464,7 @@ def test_a_folder_in_which_no_store_can_be_made(readable: Path) -> None:
     assert not (readable / "a").exists()
 
 
+@pytest.mark.row("B8")
 @as_root
 def test_a_store_in_the_temporary_folder_that_another_user_made(readable: Path) -> None:
     path = archive(readable)

@@ -12,7 +12,15 @@ from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.manager import SkillView
 from flink_skills.manager.manager import AgentSkillManager
 from flink_skills.options import SkillConfig
-from flink_skills.tools import ShellRunner, SkillState, ToolContext, ToolSet, core_tools
+from flink_skills.tools import (
+    ShellRunner,
+    SkillSettings,
+    SkillState,
+    ToolContext,
+    ToolServices,
+    ToolSet,
+    profile_tools,
+)
 
 LogTriage = """---
 name: log-triage
@@ -90,9 +98,19 @@ def _key(name: str) -> str:
 class Conversation:
     """Calls tools as a turn does: effects of results are applied before the next call."""
 
-    def __init__(self, view: SkillView, shell: ShellRunner | None, key: str = '"k"') -> None:
+    def __init__(
+        self,
+        view: SkillView,
+        shell: ShellRunner | None,
+        key: str = '"k"',
+        *,
+        settings: SkillSettings | None = None,
+        **services: object,
+    ) -> None:
         self.shell = shell
-        self.tools = ToolSet(core_tools(view, shell))
+        self.settings = settings or SkillSettings()
+        self.services = ToolServices(view, settings=self.settings, shell=shell, **services)  # type: ignore[arg-type]
+        self.tools = ToolSet(profile_tools(self.settings.tools, self.services))
         self.skill_state = SkillState()
         self.workspace = shell.workspaces.for_key(key) if shell else None
         self.context = ToolContext(

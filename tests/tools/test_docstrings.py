@@ -5,6 +5,7 @@ import pytest
 from flink_skills.tools.docstrings import parse_docstring
 
 
+@pytest.mark.row("J33")
 @pytest.mark.parametrize(
     ("text", "summary", "arguments"),
     [

@@ -54,6 +54,7 @@ async def call(func: Any, /, **arguments: Any) -> ToolResult:
     return await FunctionTool(func).call(arguments, CONTEXT)
 
 
+@pytest.mark.row("J1")
 def test_spec_from_the_function() -> None:
     spec = FunctionTool(add).spec
     assert (spec.name, spec.description) == ("add", "Add two numbers.")
@@ -71,6 +72,7 @@ def test_spec_from_the_function() -> None:
     assert (named.name, named.description) == ("plus", "Sum.")
 
 
+@pytest.mark.row("J1", "J33")
 def test_schema_of_richer_types() -> None:
     def order(
         what: Order,
@@ -123,6 +125,7 @@ async def test_values_are_checked_and_converted() -> None:
     assert (result.content, result.is_error) == ("nut*1 2024 3", False)
 
 
+@pytest.mark.row("J1")
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -151,6 +154,7 @@ async def test_nested_places_are_named() -> None:
     assert "what.1.count" in result.content
 
 
+@pytest.mark.row("J2")
 async def test_context_is_given_and_hidden() -> None:
     def first(ctx: ToolContext, n: int) -> str:
         return f"{ctx.call_id} {n}"
@@ -175,6 +179,7 @@ async def test_argument_names_that_pydantic_keeps_for_itself() -> None:
     assert result.content == "a12bs"
 
 
+@pytest.mark.row("J1")
 async def test_kinds_of_callables() -> None:
     class Box:
         factor = 3
@@ -217,6 +222,7 @@ async def test_any_keyword_arguments() -> None:
     assert (await call(free, a=1, b=2, c="x")).content == "1 [('b', 2), ('c', 'x')]"
 
 
+@pytest.mark.row("J1")
 @pytest.mark.parametrize(
     ("value", "content", "plain"),
     [
@@ -252,6 +258,7 @@ async def test_a_tool_result_is_kept() -> None:
     assert await call(lambda: own) is own
 
 
+@pytest.mark.row("J4")
 @pytest.mark.parametrize(
     "error",
     [ValueError("too big"), StopIteration("over"), KeyError("k"), SystemExit(3), asyncio.TimeoutError()],
@@ -284,6 +291,7 @@ def test_functions_without_a_schema_are_refused(func: Any, says: str) -> None:
         FunctionTool(func)
 
 
+@pytest.mark.row("J33")
 def test_types_without_a_schema_are_refused_with_the_mend() -> None:
     def lock(a: threading.Thread) -> None: ...
 

@@ -52,6 +52,7 @@ def bridge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bridge]:
         made.log.close()
 
 
+@pytest.mark.row("B20")
 def test_a_value_is_in_the_command_and_nowhere_else(bridge: Bridge, tmp_path: Path) -> None:
     write_skill(tmp_path / "skills" / "greet")
     scope = SkillScope(level="job", paths=(str(tmp_path / "skills"),))
@@ -69,6 +70,7 @@ def test_a_value_is_in_the_command_and_nowhere_else(bridge: Bridge, tmp_path: Pa
     assert "pl4nted" not in said + report + repr(done) + repr(failed)
 
 
+@pytest.mark.row("K6")
 def test_a_metric_and_the_log_say_how_commands_are_isolated(bridge: Bridge, tmp_path: Path) -> None:
     write_skill(tmp_path / "skills" / "greet")
     scope = SkillScope(level="job", paths=(str(tmp_path / "skills"),))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from flink_skills.agents.messages import (
@@ -33,9 +33,10 @@ from flink_skills.options import SkillConfig
 
 __all__ = ["OfflineModel", "create"]
 
-LOAD = "load_skill"
-UNLOAD = "unload_skill"
-SHELL = "execute_shell_command"
+# Tools by what they do, with the argument that names the skill: those of the profile core, and of the others.
+_LOAD = {"load_skill": "name", "skill_load": "skill"}
+_UNLOAD = {"unload_skill": "name", "skill_unload": "skill"}
+_SHELL = ("execute_shell_command", "skill_run")
 
 NO_SKILL = "No skill fits this event."
 
@@ -77,18 +78,20 @@ class OfflineModel(ChatModel):
         skill = self._index(request.system).best(event)
         if skill is None:
             return _answer(NO_SKILL)
-        loaded = _loaded_text(messages, skill)
+        loaded = _content_of(request.system, skill) or _loaded_text(messages, skill)
         if loaded is not None:
-            return _follow(request, loaded, event)
-        if not _offers(request, LOAD):
-            return _answer(f"The skill {skill} fits this event, but {LOAD} is not offered.")
-        return _call(messages, LOAD, {"name": skill})
+            return _follow(request, skill, loaded, event)
+        load = _offered(request, _LOAD)
+        if load is None:
+            return _answer(f"The skill {skill} fits this event, but {next(iter(_LOAD))} is not offered.")
+        return _call(messages, load, {_LOAD[load]: skill})
 
     def _after_tool(self, request: ModelRequest, last: ToolMessage, event: str) -> ModelResponse:
-        if last.name == SHELL:
+        if last.name in _SHELL:
             return _answer(_report(last))
-        if last.name == LOAD and not last.is_error:
-            return _follow(request, last.content, event)
+        if last.name in _LOAD and not last.is_error:
+            skill = _named_in_call(request.messages, last)
+            return _follow(request, skill, _content_of(request.system, skill) or last.content, event)
         return _answer(last.content.strip())
 
 
@@ -109,21 +112,22 @@ def _last_event(messages: Sequence[Message]) -> int | None:
 
 
 def _loaded_text(messages: Sequence[Message], skill: str) -> str | None:
-    """What ``load_skill`` answered for ``skill`` earlier in this conversation, unless it was unloaded or changed."""
+    """What loading ``skill`` gave earlier in this conversation, unless it was unloaded or changed."""
     text: str | None = None
-    asked: dict[str, tuple[str, str]] = {}
+    asked: dict[str, tuple[bool, str]] = {}
     for message in messages:
         if skill in named_in_notice(message):
             text = None
         elif isinstance(message, AssistantMessage):
             for call in message.tool_calls:
-                if call.name in (LOAD, UNLOAD) and isinstance(call.arguments, Mapping):
-                    asked[call.id] = (call.name, str(call.arguments.get("name", "")))
+                argument = {**_LOAD, **_UNLOAD}.get(call.name)
+                if argument is not None and isinstance(call.arguments, Mapping):
+                    asked[call.id] = (call.name in _UNLOAD, str(call.arguments.get(argument, "")))
         elif isinstance(message, ToolMessage) and not message.is_error:
-            tool, name = asked.get(message.call_id, ("", ""))
+            unloads, name = asked.get(message.call_id, (False, ""))
             if name != skill:
                 continue
-            if tool == UNLOAD:
+            if unloads:
                 text = None
             elif text is None or first_command(message.content) is not None:
                 # Loading twice may only be told "is loaded already": the instructions are the earlier ones.
@@ -131,16 +135,36 @@ def _loaded_text(messages: Sequence[Message], skill: str) -> str | None:
     return text
 
 
-def _follow(request: ModelRequest, instructions: str, event: str) -> ModelResponse:
-    if _offers(request, SHELL):
-        command = first_command(instructions)
-        if command is not None:
-            return _call(request.messages, SHELL, {"command": command, "stdin": event})
+def _content_of(system: str, skill: str) -> str | None:
+    """The content of a loaded skill that stands in the system text."""
+    opening = f'<skill_content name="{skill}">'
+    start = system.find(opening)
+    end = system.find("</skill_content>", start)
+    return system[start : end + len("</skill_content>")] if start >= 0 and end >= 0 else None
+
+
+def _named_in_call(messages: Sequence[Message], result: ToolMessage) -> str:
+    """The skill that the call of this result is about."""
+    for message in reversed(messages):
+        for call in message.tool_calls if isinstance(message, AssistantMessage) else ():
+            if call.id == result.call_id and isinstance(call.arguments, Mapping):
+                return str(call.arguments.get(_LOAD.get(call.name, ""), ""))
+    return ""
+
+
+def _follow(request: ModelRequest, skill: str, instructions: str, event: str) -> ModelResponse:
+    shell = _offered(request, _SHELL)
+    command = first_command(instructions)
+    if shell is not None and command is not None:
+        named = {"skill": skill} if shell == "skill_run" else {}
+        return _call(request.messages, shell, {**named, "command": command, "stdin": event})
     return _answer(first_paragraph(instructions))
 
 
-def _offers(request: ModelRequest, tool: str) -> bool:
-    return any(spec.name == tool for spec in request.tools)
+def _offered(request: ModelRequest, tools: Iterable[str]) -> str | None:
+    """The first of ``tools`` that the model may call."""
+    offered = {spec.name for spec in request.tools}
+    return next((tool for tool in tools if tool in offered), None)
 
 
 def _call(messages: Sequence[Message], tool: str, arguments: Mapping[str, object]) -> ModelResponse:

@@ -92,15 +92,21 @@ class BwrapBackend(LocalBackend):
             raise ExecutionError(explained(said.strip(), self._program))
 
     def confinement(self, request: CommandRequest) -> Confinement:
+        return self._confinement(request, tty=False)
+
+    def terminal_confinement(self, request: CommandRequest) -> Confinement:
+        return self._confinement(request, tty=True)
+
+    def _confinement(self, request: CommandRequest, *, tty: bool) -> Confinement:
         return Confinement(
             # Besides the namespaces: abstract sockets belong to the network, which may be the worker's.
             scope=self._scope,
             filter=filter_name(self.settings),
-            namespaces=(*self._operations(), *self._view.operations(request), (self._payload,)),
+            namespaces=(*self._operations(), *self._view.operations(request, tty=tty), (self._payload,)),
         )
 
-    def _order(self, request: CommandRequest) -> Order:
-        order = super()._order(request)
+    def _order(self, request: CommandRequest, *, tty: bool = False) -> Order:
+        order = super()._order(request, tty=tty)
         return order._replace(processes=order.processes + _OWN_PROCESSES) if order.processes else order
 
     def _operations(self) -> tuple[Operation, ...]:

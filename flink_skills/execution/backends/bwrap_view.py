@@ -37,8 +37,8 @@ class View:
         self._places = outermost(found)
         self._copied = frozenset(place for place in self._places if _is_small_setting(place))
 
-    def operations(self, request: CommandRequest) -> list[Operation]:
-        """The operations, in order, for bubblewrap."""
+    def operations(self, request: CommandRequest, *, tty: bool = False) -> list[Operation]:
+        """The operations, in order, for bubblewrap. ``tty`` says that the command has a terminal."""
         links = dict(self._links)
         writable = outermost(place for path in request.writable for place in _resolved(path, links))
         readable = [place for path in request.readable for place in _resolved(path, links)]
@@ -57,7 +57,7 @@ class View:
             *(("--symlink", links[link], link) for link in sorted(links)),
             *after,
             ("--proc", "/proc"),
-            *_devices(covered),
+            *_devices(covered, tty=tty),
             # What bubblewrap made for all this is memory that no limit counts: nobody may write there.
             ("--remount-ro", "/"),
         ]
@@ -93,12 +93,12 @@ def _temporary_folder(request: CommandRequest, made: Collection[str]) -> tuple[l
     )
 
 
-def _devices(mounts: Container[str]) -> list[Operation]:
+def _devices(mounts: Container[str], *, tty: bool) -> list[Operation]:
     # Where all of the machine is granted, its devices are not.
     hidden = "/" in mounts
     return [
         *((("--tmpfs", "/dev"),) if hidden else ()),
-        *(("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in _DEVICES),
+        *(("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in (*_DEVICES, *(("tty",) if tty else ()))),
         *(("--symlink", target, f"/dev/{name}") for name, target in _DEVICE_LINKS),
         ("--perms", "1777", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"),
         *((("--remount-ro", "/dev"),) if hidden else ()),

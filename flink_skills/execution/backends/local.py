@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 from abc import abstractmethod
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.backend import BackendSettings, CommandRequest, CommandResult, ExecutionBackend, Limits
-from flink_skills.execution.launcher.protocol import Confinement, Order
+from flink_skills.execution.command_control import NotStartedError
+from flink_skills.execution.launcher.protocol import Confinement, Order, Report
 from flink_skills.execution.launcher_process import LauncherProcess
-from flink_skills.execution.running import NotStartedError, RunningCommand
+from flink_skills.execution.live import LiveProcess, OnOutput
+from flink_skills.execution.running import RunningCommand
+from flink_skills.execution.running_process import RunningProcess
 
 __all__ = ["LocalBackend"]
 
 # From SIGTERM to SIGKILL after a timeout: enough to remove a lock file, and over within a second.
 _GRACE_SECONDS = 0.5
 _SPARE_PROCESSES = 256
+_TERM = "dumb"  # who reads the terminal is no terminal
 
 
 class LocalBackend(ExecutionBackend):
@@ -27,6 +32,7 @@ class LocalBackend(ExecutionBackend):
         user = self.settings.user
         self._launcher = LauncherProcess(self.settings.python, user.uid if user else -1)
         self._running: set[RunningCommand] = set()
+        self._processes: set[RunningProcess] = set()
         self._closed = False
         # Workspaces that are over a limit of theirs, and which: commands may make room there and nothing else.
         self._full: dict[tuple[str, ...], str] = {}
@@ -34,6 +40,10 @@ class LocalBackend(ExecutionBackend):
     @abstractmethod
     def confinement(self, request: CommandRequest) -> Confinement:
         """How the process of ``request`` is confined before it becomes the command."""
+
+    def terminal_confinement(self, request: CommandRequest) -> Confinement:
+        """The same for a command that has a terminal."""
+        return self.confinement(request)
 
     def environment(self, request: CommandRequest) -> dict[str, str]:
         """The variables of the command."""
@@ -58,14 +68,22 @@ class LocalBackend(ExecutionBackend):
         except ExecutionError as error:
             return CommandResult(error=str(error))
 
-    def _order(self, request: CommandRequest) -> Order:
+    async def start_process(self, request: CommandRequest, *, tty: bool = False, on_output: OnOutput) -> LiveProcess:
+        order = self._order(request, tty=tty).encode()
+        try:
+            return await self._start_process(request, order, on_output, tty=tty)
+        except NotStartedError:
+            return await self._start_process(request, order, on_output, tty=tty)
+
+    def _order(self, request: CommandRequest, *, tty: bool = False) -> Order:
         limits = request.limits
         user = self.settings.user
         counted = _counted(request)
+        confinement = self.terminal_confinement(request) if tty else self.confinement(request)
         return Order(
             argv=list(request.argv),
             cwd=request.cwd,
-            env=self.environment(request),
+            env={**({"TERM": _TERM} if tty else {}), **self.environment(request)},
             wall_time=limits.wall_time,
             grace=_GRACE_SECONDS,
             rlimits=_rlimits(limits),
@@ -77,12 +95,12 @@ class LocalBackend(ExecutionBackend):
             workspace_files=limits.workspace_files if counted else 0,
             counted=counted,
             full=self._full.get(counted[:1], ""),
-            confinement=self.confinement(request)._replace(user=(user.uid, user.gid) if user else None),
+            tty=tty,
+            confinement=confinement._replace(user=(user.uid, user.gid) if user else None),
         )
 
     async def _run(self, request: CommandRequest, order: bytes) -> CommandResult:
-        if self._closed:
-            raise ExecutionError("the execution backend is closed")
+        self._check_open()
         try:
             command = RunningCommand(request.stdin, request.limits.output)
         except OSError as error:
@@ -90,21 +108,55 @@ class LocalBackend(ExecutionBackend):
         self._running.add(command)
         try:
             result = await command.run(self._launcher, order)
-            workspace = _counted(request)[:1]
-            if command.full:
-                self._full[workspace] = command.full
-            elif result.error is None:
-                self._full.pop(workspace, None)
+            self._note_full(request, command.full, failed=result.error is not None)
             return result
         finally:
             self._running.discard(command)
             command.close()
 
+    async def _start_process(
+        self, request: CommandRequest, order: bytes, on_output: OnOutput, *, tty: bool
+    ) -> LiveProcess:
+        def ended(process: RunningProcess, report: Report) -> None:
+            self._processes.discard(process)
+            self._note_full(request, report.full, failed=report.error is not None)
+
+        self._check_open()
+        try:
+            process = RunningProcess(on_output, ended, tty=tty)
+        except OSError as error:
+            what = "a terminal: start the process without one, or mount devpts" if tty else "pipes for the process"
+            raise ExecutionError(f"the worker cannot open {what}: {error}") from error
+        try:
+            await process.start(self._launcher, order, request.stdin)
+        except BaseException:
+            process.abandon()
+            raise
+        self._processes.add(process)
+        if self._closed:
+            process.close()
+        return process
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ExecutionError("the execution backend is closed")
+
+    def _note_full(self, request: CommandRequest, full: str, *, failed: bool) -> None:
+        workspace = _counted(request)[:1]
+        if full:
+            self._full[workspace] = full
+        elif not failed:
+            self._full.pop(workspace, None)
+
     async def close(self) -> None:
         self._closed = True
         for command in list(self._running):
             command.stop()
+        processes = list(self._processes)
+        for process in processes:
+            process.close()
         await self._launcher.close()
+        await asyncio.gather(*(process.wait() for process in processes))
 
 
 def _counted(request: CommandRequest) -> tuple[str, ...]:

@@ -21,6 +21,12 @@ __all__ = ["Filters", "become_command"]
 Filters = Mapping[str, bytes]
 
 _OPEN_FILES = "RLIMIT_NOFILE"
+# What is ignored stays so in the next program. Python ignores the first two; the rest are those that a terminal sends,
+# and a worker that was started in the background of a shell may ignore them.
+_RESET = (
+    *(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD),
+    *(signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
+)
 
 # What says that a file is no program, or none for this user; anything else is a failed set-up.
 _NO_PROGRAM = frozenset(
@@ -63,6 +69,9 @@ def become_command(order: Order, stdio: tuple[int, int, int], failure: int, pare
         step = "connect standard input and output"
         for target, descriptor in enumerate(stdio):
             os.dup2(descriptor, target, inheritable=True)
+        if order.tty:
+            step = "take the terminal"
+            linux.take_terminal(0)
         _close_all_but(failure)
         _reset_signals()
         # Without a filter nothing is confined, and there are no libraries to do it with.
@@ -106,7 +115,7 @@ def _confine_files(order: Order) -> None:
     # Only where there are libraries to do it with.
     from flink_skills.execution.launcher.confinement import confine_files
 
-    confine_files(order.confinement, full=bool(order.full))
+    confine_files(order.confinement, full=bool(order.full), terminal=order.tty)
 
 
 def _die_first_when_memory_is_short() -> None:
@@ -130,11 +139,8 @@ def _close_all_but(kept: int) -> None:
 
 
 def _reset_signals() -> None:
-    # Python ignores these two, and what is ignored stays so in the next program.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in _RESET:
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 

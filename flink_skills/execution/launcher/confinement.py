@@ -14,7 +14,7 @@ from flink_skills.execution.launcher.protocol import Confinement
 __all__ = ["confine_files", "prepare"]
 
 _READ = AccessFS.EXECUTE | AccessFS.READ_FILE | AccessFS.READ_DIR
-# All but devices: to make them needs root anyway. RESOLVE_UNIX and IOCTL_DEV are given to nobody.
+# All but devices: to make them needs root anyway. RESOLVE_UNIX is given to nobody, IOCTL_DEV for a terminal only.
 _WRITE = (
     _READ
     | AccessFS.WRITE_FILE
@@ -48,6 +48,9 @@ _SHRINK = _WRITE & ~_GROWTH
 _SHRINK_FILE = _SHRINK & _OF_FILES
 _DEVICE = AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# The terminal of the command: whatever opens it can do no more with it than with its standard input, which it is.
+_TERMINAL = _DEVICE | AccessFS.IOCTL_DEV
+_TERMINALS = ("/dev/tty", "/proc/self/fd/0")
 _NO_STORE = ("/dev", "/proc")
 _SCOPES = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL
 
@@ -57,11 +60,12 @@ def prepare() -> None:
     abi_version()
 
 
-def confine_files(confinement: Confinement, *, full: bool = False) -> None:
+def confine_files(confinement: Confinement, *, full: bool = False, terminal: bool = False) -> None:
     """Confine files, signals and abstract sockets by Landlock, as ``confinement`` says and the kernel can.
 
-    In a ``full`` workspace files can be removed and cut off, and nothing made or written. Raises :class:`OSError` where
-    the kernel has no Landlock, unless it is asked for ``full`` alone: then the limit of a file's size has to do.
+    In a ``full`` workspace files can be removed and cut off, and nothing made or written. A ``terminal`` at standard
+    input can be opened by its names. Raises :class:`OSError` where the kernel has no Landlock, unless it is asked for
+    ``full`` alone: then the limit of a file's size has to do.
     """
     if not confinement.files and not confinement.scope and abi_version() == 0:
         return
@@ -73,8 +77,11 @@ def confine_files(confinement: Confinement, *, full: bool = False) -> None:
     ) as ruleset:
         if confinement.files:
             _grant(ruleset, confinement, full=full)
+            if terminal:
+                for path in _TERMINALS:
+                    _allow(ruleset, path, _TERMINAL, _TERMINAL)
         elif full:
-            for path in _NO_STORE:
+            for path in (*_NO_STORE, *(_TERMINALS if terminal else ())):
                 _allow(ruleset, path, AccessFS.WRITE_FILE, AccessFS.WRITE_FILE)
         ruleset.restrict()
 

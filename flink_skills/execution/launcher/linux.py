@@ -1,12 +1,14 @@
-"""The few Linux calls that the standard library lacks: ``prctl`` and the process tree of ``/proc``."""
+"""A few Linux calls, most of which the standard library lacks, and the process tree of ``/proc``."""
 
 # The zygote does without pathlib, to start quickly and stay small.
 # ruff: noqa: PTH123, PTH208
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
+import termios
 
 __all__ = [
     "become_subreaper",
@@ -16,6 +18,7 @@ __all__ = [
     "forbid_new_privileges",
     "load_filter",
     "switch_user",
+    "take_terminal",
     "watch_children",
 ]
 
@@ -96,6 +99,11 @@ def switch_user(user: tuple[int, int]) -> None:
     os.setresuid(uid, uid, uid)
     if os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid):
         raise PermissionError(f"the user is still {os.getresuid()}")
+
+
+def take_terminal(descriptor: int) -> None:
+    """Make the terminal ``descriptor`` the one that controls the session of this process, which has to lead it."""
+    fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
 
 
 def watch_children() -> int:

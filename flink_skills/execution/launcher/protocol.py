@@ -2,7 +2,8 @@
 
 Worker to supervisor: four bytes of length and an :class:`Order` as JSON. Supervisor to worker:
 :data:`STARTING`, then, when the command has ended, a :class:`Report` as JSON and end of file. Without
-``STARTING`` nothing has been run. End of file from the worker means: end the command now.
+``STARTING`` nothing has been run. Four bytes of milliseconds (:data:`GRACE`) from the worker mean: send SIGTERM, and
+end the command when that time is over. End of file from the worker means: end the command now.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import json
 import struct
 from typing import Any, NamedTuple
 
-__all__ = ["LENGTH", "STARTING", "Confinement", "Order", "Report"]
+__all__ = ["GRACE", "LENGTH", "STARTING", "Confinement", "Order", "Report"]
 
 LENGTH = struct.Struct("!I")
+GRACE = struct.Struct("!I")
 STARTING = b"\n"  # white space to JSON, so it need not be taken off a report
 
 
@@ -44,7 +46,8 @@ class Order(NamedTuple):
     """A command to run. Times are seconds, sizes bytes; 0 means no limit.
 
     ``rlimits`` maps names such as ``RLIMIT_CORE`` to values. ``counted`` are the folders whose contents count against
-    ``workspace_bytes`` and ``workspace_files``; ``full`` is that of the two which they exceeded before.
+    ``workspace_bytes`` and ``workspace_files``; ``full`` is that of the two which they exceeded before. ``tty`` says
+    that standard input and output are a terminal, which becomes the one that controls the command.
     """
 
     argv: list[str]
@@ -61,6 +64,7 @@ class Order(NamedTuple):
     workspace_files: int = 0
     counted: tuple[str, ...] = ()
     full: str = ""
+    tty: bool = False
     confinement: Confinement = Confinement()
 
     def encode(self) -> bytes:

@@ -15,7 +15,7 @@ import time
 
 from flink_skills.execution.launcher import linux
 from flink_skills.execution.launcher.command import Filters, become_command
-from flink_skills.execution.launcher.protocol import LENGTH, STARTING, Order, Report
+from flink_skills.execution.launcher.protocol import GRACE, LENGTH, STARTING, Order, Report
 from flink_skills.execution.launcher.watch import TreeWatch
 
 __all__ = ["end_children", "supervise"]
@@ -78,6 +78,7 @@ class _Supervisor:
         self._tree = TreeWatch(order)
         self._main = 0
         self._timed_out = False
+        self._asked_to_end = False
         self._limit: str | None = None
 
     def run(self, stdio: tuple[int, int, int]) -> Report:
@@ -114,22 +115,31 @@ class _Supervisor:
         while not self._main_has_ended():
             wait = max(0.0, min(ends_at, self._tree.next_look) - time.monotonic())
             ready = {descriptor for descriptor, _ in poll.poll(wait * 1000 + 1)}
+            now = time.monotonic()
             if self._control.fileno() in ready:
-                return  # the worker says stop, or is gone
+                grace = _grace(self._control)
+                if grace is None:
+                    return  # the worker says stop, or is gone
+                ends_at = min(ends_at, now + grace)
+                self._ask_to_end()
             if self._children_changed in ready:
                 _drain(self._children_changed)
-            now = time.monotonic()
             if now >= ends_at:
-                if self._timed_out:
+                if self._asked_to_end:
                     return
                 self._timed_out = True
                 ends_at = now + self._order.grace
-                _signal_group(self._main, signal.SIGTERM)
+                self._ask_to_end()
             if now >= self._tree.next_look:
                 limit = self._tree.look()
                 if limit and limit != self._order.full:
                     self._limit = limit
                     return
+
+    def _ask_to_end(self) -> None:
+        if not self._asked_to_end:
+            self._asked_to_end = True
+            _signal_group(self._main, signal.SIGTERM)
 
     def _main_has_ended(self) -> bool:
         """Bury adopted children; leave the command itself unburied, so that its group keeps its number."""
@@ -160,6 +170,15 @@ class _Supervisor:
             memory=self._tree.memory,
             full=full,
         )
+
+
+def _grace(control: socket.socket) -> float | None:
+    """The seconds that the worker leaves the command to end by itself; None if it is to end at once."""
+    try:
+        message = control.recv(GRACE.size)
+    except OSError:
+        return None
+    return float(GRACE.unpack(message)[0]) / 1000 if len(message) == GRACE.size else None
 
 
 def _hand_over(pipes: tuple[int, ...], user: tuple[int, int]) -> None:

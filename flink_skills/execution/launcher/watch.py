@@ -10,6 +10,7 @@ from flink_skills.execution.launcher.protocol import Order
 from flink_skills.execution.launcher.tree import (
     FolderUse,
     HeldUse,
+    TreeUse,
     folder_use,
     held_use,
     shared_memory_corrected,
@@ -24,6 +25,10 @@ _BYTES_PER_SECOND = 2 << 30
 # The same for processes that fork without end.
 _TASKS_PER_SECOND = 10_000
 _SOONEST, _LATEST = 0.005, 0.05
+# A process that only waits for its next input is looked at less often. The speeds above still hold for its memory and
+# its time; for the number of its processes the kernel's limit has to do until it is seen to wake up.
+_IDLE_AFTER = 1.0
+_LATEST_IDLE = 0.25
 _QUOTA_EVERY = 0.25
 _QUOTA_SHARE = 20  # the workspace is counted for a twentieth of the time at the most
 _UNLIMITED_TASKS = 1 << 31
@@ -43,7 +48,8 @@ class TreeWatch:
         self._quota_at = time.monotonic() + _QUOTA_EVERY
         self._buffers = 0
         self._most_memory = 0
-        self._began = time.monotonic()
+        self._began = self._busy_at = time.monotonic()
+        self._seen = (0, 0.0)
         self.next_look = time.monotonic() + _SOONEST
 
     def look(self) -> str | None:
@@ -58,9 +64,10 @@ class TreeWatch:
             limit = self._slow_look(use.pids)
             if limit:
                 return limit
-        wait = _LATEST
-        if order.processes:
-            wait = (order.processes - use.tasks) / (_TASKS_PER_SECOND * self._processors)
+        idle = self._is_idle(use, now)
+        wait = _LATEST_IDLE if idle else _LATEST
+        if order.processes and not idle:
+            wait = min(wait, (order.processes - use.tasks) / (_TASKS_PER_SECOND * self._processors))
         if order.memory:
             memory = use.memory
             if memory > order.memory and len(use.pids) > 1:
@@ -76,8 +83,15 @@ class TreeWatch:
             wait = min(wait, left / self._processors)
         now = time.monotonic()
         # Often at first: a fork bomb that the kernel's limit stops is over in less than the longest wait.
-        self.next_look = now + max(_SOONEST, min(wait, _LATEST, now - self._began))
+        self.next_look = now + max(_SOONEST, min(wait, now - self._began))
         return None
+
+    def _is_idle(self, use: TreeUse, now: float) -> bool:
+        """Whether the same tasks have used no processor time for a while."""
+        if (use.tasks, use.cpu_time) != self._seen:
+            self._seen = (use.tasks, use.cpu_time)
+            self._busy_at = now
+        return now - self._busy_at >= _IDLE_AFTER
 
     def afterwards(self, *, failed: bool) -> tuple[str | None, str]:
         """Once all processes have ended: the limit that the command ran into, and that of the workspace exceeded now.

@@ -1,8 +1,30 @@
 """Workspaces: one private folder per key, with the skills, the inputs and what commands leave in it."""
 
+from flink_skills.execution.workspace.collecting import Collected, CollectedFile, FilePart
 from flink_skills.execution.workspace.manager import WorkspaceManager
+from flink_skills.execution.workspace.media_type import is_text, media_type
 from flink_skills.execution.workspace.opening import open_workspaces
+from flink_skills.execution.workspace.places import READABLE, WRITABLE, PlaceError, parts_of
+from flink_skills.execution.workspace.placing import Placed, default_place, place_parts
 from flink_skills.execution.workspace.staging import StageableSkill, folder_name
 from flink_skills.execution.workspace.workspace import Workspace
 
-__all__ = ["StageableSkill", "Workspace", "WorkspaceManager", "folder_name", "open_workspaces"]
+__all__ = [
+    "READABLE",
+    "WRITABLE",
+    "Collected",
+    "CollectedFile",
+    "FilePart",
+    "PlaceError",
+    "Placed",
+    "StageableSkill",
+    "Workspace",
+    "WorkspaceManager",
+    "default_place",
+    "folder_name",
+    "is_text",
+    "media_type",
+    "open_workspaces",
+    "parts_of",
+    "place_parts",
+]

@@ -14,7 +14,7 @@ from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.execution.workspace.removal import remove_tree
 from flink_skills.execution.workspace.rights import Rights
 
-__all__ = ["EVENT_FILE", "Input", "name_inputs", "put_file", "put_link"]
+__all__ = ["EVENT_FILE", "Input", "move_in", "name_inputs", "put_file", "put_link", "unfinished_name"]
 
 EVENT_FILE = "event.json"
 _TRIES = 20
@@ -67,7 +67,7 @@ def put_file(root: int, folder: int, name: str, data: bytes, rights: Rights) -> 
 
     Raises :class:`OSError`, and :class:`ExecutionError` where somebody keeps putting folders in its place.
     """
-    building = f".input-{secrets.token_hex(8)}"
+    building = unfinished_name()
     descriptor = os.open(building, _NEW, 0o600, dir_fd=root)
     try:
         try:
@@ -77,7 +77,7 @@ def put_file(root: int, folder: int, name: str, data: bytes, rights: Rights) -> 
             rights.apply(descriptor)
         finally:
             os.close(descriptor)
-        _move(root, building, folder, name)
+        move_in(root, building, folder, name)
     except BaseException:
         with suppress(OSError):
             os.unlink(building, dir_fd=root)
@@ -89,10 +89,10 @@ def put_link(root: int, folder: int, name: str, target: str) -> bool:
     with suppress(OSError):  # nothing there, or something else
         if os.readlink(name, dir_fd=folder) == target:
             return False
-    building = f".input-{secrets.token_hex(8)}"
+    building = unfinished_name()
     os.symlink(target, building, dir_fd=root)
     try:
-        _move(root, building, folder, name)
+        move_in(root, building, folder, name)
     except BaseException:
         with suppress(OSError):
             os.unlink(building, dir_fd=root)
@@ -100,7 +100,13 @@ def put_link(root: int, folder: int, name: str, target: str) -> bool:
     return True
 
 
-def _move(root: int, building: str, folder: int, name: str) -> None:
+def unfinished_name() -> str:
+    """A name in the workspace's root for what is not complete yet."""
+    return f".input-{secrets.token_hex(8)}"
+
+
+def move_in(root: int, building: str, folder: int, name: str) -> None:
+    """Move ``building`` in the open ``root`` to ``name`` in the open ``folder``, whatever is there. Raises as above."""
     for _ in range(_TRIES):
         try:
             os.rename(building, name, src_dir_fd=root, dst_dir_fd=folder)
@@ -110,4 +116,4 @@ def _move(root: int, building: str, folder: int, name: str) -> None:
             remove_tree(name, dir_fd=folder)
         else:
             return
-    raise ExecutionError(f"a command puts folders in the place of {name!r} in work/inputs again and again")
+    raise ExecutionError(f"a command puts folders in the place of {name!r} in a folder of inputs again and again")

@@ -79,6 +79,8 @@ class WorkspaceManager:
             passages=tuple(map(_real, passages)),
         )
         self._inputs = name_inputs(inputs)
+        self.input_names = frozenset(given.name for given in self._inputs)
+        """Names in ``work/inputs`` that belong to the job."""
         self._ttl = ttl
         self._base_env = base_environment(os.environ, sys.executable) if base_env is None else dict(base_env)
         self._live: weakref.WeakValueDictionary[str, Workspace] = weakref.WeakValueDictionary()

@@ -8,7 +8,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -21,6 +21,8 @@ METADATA_FILE = "metadata.json"
 
 _VERSION = 1
 _LARGEST = 4 << 20
+_MOST_RECORDS = 256
+_INPUT_FIELDS = ("from", "to", "resolved", "version", "mode", "ts")
 # A pipe or a link in its place must neither block nor lead elsewhere.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -99,6 +101,36 @@ class Metadata:
                 os.unlink(building, dir_fd=folder)
             raise
 
+    @property
+    def granted(self) -> list[str]:
+        """Where the inputs that the job grants led to when they were linked."""
+        return [str(record["resolved"]) for record in self.inputs if _is_granted(record)]
+
+    def granted_are(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Replace the records of the inputs that the job grants."""
+        placed = [record for record in self.inputs if not _is_granted(record)]
+        self.inputs = [*map(dict, records), *placed]
+        self.changed()
+
+    def has_input(self, to: str) -> bool:
+        """Whether something was put at a place."""
+        return any(record.get("to") == to for record in self.inputs)
+
+    def note_input(self, record: Mapping[str, Any]) -> None:
+        """Note what was put at ``record["to"]``; what was there before is forgotten."""
+        plain = {**dict.fromkeys(_INPUT_FIELDS), **record, "ts": now()}
+        others = [other for other in self.inputs if other.get("to") != plain["to"]]
+        granted = sum(map(_is_granted, others))
+        # The oldest that somebody placed go first: a workspace may live as long as its key.
+        excess = max(0, len(others) - granted - _MOST_RECORDS + 1)
+        self.inputs = [*others[:granted], *others[granted + excess :], plain]
+        self.changed()
+
+    def note_output(self, record: Mapping[str, Any]) -> None:
+        """Note what was collected."""
+        self.outputs = [*self.outputs, {**record, "ts": now()}][-_MOST_RECORDS:]
+        self.changed()
+
     def changed(self) -> None:
         """Note that what is in the workspace changed now."""
         self.updated_at = now()
@@ -107,6 +139,11 @@ class Metadata:
 def now() -> str:
     seconds = time.time()
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(seconds * 1000) % 1000:03d}Z"
+
+
+def _is_granted(record: Mapping[str, Any]) -> bool:
+    """Whether it is a link that the job's options ask for: what is placed from the machine is copied."""
+    return record.get("mode") == "link" and str(record.get("from", "")).startswith("host://")
 
 
 def _texts(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def open_workspaces(
 
     Two agents with equal keys must not meet, so each has a folder of its own. They are in ``scratch_dir``, the
     job's folder on this machine, or in a folder of the same name below ``skills.workspace.dir``. There, folders of
-    jobs whose workers are dead are removed first, which may take long: call it from a thread.
+    other jobs whose workers are dead are removed first, which may take long: call it from a thread.
 
     Raises :class:`~flink_skills.errors.ConfigError` for options that cannot be used on this machine.
     """
@@ -35,8 +35,9 @@ def open_workspaces(
     scratch = Path(scratch_dir).absolute()
     chosen = config.get(SkillOptions.WORKSPACE_DIR)
     if chosen:
-        remove_leftovers(Path(chosen))
         name = scratch.name if scratch.name.startswith(_JOB_PREFIX) else _JOB_PREFIX + scratch.name
+        # A worker that died has left its own job's workspaces to the one that takes its place.
+        remove_leftovers(Path(chosen), spare=name)
         top = Path(chosen) / name
         root = top / _WORKSPACES / agent
     else:
@@ -52,10 +53,10 @@ def open_workspaces(
     )
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove from a folder of jobs those that were killed. What cannot be removed is logged and left."""
+def remove_leftovers(folder: Path, spare: str = "") -> None:
+    """Remove the jobs that were killed, but not ``spare``, from a folder of jobs. What stays is logged."""
     for job in _folders(folder):
-        if not job.name.startswith(_JOB_PREFIX):
+        if not job.name.startswith(_JOB_PREFIX) or job.name == spare:
             continue
         removed = False
         for agent in _folders(job / _WORKSPACES):

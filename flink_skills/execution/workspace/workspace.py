@@ -20,15 +20,21 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.workspace.collecting import Collected, FilePart, collect_files, read_part
+from flink_skills.execution.workspace.copying import CopySource
+from flink_skills.execution.workspace.globs import Globs
 from flink_skills.execution.workspace.inputs import EVENT_FILE, Input, put_file, put_link
 from flink_skills.execution.workspace.job_folder import JobFolder
 from flink_skills.execution.workspace.metadata import Metadata, StagedSkill, now
+from flink_skills.execution.workspace.places import READABLE, WRITABLE, PlaceError, Reach
+from flink_skills.execution.workspace.placing import Destination, Mode, Placed
 from flink_skills.execution.workspace.removal import remove_tree
 from flink_skills.execution.workspace.rights import folder_in, pinned
 from flink_skills.execution.workspace.staging import (
@@ -52,7 +58,7 @@ class Workspace:
     """The folder of one key. Nothing is on disk before it is used; made by :class:`WorkspaceManager`.
 
     It is in use, and not removed for its age, from the first use on until :meth:`release` or until nobody has this
-    object any more.
+    object any more, and as long as somebody holds it (:meth:`hold`).
     """
 
     def __init__(self, root: Path, job: JobFolder, base_env: Mapping[str, str], inputs: tuple[Input, ...]) -> None:
@@ -70,6 +76,8 @@ class Workspace:
         self._inputs = inputs
         self._lock = threading.RLock()
         self._lease: Lease | None = None
+        self._holds = 0
+        self._released = False
         self._metadata = Metadata()
 
     @property
@@ -120,6 +128,7 @@ class Workspace:
         it from a thread. Raises :class:`ExecutionError`.
         """
         with self._lock:
+            self._released = False
             target = self.skills_dir / folder_name(skill.name)
             if self._lease is None or not self._is_staged(skill, target):
                 self._stage(skill, target)
@@ -184,10 +193,139 @@ class Workspace:
             put_file(root, inputs, EVENT_FILE, data, self._ownership.handed)
         return target
 
+    def hold(self) -> Callable[[], None]:
+        """Have it in use beyond :meth:`release`, for a process that lives in it, until the result is called.
+
+        Any number may hold it. Raises :class:`ExecutionError` where it cannot be used.
+        """
+        with self._lock, self._failing(f"workspace {self.root} cannot be used"):
+            with self._held_root():
+                self._holds += 1
+            let_go = False
+
+        def end() -> None:
+            nonlocal let_go
+            with self._lock:
+                if let_go:
+                    return
+                let_go = True
+                self._holds -= 1
+                if not self._holds and self._released:
+                    self.release()
+
+        return end
+
+    # -- files of commands -----------------------------------------------------------------
+
+    @property
+    def input_names(self) -> frozenset[str]:
+        """Names in ``work/inputs`` that are taken: the event's own file and the inputs that the job grants."""
+        return frozenset((EVENT_FILE, *(given.name for given in self._inputs)))
+
+    def collect(
+        self,
+        patterns: Iterable[str],
+        *,
+        max_files: int = 100,
+        max_file_bytes: int = 4 << 20,
+        max_total_bytes: int = 64 << 20,
+        roots: Collection[str] = WRITABLE,
+    ) -> Collected:
+        """Files that match patterns relative to the workspace, such as ``out/**/*.csv``, sorted by path.
+
+        Links are not followed and only regular files are read: what else is there, and what cannot be read, is told in
+        ``problems``. Blocks: call it from a thread. Raises :class:`PlaceError` for a pattern that can match nothing,
+        and :class:`ExecutionError`.
+        """
+        globs = Globs(patterns, roots)
+        limits = {"max_files": max_files, "max_file_bytes": max_file_bytes, "max_total_bytes": max_total_bytes}
+        with self._failing(f"files of workspace {self.root} cannot be collected"), self._looked_at() as root:
+            return collect_files(root, globs, roots, self._reach, **limits)
+
+    def read(self, path: str, limit: int, *, roots: Collection[str] = READABLE) -> bytes:
+        """The whole content of one file of at most ``limit`` bytes. Raises as :meth:`read_part`."""
+        part = self.read_part(path, 0, limit, roots=roots)
+        if part.total > limit:
+            raise PlaceError(f"{path!r} has {part.total} bytes; the limit is {limit}: make it smaller", "too-large")
+        return part.data
+
+    def read_part(self, path: str, offset: int, limit: int, *, roots: Collection[str] = READABLE) -> FilePart:
+        """At most ``limit`` bytes from ``offset`` of one file, by its path in the workspace.
+
+        ``inputs/x`` is ``work/inputs/x``. Blocks. Raises :class:`PlaceError`, whose ``reason`` says what is wrong.
+        """
+        with self._failing(f"{path!r} of workspace {self.root} cannot be read"), self._looked_at() as root:
+            return read_part(root, path, roots, self._reach, offset=offset, limit=limit)
+
+    def place(
+        self,
+        to: str,
+        *,
+        data: bytes | None = None,
+        source: Path | None = None,
+        mode: Mode = "copy",
+        record: Mapping[str, Any],
+        replace: bool = False,
+        max_files: int = 10_000,
+        max_bytes: int = 1 << 30,
+    ) -> Placed:
+        """Put bytes, or a file or folder, at the place ``to`` below ``work/``, at once or not at all.
+
+        Args:
+            to: A path in the workspace. A file that is there is replaced, a folder only if an earlier call made it.
+            data: The content, or None for ``source``.
+            source: Absolute path: in the workspace (links are left out), or the real path of what the job grants.
+            mode: ``link`` makes a link to a ``source`` in the workspace; anything else is copied all the same.
+            record: ``from``, ``resolved`` and ``version`` of its line in ``metadata.json`` (row H12).
+            replace: Also replace a folder that nobody placed there.
+            max_files: Most files and folders of a folder that is copied, and
+            max_bytes: most bytes of what is copied.
+
+        Blocks. Raises :class:`PlaceError` and :class:`ExecutionError`.
+        """
+        if (data is None) == (source is None):
+            raise ValueError("place() takes either data or a source")
+        at = Destination(to, self.root, self._ownership, self.input_names)
+        what = f"{at.shown} of workspace {self.root} cannot be written"
+        with self._lock, self._failing(what), self._held_root() as root, self._made_folders(root):
+            again = replace or self._metadata.has_input(at.shown)
+            if source is None:
+                placed = at.put_data(root, data or b"", replace=again)
+            else:
+                limits = {"max_files": max_files, "max_bytes": max_bytes}
+                placed = at.put(root, CopySource(source, self.root, self._ownership, **limits), mode, replace=again)
+            self._metadata.note_input({**record, "to": placed.to, "mode": placed.mode})
+            self._metadata.write(root, self._ownership.data)
+        return placed
+
+    def note_outputs(self, record: Mapping[str, Any]) -> None:
+        """Note in ``metadata.json`` what was collected: ``globs``, ``saved_as``, ``versions``, ``limits_hit`` (H12)."""
+        with self._lock, self._failing(f"workspace {self.root} cannot be used"), self._held_root() as root:
+            self._metadata.note_output(record)
+            self._metadata.write(root, self._ownership.data)
+
+    @property
+    def _reach(self) -> Reach:
+        return Reach(self.user)
+
+    @contextmanager
+    def _looked_at(self) -> Iterator[int]:
+        """The root, open, for what takes long and needs nobody to wait for it."""
+        with self._lock, self._held_root() as root, self._made_folders(root):
+            held = os.dup(root)
+        try:
+            yield held
+        finally:
+            os.close(held)
+
     def release(self) -> None:
-        """Say that it is not used any more for now. The time until it may be removed counts from here."""
+        """Say that it is not used any more for now. The time until it may be removed counts from here.
+
+        While somebody holds it, it counts from the end of that.
+        """
         with self._lock:
-            if self._lease is not None:
+            self._released = True
+            if self._lease is not None and not self._holds:
                 # What cannot be noted makes it look older than it is, which is no reason to fail a turn.
                 with suppress(OSError), pinned(self.root) as root:
                     self._metadata.write(root, self._ownership.data)
@@ -209,6 +347,7 @@ class Workspace:
     @contextmanager
     def _held_root(self) -> Iterator[int]:
         """The root, open, made if it is missing, and in use from now on."""
+        self._released = False
         for _ in range(_TRIES):
             begins = self._lease is None
             try:
@@ -268,8 +407,8 @@ class Workspace:
         resolved = {given.name: given.resolved for given in self._inputs}
         for name, target in resolved.items():
             put_link(root, inputs, name, target)
-        if [record["resolved"] for record in self._metadata.inputs] != list(resolved.values()):
-            self._metadata.inputs = [
+        if self._metadata.granted != list(resolved.values()):
+            self._metadata.granted_are(
                 {
                     "from": f"host://{given.source}",
                     "to": f"work/inputs/{given.name}",
@@ -279,8 +418,7 @@ class Workspace:
                     "ts": now(),
                 }
                 for given in self._inputs
-            ]
-            self._metadata.changed()
+            )
             self._metadata.write(root, self._ownership.data)
 
     # -- skills ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from flink_skills.execution import CommandResult, Limits
 from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.tools.base import ToolResult
 
-__all__ = ["describe"]
+__all__ = ["describe", "limit_text"]
 
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
@@ -46,7 +46,7 @@ def describe(
     if result.timed_out:
         said.append(_timed_out(limits.wall_time, longest))
     if result.limit is not None and not (result.timed_out and result.limit == "wall_time"):
-        said.append(_limit_text(result.limit, limits))
+        said.append(limit_text(result.limit, limits))
     elif killed_by is not None and not result.timed_out:
         said.append(f"the command was ended by {killed_by}")
     for name, dropped in (("stdout", result.stdout_dropped), ("stderr", result.stderr_dropped)):
@@ -62,7 +62,8 @@ def _timed_out(seconds: float, longest: float) -> str:
     return f"the command was ended because it ran longer than {seconds:g} s{mend}"
 
 
-def _limit_text(name: str, limits: Limits) -> str:
+def limit_text(name: str, limits: Limits) -> str:
+    """What a limit allows, and what to do about it, as an end of a sentence for a model."""
     known = {
         "wall_time": f"{limits.wall_time:g} s of time: do it in parts",
         "cpu_time": f"{limits.cpu_time:g} s of processor time: do it in parts",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flink_skills.errors import ConfigError
@@ -24,13 +24,29 @@ from flink_skills.execution.environment import passed_on
 from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.execution.isolation.selection import open_backend
+from flink_skills.execution.live import LiveProcess, OnOutput
 from flink_skills.execution.workspace import folder_name
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.tools.commands.kept_process import KeptProcess
 from flink_skills.tools.commands.policy import CommandPlace, CommandPolicy
-from flink_skills.tools.commands.skill_env import SkillVariables
+from flink_skills.tools.commands.skill_env import SkillVariables, call_variables
 
 __all__ = ["ShellRunner"]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What is asked for in one call, with the limits of the job applied."""
+
+    command: str | Sequence[str]
+    workspace: Workspace
+    cwd: Path | None
+    skill_name: str | None
+    call_id: str
+    env: Mapping[str, str]
+    stdin: bytes
+    limits: Limits
 
 
 class ShellRunner:
@@ -64,6 +80,7 @@ class ShellRunner:
         names: tuple[str, ...] = config.get(SkillOptions.SHELL_ENV)
         self._passed_on = passed_on(os.environ, names)
         self._readable: tuple[str, ...] = config.get(SkillOptions.SHELL_READABLE)
+        self._processes: set[KeptProcess] = set()
         self._slots = asyncio.Semaphore(config.get(SkillOptions.SHELL_MAX_CONCURRENT))
         self._shell = "/bin/sh"
         if self.level < IsolationLevel.REMOTE:
@@ -113,6 +130,7 @@ class ShellRunner:
         run_dir: Path | None = None,
         skill_name: str | None = None,
         call_id: str = "",
+        env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         timeout: float | None = None,
         limits: Limits | None = None,
@@ -121,45 +139,101 @@ class ShellRunner:
 
         A text is run by the shell, words are a program and its arguments; where the job has a policy, both are one
         program that it permits. ``timeout`` (seconds) and ``limits`` are cut to those of the job. Without ``cwd`` it
-        runs in ``work/``. The values of ``skills.env`` are not in the result.
+        runs in ``work/``. ``env`` are variables that the caller adds; of those that every command has, only
+        ``OUTPUT_DIR`` may be given. The values of ``skills.env`` are not in the result.
 
         Raises :class:`~flink_skills.errors.ExecutionError` where the workspace cannot be used,
         :class:`~flink_skills.errors.ConfigError` where a variable of the skill cannot be read, and
-        :class:`~flink_skills.tools.arguments.ArgumentError` for a command that the policy refuses.
+        :class:`~flink_skills.tools.arguments.ArgumentError` for a command that the policy refuses and variables that
+        cannot be given.
         """
-        allowed = (limits or self.limits).capped_by(self.limits)
-        allowed = replace(allowed, wall_time=min(timeout or allowed.wall_time, allowed.wall_time))
+        call = _Call(command, workspace, cwd, skill_name, call_id, env or {}, stdin, self._allowed(limits, timeout))
         async with self._slots:
             await asyncio.to_thread(workspace.ensure)
             own_run = run_dir is None
             folder = run_dir or workspace.new_run()
             try:
-                env = dict(self._passed_on)
-                if skill_name in self._variables:
-                    env.update(await asyncio.to_thread(self._variables.values, skill_name))
-                env.update(workspace.env(skill_name, call_id, folder))
-                place = CommandPlace(
-                    skill=skill_name,
-                    cwd=cwd or workspace.work_dir,
-                    env=env,
-                    skill_folder=lambda name: workspace.skills_dir / folder_name(name),
-                    writable=workspace.writable,
-                )
-                request = CommandRequest(
-                    argv=await self._argv(command, place),
-                    cwd=str(place.cwd),
-                    env=env,
-                    stdin=stdin,
-                    limits=allowed,
-                    root=str(workspace.root),
-                    writable=workspace.writable_for(skill_name),
-                    readable=workspace.readable,
-                    counted=place.writable,
-                )
-                return self._without_hidden(await self.backend.run(request))
+                return self._without_hidden(await self.backend.run(await self._request(call, folder)))
             finally:
                 if own_run:
                     workspace.end_run(folder)
+
+    async def start_process(
+        self,
+        command: str | Sequence[str],
+        *,
+        workspace: Workspace,
+        on_output: OnOutput,
+        cwd: Path | None = None,
+        run_dir: Path | None = None,
+        skill_name: str | None = None,
+        call_id: str = "",
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        tty: bool = False,
+        timeout: float | None = None,
+        limits: Limits | None = None,
+    ) -> LiveProcess:
+        """Start ``command`` as a process that lives on: see :meth:`run` for what is the same.
+
+        It has no slot of ``skills.shell.max-concurrent``, and the workspace is in use for as long as it lives.
+        ``timeout`` is its longest life, and ``stdin`` what its input begins with. What ``on_output`` gets may hold
+        values of ``skills.env``: hide them by :attr:`hidden` before anybody reads it.
+
+        Raises what :meth:`run` raises, and :class:`~flink_skills.errors.ExecutionError` where the backend cannot start
+        such a process.
+        """
+        call = _Call(command, workspace, cwd, skill_name, call_id, env or {}, stdin, self._allowed(limits, timeout))
+        await asyncio.to_thread(workspace.ensure)
+        let_go = workspace.hold()
+        folder = run_dir
+
+        def afterwards() -> None:
+            if run_dir is None and folder is not None:
+                workspace.end_run(folder)
+            let_go()
+
+        try:
+            folder = run_dir or workspace.new_run()
+            request = await self._request(call, folder)
+            process = await self.backend.start_process(request, tty=tty, on_output=on_output)
+        except BaseException:
+            afterwards()
+            raise
+        kept = KeptProcess(process, result=self._without_hidden, afterwards=afterwards, on_end=self._processes.discard)
+        self._processes.add(kept)
+        return kept
+
+    def _allowed(self, limits: Limits | None, timeout: float | None) -> Limits:
+        allowed = (limits or self.limits).capped_by(self.limits)
+        return replace(allowed, wall_time=min(timeout or allowed.wall_time, allowed.wall_time))
+
+    async def _request(self, call: _Call, run_dir: Path) -> CommandRequest:
+        workspace, skill = call.workspace, call.skill_name
+        added = call_variables(call.env, workspace, self._variables.names(skill))
+        env = dict(self._passed_on)
+        if skill in self._variables:
+            env.update(await asyncio.to_thread(self._variables.values, skill))
+        env.update(workspace.env(skill, call.call_id, run_dir))
+        env.update(added)
+        place = CommandPlace(
+            skill=skill,
+            cwd=call.cwd or workspace.work_dir,
+            env=env,
+            skill_folder=lambda name: workspace.skills_dir / folder_name(name),
+            writable=workspace.writable,
+        )
+        return CommandRequest(
+            argv=await self._argv(call.command, place),
+            cwd=str(place.cwd),
+            env=env,
+            stdin=call.stdin,
+            limits=call.limits,
+            root=str(workspace.root),
+            writable=workspace.writable_for(skill),
+            readable=workspace.readable,
+            counted=place.writable,
+        )
 
     async def _argv(self, command: str | Sequence[str], place: CommandPlace) -> tuple[str, ...]:
         if self.policy:
@@ -175,5 +249,9 @@ class ShellRunner:
         )
 
     async def close(self) -> None:
-        """End all commands. The workspaces stay: their manager removes them."""
+        """End all commands and processes. The workspaces stay: their manager removes them."""
+        processes = list(self._processes)
+        for process in processes:
+            process.close()
         await self.backend.close()
+        await asyncio.gather(*(process.wait() for process in processes), return_exceptions=True)

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from flink_skills.errors import SkillsError
+from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.execution import Workspace
+from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.commands.folders import resolve_cwd
 from flink_skills.tools.commands.policy import CommandPolicy
 from flink_skills.tools.commands.result_text import describe
-from flink_skills.tools.commands.runner import ShellRunner
+
+if TYPE_CHECKING:
+    from flink_skills.manager.view import SkillView
+    from flink_skills.tools.services import ToolServices
 
 __all__ = ["EXECUTE_SHELL_COMMAND", "ExecuteShellCommand"]
 
@@ -33,16 +37,14 @@ class _ShellArguments(BaseModel):
     # What a model adds of its own (a "description", a "background") does not make a good command wrong.
     model_config = ConfigDict(extra="ignore")
 
-    command: str = Field(min_length=1, description="The command line, as you would type it in a shell.")
-    timeout: float | None = Field(
-        _DEFAULT_TIMEOUT, gt=0, allow_inf_nan=False, description="Seconds after which the command is ended."
-    )
-    stdin: str | None = Field(None, description="Text for the command's standard input.")
-    cwd: str | None = Field(
-        None,
-        description="Folder to run in, relative to the default folder or beginning with $WORK_DIR, "
-        "$OUTPUT_DIR or $SKILLS_DIR.",
-    )
+    command: Annotated[str, Field(min_length=1), WithJsonSchema({"type": "string"})]
+    timeout: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False),
+        WithJsonSchema({"type": "number", "default": 300, "description": "Seconds."}),
+    ] = _DEFAULT_TIMEOUT
+    stdin: str | None = None
+    cwd: str | None = Field(None, description="Relative to that folder, or $WORK_DIR, $OUTPUT_DIR, $SKILLS_DIR/….")
 
 
 class ExecuteShellCommand(Tool):
@@ -53,15 +55,22 @@ class ExecuteShellCommand(Tool):
 
     uses_workspace = True
 
-    def __init__(self, shell: ShellRunner) -> None:
+    def __init__(self, services: ToolServices) -> None:
+        """Raises :class:`ConfigError` where the job has no shell."""
+        shell = services.shell
+        if shell is None:
+            option = SkillOptions.SHELL_ENABLED.key
+            raise ConfigError(
+                f"tool {EXECUTE_SHELL_COMMAND} needs a shell, and this job has none: set {option} to true"
+            )
         self._shell = shell
+        self._view = services.view
         self._arguments = Arguments(EXECUTE_SHELL_COMMAND, _ShellArguments)
         self._spec = ToolSpec(
             EXECUTE_SHELL_COMMAND,
-            f"{_what_runs(shell.policy)} It starts in the folder of the "
-            "skill that was loaded last, so scripts/x.py is that skill's script; without a skill, in "
-            "$WORK_DIR. Skill folders are read-only: write results to $OUTPUT_DIR and scratch files to "
-            f"$WORK_DIR. The event is the file $WORK_DIR/inputs/event.json.{_no_variables(shell.policy)}",
+            f"{_what_runs(shell.policy)} It starts in the folder of the skill loaded last, so scripts/x.py is that "
+            "skill's script; without a skill in $WORK_DIR. Skill folders are read-only: write results to $OUTPUT_DIR, "
+            f"scratch files to $WORK_DIR. The event is $WORK_DIR/inputs/event.json.{_no_variables(shell.policy)}",
             self._arguments.schema,
         )
 
@@ -79,10 +88,9 @@ class ExecuteShellCommand(Tool):
             return ToolResult(str(error), is_error=True)
 
     async def _run(self, asked: _ShellArguments, context: ToolContext) -> ToolResult:
-        workspace = context.workspace
-        if workspace is None:
-            workspace = self._shell.workspaces.for_key(json.dumps(context.key, sort_keys=True, default=repr))
-        staged = await asyncio.to_thread(_stage_loaded, workspace, context)
+        workspace = await self._workspace(context)
+        view = context.skills if context.skills is not None else self._view
+        staged = await asyncio.to_thread(_stage_loaded, workspace, context.skill_state or (), view)
         last = next(reversed(staged), None)
         default = staged[last][1] if last is not None else workspace.work_dir
         run_dir = workspace.new_run()
@@ -110,13 +118,18 @@ class ExecuteShellCommand(Tool):
         given = replace(limits, wall_time=min(timeout, limits.wall_time))
         return describe(result, given, self._shell.level, limits.wall_time, notes)
 
+    async def _workspace(self, context: ToolContext) -> Workspace:
+        if context.workspace is None and context.open_workspace is None:
+            return self._shell.workspaces.for_key(json.dumps(context.key, sort_keys=True, default=repr))
+        return await context.need_workspace()
+
 
 def _what_runs(policy: CommandPolicy) -> str:
     """What a command is, in the tool's description."""
     if not policy:
-        return "Run a shell command and get its exit code, stdout and stderr."
+        return "Run a shell command; get its exit code, stdout and stderr."
     text = (
-        "Run a program and get its exit code, stdout and stderr. There is no shell: the command is one program with "
+        "Run a program; get its exit code, stdout and stderr. There is no shell: the command is one program with "
         "its arguments, quoted as in a shell, without pipes, redirections, patterns or variables."
     )
     shown = ", ".join(policy.permitted[:_SHOWN_PROGRAMS])
@@ -140,13 +153,13 @@ def _with_copies(command: str, originals: Mapping[str, Path]) -> str:
     return command
 
 
-def _stage_loaded(workspace: Workspace, context: ToolContext) -> dict[str, tuple[str, Path]]:
+def _stage_loaded(workspace: Workspace, loaded: Iterable[str], view: SkillView) -> dict[str, tuple[str, Path]]:
     """Copy the loaded skills to the workspace: name -> (original folder, copy), the last used at the end."""
     workspace.ensure()
     staged: dict[str, tuple[str, Path]] = {}
-    for name in context.skill_state or ():
+    for name in loaded:
         # A skill may have gone from the model's set since it was loaded: then it is no longer there for it.
-        skill = context.skills.get(name) if context.skills is not None else None
+        skill = view.get(name)
         if skill is not None:
             staged[name] = (str(skill.path) if skill.path else "", workspace.stage(skill))
     return staged

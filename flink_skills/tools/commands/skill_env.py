@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Container, Mapping
 
 from flink_skills.errors import ConfigError
+from flink_skills.execution import Workspace
 from flink_skills.execution.environment import check_name
+from flink_skills.execution.nesting import is_within
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.secrets import expand
+from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.commands.hidden import HiddenValues
 
-__all__ = ["SkillVariables"]
+__all__ = ["SkillVariables", "call_variables"]
 
 _log = logging.getLogger("flink_skills.shell")
 
@@ -22,6 +26,7 @@ _RESERVED = frozenset(
         *("WORKSPACE_DIR", "SKILLS_DIR", "WORK_DIR", "OUTPUT_DIR", "RUN_DIR", "SKILL_NAME"),
     }
 )
+_OUTPUT_DIR = "OUTPUT_DIR"
 
 
 class SkillVariables:
@@ -55,6 +60,10 @@ class SkillVariables:
     def __contains__(self, skill: object) -> bool:
         return skill in self._references
 
+    def names(self, skill: str | None) -> Container[str]:
+        """The names of the variables of ``skill``."""
+        return self._references.get(skill or "", {}).keys()
+
     def values(self, skill: str | None) -> Mapping[str, str]:
         """The variables of ``skill``, read now; blocks while files are read.
 
@@ -73,3 +82,40 @@ class SkillVariables:
             self._hidden.add(option, value)
             found[name] = value
         return found
+
+
+def call_variables(env: Mapping[str, str], workspace: Workspace, taken: Container[str] = ()) -> dict[str, str]:
+    """The variables that a model asks for in one call, checked; ``taken`` are names that the job has set for the skill.
+
+    ``OUTPUT_DIR`` may lead to another folder of the workspace, of those that commands can write; it may be relative to
+    the workspace. Raises :class:`ArgumentError`.
+
+    >>> call_variables({"MODE": "fast", "OUTPUT_DIR": "out/today"}, workspace)
+    {'MODE': 'fast', 'OUTPUT_DIR': '/tmp/job-7/ws_4f2a/out/today'}
+    """
+    found: dict[str, str] = {}
+    for name, value in env.items():
+        try:
+            check_name("env", name)
+        except ConfigError as error:
+            raise ArgumentError(str(error).removeprefix("option ")) from None
+        if "\0" in value:
+            raise ArgumentError(f"env: the value of {name} holds a NUL character: remove it")
+        if name in taken:
+            raise ArgumentError(f"env: {name} is set for this skill by the job: leave it out")
+        if name in _RESERVED and name != _OUTPUT_DIR:
+            raise ArgumentError(
+                f"env: {name} is set for every command, to what belongs to its workspace: leave it out, or choose "
+                "another name"
+            )
+        found[name] = _output_dir(value, workspace) if name == _OUTPUT_DIR else value
+    return found
+
+
+def _output_dir(value: str, workspace: Workspace) -> str:
+    folder = os.path.normpath(workspace.root / value)
+    if not is_within(folder, frozenset(workspace.writable)):
+        raise ArgumentError(
+            f"env: OUTPUT_DIR {value!r} is none of the folders that commands may write: choose one in out/ or work/"
+        )
+    return folder

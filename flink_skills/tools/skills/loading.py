@@ -1,4 +1,4 @@
-"""``load_skill``, ``unload_skill`` and ``load_skill_resource``: how a model gets at what skills say.
+"""``load_skill`` and ``unload_skill``, and ``skill_load`` and ``skill_unload``: how skills come and go.
 
 All of them see the caller's effective skill set only. A skill outside of it and one that does not exist get
 the same answer.
@@ -7,175 +7,167 @@ the same answer.
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from flink_skills.errors import SkillsError
-from flink_skills.tools.arguments import ArgumentError, Arguments
-from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.state import SkillState, load_effect, touch_effect, unload_effect
+from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.profiles import LOAD_SKILL
+from flink_skills.tools.skills.arguments import NameArguments, Names, SkillArguments, Switch
+from flink_skills.tools.skills.context import docs_block, skill_block
+from flink_skills.tools.skills.documents import asked_docs, docs_of, max_doc_chars
+from flink_skills.tools.skills.face import SkillFace, known_skill
+from flink_skills.tools.skills.offer import describe_brought, offer_of
+from flink_skills.tools.skills.selecting import names_of, united
+from flink_skills.tools.state import (
+    ALL,
+    LoadedSkill,
+    Selection,
+    SkillState,
+    docs_effect,
+    load_effect,
+    touch_effect,
+    unload_effect,
+)
 
 if TYPE_CHECKING:
+    from flink_skills.manager.activation import Activation
     from flink_skills.manager.view import SkillView
+    from flink_skills.tools.services import ToolServices
 
-__all__ = [
-    "LOAD_SKILL",
-    "LOAD_SKILL_RESOURCE",
-    "UNLOAD_SKILL",
-    "LoadSkill",
-    "LoadSkillResource",
-    "UnloadSkill",
-]
-
-LOAD_SKILL = "load_skill"
-UNLOAD_SKILL = "unload_skill"
-LOAD_SKILL_RESOURCE = "load_skill_resource"
-
-# Row C13: with more names than this an enumeration costs more than it helps.
-_MOST_NAMES_IN_SCHEMA = 256
-_SHOWN_NAMES = 20
-
-M = TypeVar("M", bound=BaseModel)
+__all__ = ["LoadSkill", "SkillLoad", "SkillUnload", "UnloadSkill"]
 
 
-class _NameArguments(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    name: str = Field(min_length=1, description="Name of the skill, as in the list of available skills.")
+class _LoadArguments(SkillArguments):
+    docs: Names = ()
+    include_all_docs: Switch = False
 
 
-class _ResourceArguments(_NameArguments):
-    path: str = Field(min_length=1, description="Path of the file relative to the skill's folder.")
-    offset: int = Field(0, ge=0, description="Byte to begin at, for the next part of a long file.")
+class _Load(SkillFace[Any]):
+    """What loading is, whatever the tool is called."""
 
+    changes_state = True
 
-class _SkillTool(Tool, Generic[M]):
-    """What the tools have in common: the names in the schema, and mistakes as results."""
-
-    def __init__(self, view: SkillView, name: str, description: str, model: type[M]) -> None:
-        self._arguments = Arguments(name, model)
-        schema = self._arguments.schema
-        if len(view.names) <= _MOST_NAMES_IN_SCHEMA:
-            schema["properties"]["name"]["enum"] = sorted(view.names)
-            del schema["properties"]["name"]["minLength"]
-        self._view = view
-        self._spec = ToolSpec(name, description, schema)
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._spec
-
-    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        try:
-            asked = self._arguments.read(arguments)
-            # The set of the calling model, should the tool be shared by several.
-            view = context.skills if context.skills is not None else self._view
-            return await self._run(asked, view, context)
-        except (ArgumentError, SkillsError) as error:
-            return ToolResult(str(error), is_error=True)
-
-    @abstractmethod
-    async def _run(self, asked: M, view: SkillView, context: ToolContext) -> ToolResult: ...
-
-
-class LoadSkill(_SkillTool[_NameArguments]):
-    """Gives the model a skill's instructions."""
-
-    def __init__(self, view: SkillView) -> None:
-        super().__init__(
-            view,
-            LOAD_SKILL,
-            "Load a skill: get its full instructions and the list of its files. Do this before you act on a "
-            "task that the skill's description fits.",
-            _NameArguments,
-        )
+    def __init__(self, services: ToolServices) -> None:
+        super().__init__(services)
         self._read_before: set[str] = set()
 
-    async def _run(self, asked: _NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
-        name, key = _permitted(asked.name, view), _shown_key(context)
+    async def _load(
+        self, asked: str, docs: Sequence[str], all_docs: bool, view: SkillView, context: ToolContext
+    ) -> ToolResult:
+        name = known_skill(asked, view)
+        activation = await self._activate(name, view, context)
+        wanted = await asked_docs(name, docs, all_docs, view, context)
+        before = (context.skill_state or SkillState()).get(name)
+        if before is not None and before.digest == activation.digest:
+            return await self._again(activation, before, wanted, view)
+        brought = await describe_brought(name, self._services, view, context)
+        loaded = LoadedSkill(activation.digest, wanted, None, brought.specs)
+        offer = await offer_of(name, loaded, self._services, view, context)
+        lines = [await self._first_line(activation, loaded, view), *offer.lines, *brought.notes]
+        effect = load_effect(name, activation.digest, docs=wanted, bundled=brought.specs)
+        return ToolResult("\n".join(lines), value=_value(activation, wanted) | offer.to_json(), effects=(effect,))
+
+    async def _first_line(self, activation: Activation, loaded: LoadedSkill, view: SkillView) -> str:
+        """That the skill is loaded; where nothing else brings its content before the model, that too."""
+        if not self._services.settings.loads_in_place:
+            return f"loaded: {activation.name}{_with_docs(loaded.docs)}"
+        if not loaded.docs:
+            return activation.text
+        most = max_doc_chars(self._services)
+        return await asyncio.to_thread(skill_block, activation.name, loaded, view, max_doc_chars=most)
+
+    async def _again(
+        self, activation: Activation, before: LoadedSkill, wanted: Selection, view: SkillView
+    ) -> ToolResult:
+        """For a skill that is loaded: what is there already costs a line, and only what is new costs more."""
+        name, docs = activation.name, united(before.docs, wanted)
+        in_place, new = self._services.settings.loads_in_place, docs != before.docs
+        # With the life time "once", what a request has had is on its way out: who asks again gets it once more.
+        expired = before.shown and self._services.settings.lifetime == "once"
+        text = f"already loaded: {name}{_with_docs(docs)}"
+        if in_place and not new:
+            text = f"Skill {name} is loaded already: follow its instructions above."
+        elif in_place:
+            there = await docs_of(name, view) if docs == ALL else ()
+            more = [path for path in names_of(docs, there) if path not in before.docs]
+            most = max_doc_chars(self._services)
+            text += "\n" + await asyncio.to_thread(docs_block, name, more, view, max_doc_chars=most)
+        effect = docs_effect(name, docs) if new or expired else touch_effect(name)
+        return ToolResult(text, value=_value(activation, docs), effects=(effect,))
+
+    async def _activate(self, name: str, view: SkillView, context: ToolContext) -> Activation:
         if name in self._read_before:
             # The view keeps what it has read: a thread would cost more than the call.
-            activation = view.activate(name, key=key)
-        else:
-            activation = await asyncio.to_thread(view.activate, name, key=key)
-            self._read_before.add(name)
-        value = {"name": name, "digest": activation.digest, "path": str(activation.path or "")}
+            return view.activate(name, key=context.shown_key)
+        activation = await asyncio.to_thread(view.activate, name, key=context.shown_key)
+        self._read_before.add(name)
+        return activation
+
+
+class LoadSkill(_Load):
+    """``load_skill``: gives the model a skill's instructions."""
+
+    tool_name = LOAD_SKILL
+    description = (
+        "Load a skill: get its full instructions and the list of its files. Do this before you act on a "
+        "task that the skill's description fits."
+    )
+    model = NameArguments
+
+    async def _run(self, asked: NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        return await self._load(asked.name, (), False, view, context)
+
+
+class SkillLoad(_Load):
+    """``skill_load``: loads a skill, with some or all of its documents (row C3); again, with more of them."""
+
+    tool_name = "skill_load"
+    description = "Load a skill, with documents; load it again for more of them."
+    model = _LoadArguments
+
+    async def _run(self, asked: _LoadArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        return await self._load(asked.skill, asked.docs, asked.include_all_docs, view, context)
+
+
+class _Unload(SkillFace[Any]):
+    changes_state = True
+
+    def _unload(self, asked: str, view: SkillView, context: ToolContext) -> ToolResult:
         loaded = context.skill_state or SkillState()
-        if loaded.digest(name) == activation.digest:
-            return ToolResult(
-                f"Skill {name} is loaded already: follow its instructions above.",
-                value=value,
-                effects=(touch_effect(name),),
-            )
-        return ToolResult(activation.text, value=value, effects=(load_effect(name, activation.digest),))
-
-
-class UnloadSkill(_SkillTool[_NameArguments]):
-    """Puts a skill away."""
-
-    def __init__(self, view: SkillView) -> None:
-        super().__init__(
-            view,
-            UNLOAD_SKILL,
-            "Put a loaded skill away when its instructions are no longer needed.",
-            _NameArguments,
-        )
-
-    async def _run(self, asked: _NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
-        name = _permitted(asked.name, view)
-        loaded = context.skill_state or SkillState()
+        # A skill may have gone from the model's set since it was loaded: putting it away is still right.
+        name = asked if asked in loaded else known_skill(asked, view)
         if name not in loaded:
             others = ", ".join(other for other in loaded if other in view)
             return ToolResult(f"Skill {name} is not loaded. Loaded skills: {others or 'none'}.", is_error=True)
         return ToolResult(f"Skill {name} is unloaded.", value={"name": name}, effects=(unload_effect(name),))
 
 
-class LoadSkillResource(_SkillTool[_ResourceArguments]):
-    """Reads a file of a skill, a part at a time."""
+class UnloadSkill(_Unload):
+    """``unload_skill``: puts a skill away."""
 
-    def __init__(self, view: SkillView) -> None:
-        super().__init__(
-            view,
-            LOAD_SKILL_RESOURCE,
-            "Read a text file of a skill, such as a reference that its instructions name.",
-            _ResourceArguments,
-        )
+    tool_name = "unload_skill"
+    description = "Put a loaded skill away when its instructions are no longer needed."
+    model = NameArguments
 
-    async def _run(self, asked: _ResourceArguments, view: SkillView, context: ToolContext) -> ToolResult:
-        name = _permitted(asked.name, view)
-        part = await asyncio.to_thread(view.read_resource, name, asked.path, asked.offset, key=_shown_key(context))
-        value = {
-            "text": part.text,
-            "offset": part.offset,
-            "next_offset": part.next_offset,
-            "total_bytes": part.total_bytes,
-        }
-        content = part.text
-        if part.next_offset is not None:
-            content += (
-                f"\n[bytes {part.offset} to {part.next_offset} of {part.total_bytes}; go on with "
-                f"offset={part.next_offset}]"
-            )
-        return ToolResult(content, value=value)
+    async def _run(self, asked: NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        return self._unload(asked.name, view, context)
 
 
-def _shown_key(context: ToolContext) -> str:
-    """The stream key as the audit trail shows it."""
-    return "" if context.key is None else str(context.key)
+class SkillUnload(_Unload):
+    """``skill_unload``: puts a skill away, with its documents and tools (row C9)."""
+
+    tool_name = "skill_unload"
+    description = "Put a loaded skill away, with its documents and tools."
+    model = SkillArguments
+
+    async def _run(self, asked: SkillArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        return self._unload(asked.skill, view, context)
 
 
-def _permitted(name: str, view: SkillView) -> str:
-    """``name``, or the one name that only differs in case and blanks; raises :class:`ArgumentError`."""
-    if name in view:
-        return name
-    folded = [known for known in view.names if known.casefold() == name.strip().casefold()]
-    if len(folded) == 1:
-        return folded[0]
-    near = view.near(name)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    names = sorted(view.names)
-    shown = ", ".join(names[:_SHOWN_NAMES]) or "none"
-    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    raise ArgumentError(f"There is no skill {name!r}.{hint} Skills: {shown}{more}.")
+def _with_docs(docs: Selection) -> str:
+    return "" if not docs else f", with {'all documents' if docs == ALL else ', '.join(docs)}"
+
+
+def _value(activation: Activation, docs: Selection) -> dict[str, Any]:
+    value = {"name": activation.name, "digest": activation.digest, "path": str(activation.path or "")}
+    return value | ({"docs": ALL if docs == ALL else list(docs)} if docs else {})

@@ -47,6 +47,7 @@ def request(*messages: Any, **fields: Any) -> ModelRequest:
     return ModelRequest("Be brief.", messages or (UserMessage("hello"),), timeout=10, **fields)
 
 
+@pytest.mark.row("A14")
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_text_and_usage(provider: str, serve: ServerFactory, connect: ModelFactory) -> None:
     server = serve(Reply("hello {last_user}", input_tokens=12, output_tokens=7))

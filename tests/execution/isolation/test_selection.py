@@ -50,6 +50,7 @@ def config(**options: str) -> SkillConfig:
     return SkillConfig({f"skills.shell.{name.replace('_', '-')}": value for name, value in options.items()})
 
 
+@pytest.mark.row("H8", "K6")
 @pytest.mark.usefixtures("no_process_left")
 async def test_landlock_proves_its_level_and_says_what_is_open(workspaces: WorkspaceManager) -> None:
     backend, report = await open_backend(config(backend="landlock"), workspaces)
@@ -62,6 +63,7 @@ async def test_landlock_proves_its_level_and_says_what_is_open(workspaces: Works
     assert list(workspaces.root.glob("*canary*")) == []
 
 
+@pytest.mark.row("H8")
 @pytest.mark.usefixtures("no_process_left")
 async def test_hygiene_is_taken_only_by_who_says_so(workspaces: WorkspaceManager) -> None:
     with pytest.raises(
@@ -99,6 +101,7 @@ class Crashing(HygieneBackend):
         return CommandResult(error="it fell over")
 
 
+@pytest.mark.row("K6")
 @pytest.mark.parametrize(
     ("factory", "level"), [(Bragging, IsolationLevel.NONE), (Forgetful, IsolationLevel.HYGIENE)], ids=["none", "leaky"]
 )
@@ -128,6 +131,7 @@ async def test_the_next_one_is_taken_where_one_cannot_be_used(
     assert report.skipped["bwrap"] in ("it lacks a part: mend it", "it fell over")
 
 
+@pytest.mark.row("H13")
 async def test_none_that_works(workspaces: WorkspaceManager) -> None:
     registry._backends.update(bwrap=Broken, landlock=Broken)
     backend, report = await choose_backend(SkillConfig(), workspaces)

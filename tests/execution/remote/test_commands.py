@@ -16,6 +16,7 @@ from tests.execution.remote.cluster import Cluster
 from tests.execution.remote.conftest import Key, until
 
 
+@pytest.mark.row("H9")
 async def test_a_command_runs_in_the_pod_and_not_here(cluster: Cluster, key: Key) -> None:
     result = await key.sh("readlink -f /proc/self/cwd; pwd; printenv OUTPUT_DIR; echo error >&2")
 
@@ -165,6 +166,7 @@ async def test_commands_of_one_key_run_at_the_same_time(cluster: Cluster, key: K
     assert cluster.made == 1
 
 
+@pytest.mark.row("H9")
 async def test_each_key_has_a_sandbox_of_its_own(cluster: Cluster, backend: RemoteBackend, tmp_path: Path) -> None:
     keys = [Key(backend, tmp_path / "workspaces" / f"ws_{number}") for number in range(4)]
 

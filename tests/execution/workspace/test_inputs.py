@@ -116,6 +116,7 @@ def test_a_run_ends_in_its_own_workspace(manager: WorkspaceManager, outside: Pat
     assert (outside / run.name).is_dir()
 
 
+@pytest.mark.row("H10", "H12")
 def test_inputs_of_the_job_are_linked(tmp_path: Path, outside: Path) -> None:
     (tmp_path / "tables.csv").write_text("a,b")
     (tmp_path / "current").symlink_to("tables.csv")
@@ -179,6 +180,7 @@ def test_names_of_inputs(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.row("H10")
 def test_an_input_that_is_missing_is_said_at_open(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"skills\.workspace\.inputs: '.*/nowhere' does not exist"):
         WorkspaceManager(tmp_path / "root", inputs=(str(tmp_path / "nowhere"),))

@@ -19,6 +19,7 @@ def read(path: Path) -> dict[str, object]:
     return data
 
 
+@pytest.mark.row("H12")
 def test_a_new_workspace(manager: WorkspaceManager) -> None:
     workspace = manager.for_key("k")
     workspace.ensure()
@@ -31,6 +32,7 @@ def test_a_new_workspace(manager: WorkspaceManager) -> None:
     assert [path.name for path in workspace.root.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.row("H12")
 def test_the_time_of_access_is_that_of_each_use(manager: WorkspaceManager) -> None:
     workspace = manager.for_key("k")
     seen = []
@@ -52,6 +54,7 @@ def test_it_is_replaced_and_never_written_in_place(manager: WorkspaceManager) ->
     assert list(read(workspace.root)["skills"]) == ["s"]  # type: ignore[call-overload]
 
 
+@pytest.mark.row("H12")
 def test_outputs_that_were_noted_stay(manager: WorkspaceManager) -> None:
     workspace = manager.for_key("k")
     workspace.ensure()

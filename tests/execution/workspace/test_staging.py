@@ -24,6 +24,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
+@pytest.mark.row("H4", "H2")
 def test_staged_copy_is_read_only_and_complete(manager: WorkspaceManager, source: Path, tmp_path: Path) -> None:
     copy = manager.for_key("k").stage(Skill("log-triage", str(source), "d1"))
     assert copy == manager.for_key("k").skills_dir / "log-triage"
@@ -39,6 +40,7 @@ def test_staged_copy_is_read_only_and_complete(manager: WorkspaceManager, source
     assert links == {"out": workspace.out_dir, "work": workspace.work_dir, "inputs": workspace.inputs_dir}
 
 
+@pytest.mark.row("H2")
 def test_entries_of_the_skill_win_over_links(manager: WorkspaceManager, source: Path) -> None:
     (source / "out").mkdir()
     (source / "out" / "template.txt").write_text("t")
@@ -47,6 +49,7 @@ def test_entries_of_the_skill_win_over_links(manager: WorkspaceManager, source: 
     assert (copy / "out" / "template.txt").read_text() == "t"
 
 
+@pytest.mark.row("H5")
 def test_staged_once_per_digest(manager: WorkspaceManager, source: Path) -> None:
     workspace = manager.for_key("k")
     first = workspace.stage(Skill("s", str(source), "d1")).stat().st_ino
@@ -59,6 +62,7 @@ def test_staged_once_per_digest(manager: WorkspaceManager, source: Path) -> None
     assert [path.name for path in workspace.skills_dir.iterdir()] == ["s"]
 
 
+@pytest.mark.row("H5")
 def test_staged_again_after_somebody_removed_it(manager: WorkspaceManager, source: Path) -> None:
     workspace = manager.for_key("k")
     remove_tree(workspace.stage(Skill("s", str(source), "d1")))
@@ -170,6 +174,7 @@ def test_a_skill_deeper_than_the_stack(manager: WorkspaceManager, tmp_path: Path
 # -- the virtual environment of a skill --------------------------------------------------------------------------
 
 
+@pytest.mark.row("H6", "H2")
 def test_a_virtual_environment_is_active_and_outlives_a_new_version(manager: WorkspaceManager, source: Path) -> None:
     workspace = manager.for_key("k")
     copy = workspace.stage(Skill("s", str(source), "d1"))
@@ -203,6 +208,7 @@ def test_only_the_skill_itself_writes_its_virtual_environment(manager: Workspace
     assert str(workspace.work_dir) in workspace.writable_for(None)
 
 
+@pytest.mark.row("H6")
 def test_programs_of_a_skill_come_last_on_the_path(manager: WorkspaceManager, source: Path) -> None:
     (source / "bin").mkdir()
     (source / "bin" / "sh").write_text("#!/bin/sh\n")
@@ -238,6 +244,7 @@ def test_a_hostile_virtual_environment_stops_no_new_version(manager: WorkspaceMa
     assert mode(Path("/etc")) == 0o755
 
 
+@pytest.mark.row("H12")
 @pytest.mark.parametrize("size", [1, LARGE])
 def test_metadata_names_what_is_staged(manager: WorkspaceManager, source: Path, size: int) -> None:
     (source / "model.bin").write_bytes(b"m" * size)

@@ -73,6 +73,7 @@ def test_what_a_command_can_do(manager: WorkspaceManager, workspace: Workspace, 
     ]
 
 
+@pytest.mark.row("H4")
 @pytest.mark.parametrize(
     "attempt",
     [

@@ -13,6 +13,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
+@pytest.mark.row("H1")
 def test_nothing_is_made_before_it_is_needed(manager: WorkspaceManager) -> None:
     workspace = manager.for_key("k")
     assert not manager.root.exists()
@@ -24,6 +25,7 @@ def test_nothing_is_made_before_it_is_needed(manager: WorkspaceManager) -> None:
     assert workspace.inputs_dir.is_dir()
 
 
+@pytest.mark.row("H7")
 def test_a_key_has_one_workspace_and_its_name_tells_nothing(manager: WorkspaceManager) -> None:
     odd = "../../etc/passwd\0\n/\ud800"
     roots = {manager.for_key(text).root for text in ("a", "b", odd, "x" * 10_000)}
@@ -61,6 +63,7 @@ def test_event_is_replaced_at_once(manager: WorkspaceManager) -> None:
     assert [path.name for path in workspace.inputs_dir.iterdir()] == ["event.json"]
 
 
+@pytest.mark.row("H3", "A13")
 def test_environment_of_a_command(manager: WorkspaceManager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", "secret")
     workspace = WorkspaceManager(manager.root).for_key("k")
@@ -81,6 +84,7 @@ def test_environment_of_a_command(manager: WorkspaceManager, monkeypatch: pytest
     assert [name for name in env if name not in allowed and not name.startswith("LC_")] == []
 
 
+@pytest.mark.row("H1")
 def test_run_folders(manager: WorkspaceManager) -> None:
     workspace = manager.for_key("k")
     empty, used = workspace.new_run(), workspace.new_run()

@@ -70,6 +70,7 @@ def test_without_lists_there_is_no_policy() -> None:
     assert CommandPolicy.of(SkillConfig({"skills.shell.allowed-commands": "/bin/a;x=b"})).permitted == ("/bin/a", "x=b")
 
 
+@pytest.mark.row("F19")
 def test_a_program_by_name_and_by_path(machine: Machine) -> None:
     policy = CommandPolicy([str(machine / "bin/git")])
     assert policy.resolve("git log 'a b'", machine.place()) == (str(machine / "bin/git"), "log", "a b")
@@ -78,6 +79,7 @@ def test_a_program_by_name_and_by_path(machine: Machine) -> None:
         assert machine.starts(policy, command) == "bin/git"
 
 
+@pytest.mark.row("F19")
 def test_the_same_name_elsewhere_is_another_program(machine: Machine) -> None:
     policy = CommandPolicy([str(machine / "bin/git")])
     program(machine / "work/git")
@@ -119,6 +121,7 @@ def test_a_link_to_itself_is_no_program(machine: Machine) -> None:
     assert "no program" in refusal(CommandPolicy([str(machine / "work/loop")]), "work/loop", machine.place())
 
 
+@pytest.mark.row("F19")
 def test_files_of_a_skill(machine: Machine) -> None:
     policy = CommandPolicy(["report=scripts/run.sh", f"other={machine / 'bin/git'}"])
     for command in ("scripts/run.sh", "./scripts//run.sh", str(machine / "skills/report/scripts/run.sh")):
@@ -152,6 +155,7 @@ def test_a_skill_cannot_lend_its_name_to_a_program_of_the_machine(machine: Machi
         refusal(policy, command, machine.place())
 
 
+@pytest.mark.row("F20")
 def test_denied_wins(machine: Machine) -> None:
     git = str(machine / "bin/git")
     policy = CommandPolicy([git, str(machine / "bin/tool")], [git])
@@ -160,6 +164,7 @@ def test_denied_wins(machine: Machine) -> None:
         assert "does not permit" in refusal(policy, command, machine.place())
 
 
+@pytest.mark.row("F20")
 def test_a_denied_file_is_denied_under_all_its_names(machine: Machine) -> None:
     (machine / "work/hard").hardlink_to(machine / "bin/git")
     policy = CommandPolicy(denied=[str(machine / "bin/git-latest")])

@@ -51,6 +51,7 @@ def test_exit_codes_signals_and_errors_are_kept_apart() -> None:
     assert (failed.value["return_code"], failed.value["error"]) == (None, "the launcher is gone")
 
 
+@pytest.mark.row("H13")
 @pytest.mark.parametrize(
     ("longest", "mend"), [(300.0, "; timeout may be 300"), (30.0, ", the most that this job allows: do it in parts")]
 )

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from flink_skills.errors import ConfigError, IsolationError
-from flink_skills.execution import Limits, WorkspaceManager
+from flink_skills.execution import Limits, Workspace, WorkspaceManager
 from flink_skills.execution.backends.hygiene import HygieneBackend
 from flink_skills.execution.configuration import command_user
 from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.tools import ShellRunner, ToolContext, ToolResult
+from flink_skills.tools import ShellRunner, ToolContext, ToolResult, ToolServices
 from flink_skills.tools.commands import runner as shell_module
+from flink_skills.tools.commands.shell_tool import ExecuteShellCommand
 from tests.tools.conftest import Conversation
 
 
@@ -493,3 +494,30 @@ async def test_a_readable_path_that_is_not_there_is_remarked(
     shell = await shell_with(skills__shell__readable=f"{shared_folder};{absent}")
     (remark,) = shell.remarks()
     assert remark == f"option skills.shell.readable: '{absent}' is not there on this machine"
+
+
+def test_without_a_shell_there_is_no_such_tool(view: SkillView) -> None:
+    with pytest.raises(ConfigError, match=r"skills\.shell\.enabled"):
+        ExecuteShellCommand(ToolServices(view))
+
+
+@pytest.mark.row("B12")
+async def test_the_view_of_the_caller_counts_else_that_of_the_tool(conversation: Conversation) -> None:
+    await conversation.call("load_skill", name="billing")
+    conversation.context.skills = None
+    assert (await run(conversation, "cat scripts/sum.sh")).value["stdout"] == "echo 42\n"
+    conversation.context.skills = conversation.services.view.only(["log-triage"])
+    assert (await run(conversation, "cat scripts/sum.sh")).value["return_code"] != 0
+
+
+async def test_the_workspace_is_opened_when_a_command_comes(conversation: Conversation) -> None:
+    workspace, opened = conversation.context.workspace, []
+
+    async def open_workspace() -> Workspace:
+        opened.append(workspace)
+        return workspace  # type: ignore[return-value]
+
+    conversation.context.workspace, conversation.context.open_workspace = None, open_workspace
+    for _ in range(2):
+        assert not (await run(conversation, "true")).is_error
+    assert (conversation.context.workspace, opened) == (workspace, [workspace])

@@ -15,6 +15,7 @@ def variables(hidden: HiddenValues | None = None, **references: str) -> SkillVar
     return SkillVariables(config, hidden or HiddenValues())
 
 
+@pytest.mark.row("B20")
 def test_each_skill_has_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ONE", "first")
     (tmp_path / "two").write_text("second\n")
@@ -63,6 +64,7 @@ def test_what_cannot_be_read_names_the_option_and_no_value(
     assert "option skills.env.report.A: the environment variable 'NOT_THERE'" in caplog.text
 
 
+@pytest.mark.row("B20")
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "PYTHONSTARTUP", "GIT_SSH_COMMAND", "BASH_ENV", "NODE_OPTIONS"])
 def test_names_that_change_what_programs_run_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"option skills\.env\.report\.{name}: .* choose another name"):

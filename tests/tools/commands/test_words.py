@@ -42,6 +42,7 @@ def test_words(text: str, words: list[str]) -> None:
     assert split_words(text, {}) == words
 
 
+@pytest.mark.row("F19")
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -6,7 +6,7 @@ import pytest
 
 from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.skill import AgentSkill
-from flink_skills.tools import CORE_TOOL_NAMES, ToolContext, ToolSet, core_tools
+from flink_skills.tools import PROFILES, ShellRunner, Tool, ToolContext, ToolServices, ToolSet, profile_tools
 from tests.tools.conftest import Conversation
 
 
@@ -15,18 +15,23 @@ def talk(view: SkillView) -> Conversation:
     return Conversation(view, None)
 
 
+def core_tools(view: SkillView, shell: ShellRunner | None) -> list[Tool]:
+    return profile_tools(PROFILES["core"], ToolServices(view, shell=shell))
+
+
 def names(tools: list) -> list[str]:  # type: ignore[type-arg]
     return [tool.spec.name for tool in tools]
 
 
 async def test_which_tools_there_are(view: SkillView, shell_with) -> None:  # type: ignore[no-untyped-def]
     shell = await shell_with()
-    assert set(names(core_tools(view, shell))) == CORE_TOOL_NAMES
+    assert set(names(core_tools(view, shell))) == set(PROFILES["core"])
     assert "execute_shell_command" not in names(core_tools(view, None))
     assert names(core_tools(SkillView([]), shell)) == ["execute_shell_command"]
-    assert names(core_tools(None, None)) == []
+    assert names(core_tools(SkillView([]), None)) == []
 
 
+@pytest.mark.row("C13")
 def test_names_are_in_the_schema_up_to_256() -> None:
     def enum(count: int) -> object:
         view = SkillView([AgentSkill(f"s-{n}", "Does it.", "Do it.") for n in range(count)])
@@ -37,6 +42,7 @@ def test_names_are_in_the_schema_up_to_256() -> None:
     assert enum(257) == [None] * 3
 
 
+@pytest.mark.row("C12", "A1", "C8")
 async def test_load_gives_the_body_and_an_effect(talk: Conversation, view: SkillView) -> None:
     result = await talk.call("load_skill", name="log-triage")
     assert not result.is_error
@@ -48,6 +54,7 @@ async def test_load_gives_the_body_and_an_effect(talk: Conversation, view: Skill
     assert result.value["name"] == "log-triage"
 
 
+@pytest.mark.row("C8")
 async def test_loading_again_costs_one_line(talk: Conversation) -> None:
     await talk.call("load_skill", name="log-triage")
     await talk.call("load_skill", name="billing")
@@ -71,6 +78,7 @@ async def test_tools_do_not_change_the_activations_themselves(talk: Conversation
     assert talk.skill_state.names == []
 
 
+@pytest.mark.row("B12")
 @pytest.mark.parametrize("tool", ["load_skill", "unload_skill", "load_skill_resource"])
 async def test_filtered_and_missing_skills_get_the_same_answer(talk: Conversation, tool: str) -> None:
     more = {"path": "SKILL.md"} if tool == "load_skill_resource" else {}
@@ -82,6 +90,7 @@ async def test_filtered_and_missing_skills_get_the_same_answer(talk: Conversatio
     assert "Secret text" not in filtered.content
 
 
+@pytest.mark.row("C8")
 async def test_near_names_are_proposed(talk: Conversation) -> None:
     result = await talk.call("load_skill", name="log_triag")
     assert result.is_error
@@ -100,12 +109,14 @@ async def test_wrong_arguments_are_explained(talk: Conversation, arguments: dict
     assert "- name: " in result.content
 
 
+@pytest.mark.row("B12")
 async def test_the_view_of_the_caller_counts(view: SkillView, manager) -> None:  # type: ignore[no-untyped-def]
     tools = ToolSet(core_tools(manager.view(None), None))
     result = await tools.call("load_skill", {"name": "secret-ops"}, ToolContext(skills=view))
     assert result.is_error
 
 
+@pytest.mark.row("C9")
 async def test_unload(talk: Conversation) -> None:
     await talk.call("load_skill", name="billing")
     missing = await talk.call("unload_skill", name="log-triage")
@@ -119,6 +130,7 @@ async def test_unload(talk: Conversation) -> None:
     assert talk.skill_state.names == []
 
 
+@pytest.mark.row("C12")
 async def test_resource_in_parts(talk: Conversation, skills: Path, manager, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     whole = (skills / "log-triage/references/levels.md").read_text()
     result = await talk.call("load_skill_resource", name="log-triage", path="references/levels.md")
@@ -152,6 +164,7 @@ async def test_a_body_that_cannot_be_read_is_a_result(talk: Conversation, skills
     assert (await talk.call("load_skill", name="billing")).is_error
 
 
+@pytest.mark.row("A8")
 async def test_the_base_dir_is_the_folder_of_the_skill(talk: Conversation, skills: Path, manager) -> None:  # type: ignore[no-untyped-def]
     folder = skills / "billing"
     text = "---\nname: billing\ndescription: Reads invoices.\n---\nRun sh __BASE_DIR__/scripts/sum.sh.\n"

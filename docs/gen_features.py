@@ -1,0 +1,270 @@
+"""Write ``docs/features.md``: what the package does, row by row, and the tests that show it.
+
+python docs/gen_features.py            write the page; rows whose tests are new stand as "not run"
+python docs/gen_features.py --run      run the tests of all rows first; exit with 1 when one fails, and write nothing
+python docs/gen_features.py --check    exit with 1 when the page is not what rows and tests say, or has "not run"
+
+The rows are in ``docs/features/rows.yaml``, by sections. A row is a sentence, or a map with the sentence as ``is`` and,
+where something is left out or otherwise than elsewhere, the ``reason``. Its tests are those with
+``@pytest.mark.row("ID", …)``. A row with neither a test nor a reason is an error, and so is a mark that no row has.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+ROWS = ROOT / "docs" / "features" / "rows.yaml"
+PAGE = ROOT / "docs" / "features.md"
+TESTS = ROOT / "tests"
+
+_SHOWN = 5
+_PASS, _NOT_RUN = "pass", "not run"
+_HEAD = """\
+# Features
+
+<!-- Written by docs/gen_features.py from docs/features/rows.yaml and the marks of the tests: run "make features". -->
+
+Every feature has a row: what it does here, the tests that drive it, and how it stands. *pass* says that all of its
+tests passed when this page was written by `make features`; a sentence beside or instead of it says what is left out or
+otherwise here, and why.
+"""
+_ROW = re.compile(r"^\| (?P<id>[A-Z]\d+) \| .* \| (?P<tests>[^|]*) \| (?P<state>[^|]*) \|$", re.MULTILINE)
+
+
+class FeatureError(Exception):
+    """What is wrong with rows, marks or tests, a line each."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a section: what is done, and why something is left out or done otherwise."""
+
+    id: str
+    text: str
+    reason: str = ""
+
+
+# -- rows --------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice, of which YAML would keep one without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        if twice := {str(key) for key in keys if keys.count(key) > 1}:
+            raise FeatureError(f"rows: {', '.join(sorted(twice))} is there twice")
+        return super().construct_mapping(node, deep)
+
+
+def read_rows(path: Path) -> dict[str, list[Row]]:
+    """The rows of each section, by its title. The ids of a section are its letter and 1, 2, 3, … in any order."""
+    data = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+    sections = {title: [_row(id_, said) for id_, said in rows.items()] for title, rows in data.items()}
+    for title, rows in sections.items():
+        numbers = sorted(int(row.id[1:]) for row in rows)
+        if numbers != list(range(1, len(rows) + 1)) or {row.id[0] for row in rows} != {title[0]}:
+            raise FeatureError(f"{path.name}: the rows of {title!r} are not {title[0]}1 to {title[0]}{len(rows)}")
+        sections[title] = sorted(rows, key=lambda row: int(row.id[1:]))
+    return sections
+
+
+def _row(id_: str, said: str | Mapping[str, str]) -> Row:
+    if isinstance(said, str):
+        return Row(id_, said)
+    if unknown := set(said) - {"is", "reason"}:
+        raise FeatureError(f"row {id_} has {', '.join(sorted(unknown))}: write is and reason")
+    return Row(id_, said["is"], said.get("reason", ""))
+
+
+# -- tests -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A test function with the rows that it is marked with, and what became of its runs: passed, failed or skipped."""
+
+    test: str
+    rows: tuple[str, ...]
+    outcomes: tuple[str, ...] = ()
+    why: str = ""
+
+
+class _Plugin:
+    """Notes the marked tests of a pytest session, leaves the others out, and notes how they end."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[str]] = {}
+        self.outcomes: dict[str, list[str]] = {}
+        self.why: dict[str, str] = {}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        marked: list[pytest.Item] = []
+        others: list[pytest.Item] = []
+        for item in items:
+            ids = [str(id_) for mark in item.iter_markers("row") for id_ in mark.args]
+            (marked if ids else others).append(item)
+            if ids:
+                known = self.rows.setdefault(_function(item.nodeid), [])
+                known += [id_ for id_ in ids if id_ not in known]
+        items[:] = marked
+        config.hook.pytest_deselected(items=others)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            test = _function(report.nodeid)
+            self.outcomes.setdefault(test, []).append(report.outcome)
+            if report.outcome == "skipped" and isinstance(report.longrepr, tuple):
+                self.why[test] = str(report.longrepr[2])
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [
+            {"test": test, "rows": ids, "outcomes": self.outcomes.get(test, []), "why": self.why.get(test, "")}
+            for test, ids in self.rows.items()
+        ]
+
+
+def _function(node: str) -> str:
+    return node.partition("[")[0]
+
+
+def marked_tests(folder: Path, *, run: bool = False) -> list[Marked]:
+    """All marked tests below ``folder``, by pytest's collection in another process; with ``run`` they are run too."""
+    with tempfile.TemporaryDirectory() as scratch:
+        found = Path(scratch) / "found.json"
+        command = [sys.executable, str(Path(__file__)), "--session", str(found), str(folder), *(["run"] if run else [])]
+        done = subprocess.run(  # noqa: S603
+            command, cwd=folder.parent, stdin=subprocess.DEVNULL, stdout=None if run else subprocess.PIPE, check=False
+        )
+        if done.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or not found.is_file():
+            said = "" if run else f":\n{done.stdout.decode(errors='replace')[-4000:]}"
+            raise FeatureError(f"the tests {'failed' if run else 'cannot be collected'}{said}")
+        return [
+            Marked(one["test"], tuple(one["rows"]), tuple(one["outcomes"]), one["why"])
+            for one in json.loads(found.read_text(encoding="utf-8"))
+        ]
+
+
+def _session(found: str, folder: str, *run: str) -> int:
+    """The other process: a pytest session that leaves what it found in a file."""
+    plugin = _Plugin()
+    how = ["-q"] if run else ["-qq", "--disable-warnings", "--collect-only"]
+    code = pytest.main([*how, "-p", "no:cacheprovider", folder], plugins=[plugin])
+    Path(found).write_text(json.dumps(plugin.to_json()), encoding="utf-8")
+    return int(code)
+
+
+# -- the page ----------------------------------------------------------------------------------
+
+
+def by_row(sections: Mapping[str, Sequence[Row]], marked: Iterable[Marked]) -> dict[str, list[Marked]]:
+    """The tests of each row, the most direct first: those that are about fewer rows.
+
+    Raises :class:`FeatureError` with all rows that have neither test nor reason, and all marks without a row.
+    """
+    tests: dict[str, list[Marked]] = {row.id: [] for rows in sections.values() for row in rows}
+    wrong = []
+    for one in marked:
+        for id_ in one.rows:
+            if id_ in tests:
+                tests[id_].append(one)
+            else:
+                wrong.append(f"{one.test} is marked with the row {id_!r}, which does not exist")
+    for row in (row for rows in sections.values() for row in rows):
+        if not tests[row.id] and not row.reason:
+            wrong.append(f'row {row.id} has no test (@pytest.mark.row("{row.id}")) and no reason in {ROWS.name}')
+    if wrong:
+        raise FeatureError("\n".join(wrong))
+    return {id_: sorted(found, key=lambda one: len(one.rows)) for id_, found in tests.items()}
+
+
+def states_of_run(tests: Mapping[str, Sequence[Marked]]) -> dict[str, str]:
+    """How each row with tests stands after a run. Raises :class:`FeatureError` where none of its tests was run."""
+    wrong = []
+    for id_, found in tests.items():
+        if found and not any("passed" in one.outcomes for one in found):
+            reasons = "; ".join(dict.fromkeys(one.why for one in found if one.why))
+            wrong.append(f"row {id_}: none of its tests could be run here: {reasons or 'no outcome'}")
+    if wrong:
+        raise FeatureError("\n".join(wrong))
+    return {id_: _PASS for id_, found in tests.items() if found}
+
+
+def states_of_page(tests: Mapping[str, Sequence[Marked]], page: str) -> dict[str, str]:
+    """How each row with tests stood when the page was written; what has other tests since then was not run."""
+    known = {match["id"]: (match["tests"], match["state"]) for match in _ROW.finditer(page)}
+    states = {}
+    for id_, found in tests.items():
+        cell, state = known.get(id_, ("", ""))
+        if found:
+            states[id_] = _PASS if cell == _tests_cell(found) and state.startswith(_PASS) else _NOT_RUN
+    return states
+
+
+def render(
+    sections: Mapping[str, Sequence[Row]], tests: Mapping[str, Sequence[Marked]], states: Mapping[str, str]
+) -> str:
+    """The page as text."""
+    parts = [_HEAD]
+    for title, rows in sections.items():
+        parts.append(f"\n## {title}\n\n| row | here | tests | result |\n|---|---|---|---|\n")
+        for row in rows:
+            result = ". ".join(filter(None, (states.get(row.id, ""), row.reason)))
+            cells = (row.id, _escaped(row.text), _tests_cell(tests[row.id]), _escaped(result))
+            parts.append(f"| {' | '.join(cells)} |\n")
+    return "".join(parts)
+
+
+def _tests_cell(tests: Sequence[Marked]) -> str:
+    shown = ", ".join(f"`{one.test}`" for one in tests[:_SHOWN])
+    more = len(tests) - _SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown or "none"
+
+
+def _escaped(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the page; returns the exit code."""
+    if arguments[:1] == ["--session"]:
+        return _session(*arguments[1:])
+    if arguments not in ([], ["--run"], ["--check"]):
+        sys.stderr.write(f"{__doc__}")
+        return 2
+    before = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
+    run = arguments == ["--run"]
+    try:
+        sections = read_rows(ROWS)
+        tests = by_row(sections, marked_tests(TESTS, run=run))
+        states = states_of_run(tests) if run else states_of_page(tests, before)
+    except FeatureError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    text = render(sections, tests, states)
+    not_run = [id_ for id_, state in states.items() if state == _NOT_RUN]
+    if arguments == ["--check"]:
+        if text == before and not not_run:
+            return 0
+        what = f"its tests changed for {', '.join(not_run)}" if not_run else "rows.yaml says something else"
+        sys.stderr.write(f"{PAGE.name} is not current, {what}: run make features\n")
+        return 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

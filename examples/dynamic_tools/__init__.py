@@ -1,0 +1,1 @@
+"""Tools that come and go with skills: twelve functions of a web shop, of which a model sees only what it needs."""

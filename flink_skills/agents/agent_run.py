@@ -1,0 +1,222 @@
+"""One agent at work on one event: its conversations, what it loaded, and its durable steps."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.agents.chat import chat
+from flink_skills.agents.codec import result_from_json, result_to_json
+from flink_skills.agents.context import AgentContext
+from flink_skills.agents.journal import fingerprint
+from flink_skills.agents.messages import Message, Usage
+from flink_skills.agents.session import Session
+from flink_skills.agents.steps import StepCodec
+from flink_skills.errors import TurnError
+from flink_skills.tools import SkillState, ToolSet
+from flink_skills.tools.base import Tool, ToolResult
+
+if TYPE_CHECKING:
+    from flink_skills.agents.generation import Generation, ModelRuntime
+    from flink_skills.agents.runtime import AgentRuntime
+    from flink_skills.agents.turn import Turn
+
+__all__ = ["CALLER", "SPENT", "AgentRun", "Spent"]
+
+#: In ``ToolContext.extra``: the run that calls a tool, and the step in which it does.
+CALLER = "flink_skills.caller"
+#: The same for what an agent that is a tool has spent.
+SPENT = "flink_skills.spent"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Steps and tokens of an agent in a turn, with those of the agents that it called. Adds up with ``+``."""
+
+    steps: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.steps + other.steps, self.usage + other.usage)
+
+    def to_json(self) -> list[int]:
+        """The journal form."""
+        return [self.steps, self.usage.input_tokens, self.usage.output_tokens, self.usage.requests]
+
+    @classmethod
+    def from_json(cls, data: Sequence[int]) -> Spent:
+        return cls(data[0], Usage(*data[1:]))
+
+
+class AgentRun:
+    """What one agent does in a turn.
+
+    The turn's own agent has the empty ``prefix``; one that is called as a tool has that of the step which called it,
+    and so a part of the turn's journal, with skills and conversations of its own (row D13).
+    """
+
+    def __init__(
+        self,
+        turn: Turn,
+        runtime: AgentRuntime,
+        generation: Generation,
+        *,
+        event: Any,
+        session: Session,
+        state: Any,
+        prefix: str = "",
+    ) -> None:
+        self.turn = turn
+        self.runtime = runtime
+        self.event = event
+        self.session = session
+        self.state = state
+        self.prefix = prefix
+        self.spent = Spent()
+        self.loaded: list[str] = []
+        self.tool_calls: list[dict[str, Any]] = []
+        self.conversations: dict[str, list[Message]] = {}
+        self.skill_states: dict[str, SkillState] = {}
+        self._pools: dict[str, asyncio.Future[Mapping[str, Tool]]] = {}
+        self._tools: dict[str, tuple[int, ToolSet]] = {}
+        self._counts: dict[str, int] = {}
+        self.context = AgentContext(self)
+        self.generation = generation
+
+    @functools.cached_property
+    def event_for_model(self) -> Any:
+        """The event without the contents of its files."""
+        return self.runtime.event_for_model(self.event)
+
+    async def run(self) -> Any:
+        """What the agent's ``on_event`` returns."""
+        visible = self.runtime.agent.visible_skills(self.event, self.context)
+        if visible is not None:
+            self.generation = self.generation.limited_to(visible)
+        result = self.runtime.agent.on_event(self.event, self.context)
+        return await result if inspect.isawaitable(result) else result
+
+    def next_id(self, kind: str) -> str:
+        """The id of the next step of ``kind``."""
+        count = self._counts.get(kind, 0)
+        self._counts[kind] = count + 1
+        return f"{self.prefix}{kind}#{count}"
+
+    def add_usage(self, usage: Usage) -> None:
+        """Count the tokens of a model response; see :meth:`Turn.add_usage`."""
+        self.spent += Spent(0, usage)
+        self.turn.add_usage(usage)
+
+    async def durable(self, step: str, run: Callable[[], Awaitable[Any]], *, asked: str = "") -> Any:
+        """See :meth:`Turn.durable`."""
+        self.spent += Spent(1)
+        return await self.turn.durable(step, run, asked=asked)
+
+    def skill_state_of(self, model: ModelRuntime) -> SkillState:
+        """What is loaded in the conversation with ``model``."""
+        found = self.skill_states.get(model.name)
+        if found is None:
+            kept = self.session.skill_states.get(model.name)
+            found = SkillState.from_json(kept) if kept is not None else SkillState()
+            if model.settings.lifetime != "session":
+                found.clear()
+            self.skill_states[model.name] = found
+        return found
+
+    # -- what agents ask for ---------------------------------------------------------------
+
+    async def chat(self, message: Any, *, model: str | None, output_type: Any) -> Any:
+        return await chat(self, self.generation.model(model), message, output_type)
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any], *, model: str | None) -> Any:
+        scope = self.generation.tool_scope(model)
+        step = self.next_id(f"tool:{name}")
+        result = await self.run_tool(scope, step, name, arguments)
+        self.apply(scope, name, arguments, result)
+        if result.is_error:
+            raise TurnError(f"tool {name}: {result.content}")
+        return result.value if result.value is not None else result.content
+
+    async def step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], result_type: Any) -> Any:
+        codec = StepCodec.of(fn, result_type, name)
+
+        async def run() -> Any:
+            if inspect.iscoroutinefunction(fn):
+                value = await fn(*args)
+            else:
+                value = await asyncio.to_thread(fn, *args)
+                if inspect.isawaitable(value):
+                    value = await value
+            return codec.dump(value)
+
+        kept = await self.durable(self.next_id(f"step:{name}"), run, asked=fingerprint(name, args))
+        return codec.load(kept)
+
+    # -- tools -----------------------------------------------------------------------------
+
+    async def tools_of(self, model: ModelRuntime) -> ToolSet:
+        """What ``model`` may call now: its own tools, and those of the skills that it has loaded."""
+        if not model.is_dynamic:
+            return model.tools
+        if model.name not in self._pools:
+            self._pools[model.name] = asyncio.ensure_future(self._pool_tools(model))
+        pool = await asyncio.shield(self._pools[model.name])
+        state = self.skill_state_of(model)
+        revision, tools = self._tools.get(model.name, (-1, model.tools))
+        if revision != state.revision:
+            tools = model.tools_with(state, pool)
+            self._tools[model.name] = (state.revision, tools)
+        return tools
+
+    async def _pool_tools(self, model: ModelRuntime) -> Mapping[str, Tool]:
+        """The tools of the job's pool, asked for once in a turn: they may depend on the key."""
+        pool = model.services.pool
+        if pool is None:
+            return {}
+        return await pool.tools(await self.turn.tool_context(self, model, self.prefix, workspace=False))
+
+    async def run_tool(
+        self, model: ModelRuntime, step: str, name: str, arguments: Mapping[str, Any] | str
+    ) -> ToolResult:
+        """Call a tool durably, as ``model`` may now; the result changes nothing before :meth:`apply`."""
+
+        replayed = True
+
+        async def run() -> Any:
+            nonlocal replayed
+            replayed = False
+            tools = await self.tools_of(model)
+            tool = tools.get(name)
+            workspace = tool is not None and tool.uses_workspace
+            context = await self.turn.tool_context(self, model, step, workspace=workspace)
+            context.extra[CALLER] = (self, step)
+            result = result_to_json(await tools.call(name, arguments, context))
+            spent: Spent | None = context.extra.get(SPENT)
+            return result if spent is None else {**result, "sub": spent.to_json()}
+
+        entry = await self.durable(step, run, asked=fingerprint(name, arguments))
+        if "sub" in entry:
+            spent = Spent.from_json(entry["sub"])
+            self.spent += spent
+            if replayed:
+                # What the agent that was called has spent counts as if it had done so now.
+                self.turn.count_steps(spent.steps)
+                self.turn.add_usage(spent.usage)
+        return result_from_json(entry)
+
+    def apply(self, model: ModelRuntime, name: str, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
+        """Note the call, and change what is loaded as its result says.
+
+        Not in :meth:`run_tool`: of calls that run at the same time another one may be first when they are repeated
+        from the journal.
+        """
+        self.tool_calls.append({"name": name, "arguments": arguments, "error": result.is_error})
+        state = self.skill_state_of(model)
+        for effect in result.effects:
+            state.apply(effect)
+            if effect.get("op") == "load" and effect["skill"] not in self.loaded:
+                self.loaded.append(effect["skill"])

@@ -1,0 +1,282 @@
+"""Files that come with an event: named, taken out of what models read, and put into the workspace (row F11)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import re
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from flink_skills.artifacts import ArtifactError, ArtifactStore, Reference, parse_reference
+from flink_skills.errors import ExecutionError
+from flink_skills.execution.workspace import media_type
+
+if TYPE_CHECKING:
+    from flink_skills.execution.workspace import Workspace
+    from flink_skills.tools.state import SkillState
+
+__all__ = ["EventFile", "event_files", "stage_files", "without_data"]
+
+_FIELDS = frozenset({"name", "data", "text", "uri", "mime_type"})
+_CONTENT = ("data", "text", "uri")
+_INPUTS = "work/inputs"
+_TAKEN = ("event.json",)
+_MOST_FILES = 256
+_LONGEST_NAME = 120
+_LONGEST_SHOWN = 200
+_UNSAFE = re.compile(r"[^\w.+@=-]+")
+_DATA_URI = re.compile(r"data:([^;,]*)(?:;[^;,]+)*;base64,", re.IGNORECASE)
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class EventFile:
+    """A file of an event. ``name`` is the one it gets in ``work/inputs``, "" for an entry that cannot be used.
+
+    ``data`` is its content, None for the artifact ``ref`` or where ``problem`` says what is wrong with the entry.
+    ``uri`` is what the entry named.
+    """
+
+    name: str
+    original_name: str = ""
+    mime_type: str = ""
+    data: bytes | None = field(default=None, repr=False)
+    ref: Reference | None = None
+    uri: str = ""
+    problem: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """What models and ``event.json`` have instead of the content."""
+        if self.problem:
+            shown = {"original_name": self.original_name} if self.original_name else {}
+            return {**shown, **({"uri": self.uri} if self.uri else {}), "error": self.problem}
+        found: dict[str, Any] = {"name": f"{_INPUTS}/{self.name}"}
+        if self.original_name and self.original_name != self.name:
+            found["original_name"] = self.original_name
+        if self.mime_type:
+            found["mime_type"] = self.mime_type
+        if self.data is not None:
+            found["size_bytes"] = len(self.data)
+        elif self.ref is not None:
+            found["uri"] = self.uri
+        return found
+
+
+def event_files(event: Any, field: str = "files", taken: Collection[str] = ()) -> tuple[EventFile, ...]:
+    """The files in the field ``field`` of an event, each with a name of its own; none for any other event.
+
+    The field is a list of mappings with ``data`` (bytes, or text in base64), ``text`` or ``uri`` (an artifact), and
+    with ``name`` and ``mime_type`` if they are known. A list of anything else is data of the event's own and left
+    alone; of a list of files, entries that cannot be used say so in ``problem``. ``taken`` are names in
+    ``work/inputs`` that they cannot have (:attr:`~flink_skills.execution.workspace.Workspace.input_names`).
+
+    >>> [file.name for file in event_files({"files": [{"name": "../a.txt", "text": "hi"}, {"text": "more"}]})]
+    ['a.txt', 'upload_2']
+    """
+    entries = _entries(event, field)
+    names = {*_TAKEN, *taken}
+    found = []
+    for number, entry in enumerate(entries[:_MOST_FILES], 1):
+        file = _file(entry)
+        if not file.problem:
+            name = _free_name(_safe_name(file.original_name) or f"upload_{number}", names)
+            names.add(name)
+            kind = file.mime_type or (media_type(name, file.data) if file.data is not None else "")
+            file = dataclasses.replace(file, name=name, mime_type=kind)
+        found.append(file)
+    if len(entries) > _MOST_FILES:
+        problem = f"{len(entries) - _MOST_FILES} more files were left out: an event has at most {_MOST_FILES}"
+        found.append(EventFile("", problem=problem))
+    return tuple(found)
+
+
+def without_data(event: Any, field: str = "files", taken: Collection[str] = ()) -> Any:
+    """The event with what models are told of its files in place of them; any other event as it is.
+
+    >>> without_data({"id": 7, "files": [{"name": "a.txt", "data": "aGk="}]})["files"]
+    [{'name': 'work/inputs/a.txt', 'mime_type': 'text/plain', 'size_bytes': 2}]
+    """
+    files = event_files(event, field, taken)
+    if not files:
+        return event
+    return {**_shallow(event), field: [file.to_json() for file in files]}
+
+
+def stage_files(
+    workspace: Workspace,
+    files: Sequence[EventFile],
+    artifacts: ArtifactStore | None,
+    owner: str,
+    state: SkillState | None,
+) -> list[dict[str, Any]]:
+    """Put the files of an event into ``work/inputs``; a record for each (row F22), with ``error`` for one that is not.
+
+    An artifact without a version is the one that this conversation saved last (``state``), else the newest of
+    ``owner``. Blocks: call it from a thread. Raises :class:`ExecutionError` where the workspace cannot be used at all.
+    """
+    if not files:
+        return []
+    workspace.ensure()
+    return [_staged(workspace, file, artifacts, owner, state) for file in files]
+
+
+def _staged(
+    workspace: Workspace, file: EventFile, artifacts: ArtifactStore | None, owner: str, state: SkillState | None
+) -> dict[str, Any]:
+    try:
+        if file.problem:
+            raise ArtifactError(file.problem, "invalid")
+        data, kind, record = file.data, file.mime_type, {"from": "event://", "resolved": None, "version": None}
+        if data is None:
+            assert file.ref is not None  # noqa: S101 - one of the two is there
+            artifact, data = _loaded(file.ref, artifacts, owner, state)
+            kind = kind or artifact.mime_type
+            record = {"from": file.uri, "resolved": artifact.ref, "version": artifact.version}
+        to = f"{_INPUTS}/{file.name}"
+        workspace.place(to, data=data, record=record, replace=True)
+    except ExecutionError as error:
+        return {"name": "", "original_name": file.original_name, "error": str(error)}
+    return {"name": to, "original_name": file.original_name or file.name, "mime_type": kind, "size_bytes": len(data)}
+
+
+def _loaded(ref: Reference, artifacts: ArtifactStore | None, owner: str, state: SkillState | None) -> Any:
+    if artifacts is None:
+        raise ArtifactError(f"{ref} cannot be read: this job keeps no artifacts (skills.artifacts.dir)", "unavailable")
+    version = ref.version or (state.artifacts.get(ref.path) if state is not None else None)
+    return artifacts.load(owner, ref.path, version)
+
+
+# -- what an event has ---------------------------------------------------------------------
+
+
+def _entries(event: Any, field: str) -> Sequence[Any]:
+    fields = _shallow(event)
+    value = fields.get(field) if isinstance(fields, Mapping) else None
+    if not isinstance(value, (list, tuple)) or hasattr(value, "_fields"):
+        value = [value]
+    entries = [_shallow(entry) for entry in value]
+    return entries if any(map(_is_file, entries)) else ()
+
+
+def _is_file(entry: Any) -> bool:
+    """Whether an entry is meant for a file. A list of other things is none of ours, whatever it is called."""
+    if not isinstance(entry, Mapping):
+        return False
+    data, text, uri = (entry.get(name) for name in _CONTENT)
+    only_ours = set(entry) <= _FIELDS
+    return (
+        isinstance(data, (str, bytes, bytearray, memoryview))
+        or (isinstance(text, str) and only_ours)
+        or (isinstance(uri, str) and (only_ours or uri.startswith("artifact://")))
+    )
+
+
+def _shallow(value: Any) -> Any:
+    """The fields of something structured, their values as they are; anything else as it is."""
+    if isinstance(value, BaseModel):
+        return {name: getattr(value, name) for name in (*type(value).model_fields, *(value.model_extra or ()))}
+    if isinstance(value, type):
+        return value
+    if dataclasses.is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return value._asdict()
+    return dict(vars(value)) if hasattr(value, "__dict__") and not isinstance(value, Mapping) else value
+
+
+# -- one entry -----------------------------------------------------------------------------
+
+
+def _file(entry: Any) -> EventFile:
+    """The file of an entry, without its final name."""
+    if not isinstance(entry, Mapping):
+        return EventFile("", problem=f"an entry is {type(entry).__name__}: a file has data, text or a uri")
+    given = entry.get("name")
+    name = _shown(given) if isinstance(given, str) else ""
+    kind = entry.get("mime_type")
+    mime_type = kind.strip()[:_LONGEST_NAME] if isinstance(kind, str) else ""
+    contents = [each for each in _CONTENT if entry.get(each) is not None]
+    if len(contents) != 1:
+        problem = f"it has {' and '.join(contents) or 'no content'}: give one of data, text and uri"
+        return EventFile("", name, mime_type, problem=problem)
+    value = entry[contents[0]]
+    try:
+        if contents[0] == "uri":
+            ref = _artifact(value)
+            return EventFile("", name or PurePosixPath(ref.path).name, mime_type, ref=ref, uri=str(ref))
+        if contents[0] == "text":
+            return EventFile("", name, mime_type, _text(value))
+        return EventFile("", name, mime_type or _kind_in(value), _bytes(value))
+    except (ValueError, ArtifactError) as error:
+        uri = _shown(value) if contents[0] == "uri" and isinstance(value, str) else ""
+        return EventFile("", name, mime_type, uri=uri, problem=str(error))
+
+
+def _artifact(value: Any) -> Reference:
+    if not isinstance(value, str):
+        raise ValueError(f"its uri is {type(value).__name__}: give artifact://name")
+    ref = parse_reference(value)
+    if ref.scheme != "artifact":
+        raise ValueError(f"its uri {value[:80]!r} is none that an event may name: give artifact://name")
+    return ref
+
+
+def _text(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError(f"its text is {type(value).__name__}: give a text, or bytes as data")
+    return value.encode("utf-8", "replace")
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if not isinstance(value, str):
+        raise ValueError(f"its data is {type(value).__name__}: give bytes, or a text in base64")
+    head = _DATA_URI.match(value)
+    plain = _SPACE.sub("", value[head.end() :] if head else value)
+    try:
+        return base64.b64decode(plain, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("its data is no base64: encode it, or give it as text") from None
+
+
+def _kind_in(value: Any) -> str:
+    head = _DATA_URI.match(value) if isinstance(value, str) else None
+    return head[1] if head else ""
+
+
+# -- names ---------------------------------------------------------------------------------
+
+
+def _safe_name(original: str) -> str:
+    """A name that is no path, no option and nothing that a shell would read: whoever sent the event chose it."""
+    base = unicodedata.normalize("NFC", original.replace("\\", "/")).rstrip("/").rpartition("/")[2]
+    name = _UNSAFE.sub("_", base).lstrip(".-").rstrip(".")
+    if not name.strip("_"):
+        return ""
+    while len(name.encode()) > _LONGEST_NAME:
+        stem, dot, suffix = name.rpartition(".")
+        # The end of a name says what it is, unless the end is most of it.
+        name = f"{stem[:-1]}{dot}{suffix}" if stem and len(suffix.encode()) < _LONGEST_NAME // 2 else name[:-1]
+    return name
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    stem, dot, suffix = name.partition(".")
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{stem}-{number}{dot}{suffix}"
+    return free
+
+
+def _shown(name: str) -> str:
+    """A name as a record has it: what cannot be printed is escaped."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in name[:_LONGEST_SHOWN])

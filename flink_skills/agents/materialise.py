@@ -1,0 +1,73 @@
+"""What a request to a model has: which skills are still loaded, where their content stands, which tools there are.
+
+All of it follows from the conversation and its skill state, so that a request is the same when a turn is restarted. A
+request begins with the bytes of the one before as long as no skill is loaded, put away or chosen from in between:
+what is loaded stands behind everything fixed, and nothing else of the fixed text ever changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flink_skills.agents.answers import AnswerType
+from flink_skills.agents.messages import Message, ModelRequest, ToolMessage
+from flink_skills.options import SkillOptions
+from flink_skills.tools.skills.context import skill_block, system_block
+
+if TYPE_CHECKING:
+    from flink_skills.agents.agent_run import AgentRun
+    from flink_skills.agents.generation import ModelRuntime
+    from flink_skills.tools import SkillState
+
+__all__ = ["build_request"]
+
+_NOWHERE_ELSE = "Loaded skill context:"
+
+
+async def build_request(
+    run: AgentRun, model: ModelRuntime, messages: Sequence[Message], answer_type: AnswerType
+) -> ModelRequest:
+    """The next request of a conversation. Puts skills away whose time is over, and those above the limit, before."""
+    state, settings = run.skill_state_of(model), model.settings
+    if settings.lifetime == "once":
+        state.forget_shown()
+    state.evict(settings.max_loaded)
+    tools = await run.tools_of(model)
+    system = model.system
+    if len(state):
+        # In a thread where files may have to be read: after the first time they are in memory.
+        system, messages = _materialised(model, state, messages)
+    if settings.lifetime == "once":
+        state.note_shown()
+    return model.request(system, messages, tools.specs(), answer_type)
+
+
+def _materialised(model: ModelRuntime, state: SkillState, messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
+    most = model.services.config.get(SkillOptions.PROMPT_MAX_DOC_CHARS)
+    if model.settings.content == "system":
+        return _joined(model.system, system_block(state, model.view, max_doc_chars=most)), messages
+    placed = list(messages)
+    # The last result that is about a skill is the one that has its content (row E4).
+    last = {
+        message.skill: at for at, message in enumerate(placed) if isinstance(message, ToolMessage) and message.skill
+    }
+    homeless = []
+    for name in sorted(state):
+        at = last.get(name)
+        message = placed[at] if at is not None else None
+        if isinstance(message, ToolMessage) and at is not None and not message.stub:
+            continue  # the conversation itself has it
+        block = skill_block(name, state[name], model.view, max_doc_chars=most)
+        if not block:
+            continue
+        if isinstance(message, ToolMessage) and at is not None:
+            placed[at] = replace(message, content=block)
+        else:
+            homeless.append(block)
+    return _joined(model.system, *([_NOWHERE_ELSE, *homeless] if homeless else [])), placed
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,46 @@
+"""Opens and closes what the tools of an agent work with, once for a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from flink_skills.agents.declaration import Declaration, declared_pool
+from flink_skills.artifacts import ArtifactStore
+from flink_skills.tools import ShellRunner
+from flink_skills.tools.dynamic.bundled import BundledTools
+from flink_skills.tools.interactive.sessions import ProcessSessions
+from flink_skills.tools.services import ToolServices
+
+__all__ = ["close_shell", "with_pool", "with_shell"]
+
+
+async def with_shell(services: ToolServices, shell: ShellRunner | None) -> ToolServices:
+    """The services of a job: artifacts, and what needs commands where it can run them.
+
+    Raises :class:`~flink_skills.errors.ConfigError` for a place of artifacts that cannot be used.
+    """
+    # In a thread: a file system may have to be asked.
+    services = replace(services, shell=shell, artifacts=await asyncio.to_thread(ArtifactStore.open, services.config))
+    if shell is None:
+        return services
+    config = services.config
+    return replace(services, sessions=ProcessSessions(shell, config), bundled=BundledTools(shell, config))
+
+
+async def with_pool(services: ToolServices, declared: Declaration) -> ToolServices:
+    """The services with the pool of tools that an agent declares, started."""
+    pool = declared_pool(declared)
+    if pool is not None:
+        await pool.initialize()
+    return replace(services, pool=pool)
+
+
+async def close_shell(services: ToolServices) -> None:
+    """End all processes of a job."""
+    if services.bundled is not None:
+        await services.bundled.close()
+    if services.sessions is not None:
+        await services.sessions.close()
+    if services.shell is not None:
+        await services.shell.close()

@@ -1,0 +1,115 @@
+"""An agent as a tool of another one: its own models, skills and conversation, inside the turn of the caller."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from flink_skills.agents.agent_run import CALLER, SPENT, AgentRun
+from flink_skills.agents.event import to_plain
+from flink_skills.agents.session import Session
+from flink_skills.errors import LimitError, PlanError, SkillsError
+from flink_skills.tools.arguments import plain_schema
+from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.state import artifacts_effect
+
+if TYPE_CHECKING:
+    from flink_skills.agents.agent import Agent
+    from flink_skills.agents.runtime import AgentRuntime
+
+__all__ = ["AgentTool", "agent_tool_spec"]
+
+_REQUEST: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"request": {"type": "string", "description": "What to do, with all that the agent must know."}},
+    "required": ["request"],
+}
+
+
+def agent_tool_spec(name: str, description: str, agent: Agent) -> ToolSpec:
+    """What models are told of an agent that is a tool: ``request``, a text, or the fields of its ``input_type``.
+
+    Raises :class:`PlanError` for an ``input_type`` that has no fields.
+    """
+    said = description or (type(agent).__doc__ or "").strip().split("\n\n")[0] or f"Ask the agent {name}."
+    if agent.input_type is None:
+        return ToolSpec(name, " ".join(said.split()), _REQUEST)
+    try:
+        schema = TypeAdapter(agent.input_type).json_schema()
+    except Exception as error:  # what pydantic makes of a user's type
+        raise PlanError(f"agent tool {name!r}: input_type has no JSON schema ({error}): use a model") from error
+    if schema.get("type") != "object":
+        raise PlanError(f"agent tool {name!r}: input_type is no object with fields: use a pydantic model")
+    return ToolSpec(name, " ".join(said.split()), plain_schema(schema))
+
+
+class AgentTool(Tool):
+    """Calls an agent.
+
+    Its steps are part of the caller's turn and of its journal; its conversation begins anew with each call, and what it
+    loads is never in a prompt of the caller (row D13).
+    """
+
+    def __init__(self, name: str, description: str, runtime: AgentRuntime) -> None:
+        self.runtime = runtime
+        self._spec = agent_tool_spec(name, description, runtime.agent)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        caller: tuple[AgentRun, str] = context.extra[CALLER]
+        parent, step = caller
+        try:
+            event = self._event(arguments)
+        except ValueError as error:
+            return ToolResult(f"{self._spec.name}: {error}", is_error=True)
+        run = AgentRun(
+            parent.turn,
+            self.runtime,
+            parent.turn.generation_of(self.runtime),
+            event=event,
+            session=Session(),
+            state=self.runtime.new_state(None),
+            prefix=f"{step}/",
+        )
+        try:
+            answer = await run.run()
+        except LimitError:
+            raise  # the limits are those of the whole turn
+        except SkillsError as error:
+            return ToolResult(f"{self._spec.name} failed: {error}", is_error=True)
+        finally:
+            context.extra[SPENT] = run.spent
+        plain = to_plain(answer)
+        return ToolResult(
+            plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False),
+            value=plain,
+            effects=tuple(self._artifacts(run, context.call_id)),
+        )
+
+    def _event(self, arguments: Mapping[str, Any]) -> Any:
+        of = self.runtime.agent.input_type
+        if of is None:
+            request = arguments.get("request")
+            if not isinstance(request, str) or not request.strip():
+                raise ValueError("give the argument request, a text that says what the agent is to do")
+            return request
+        try:
+            value = TypeAdapter(of).validate_python(dict(arguments))
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, problem['loc'])) or 'arguments'}: {problem['msg']}"
+                for problem in error.errors(include_url=False)
+            )
+            raise ValueError(f"the arguments do not fit: {problems}") from None
+        return value.model_dump(mode="json") if isinstance(value, BaseModel) else to_plain(value)
+
+    def _artifacts(self, run: AgentRun, call_id: str) -> list[dict[str, Any]]:
+        """What the agent saved: the caller may read it, too."""
+        saved = {name: version for state in run.skill_states.values() for name, version in state.artifacts.items()}
+        return [artifacts_effect(call_id, saved.items())] if saved else []

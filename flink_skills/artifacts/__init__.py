@@ -1,0 +1,22 @@
+"""Artifacts: files that turns keep, by name and version, in any place that fsspec knows.
+
+>>> store = ArtifactStore.open(config)                                      # skills.artifacts.dir
+>>> store.save(owner_of("triage", '"job-1"'), "report.md", b"# All is well", "text/markdown").version
+"""
+
+from flink_skills.artifacts.failures import ArtifactError
+from flink_skills.artifacts.names import check_name, owner_of
+from flink_skills.artifacts.reference import SCHEMES, Reference, artifact_ref, parse_reference
+from flink_skills.artifacts.store import Artifact, ArtifactStore
+
+__all__ = [
+    "SCHEMES",
+    "Artifact",
+    "ArtifactError",
+    "ArtifactStore",
+    "Reference",
+    "artifact_ref",
+    "check_name",
+    "owner_of",
+    "parse_reference",
+]

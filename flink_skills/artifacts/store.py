@@ -1,0 +1,157 @@
+"""Artifacts: files that turns keep, each version once, whatever is tried again (rows F14, F27, D4).
+
+<skills.artifacts.dir>/<hash of the owner>/<plain name>-<hash of the name>/
+    <version>/<plain name>    the content; the version is the beginning of its sha256
+    <version>.json            name, media type and size; written last, so a version with it is complete
+    latest.json               which version was saved last
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from flink_skills.artifacts.failures import ArtifactError
+from flink_skills.artifacts.location import Location, open_location
+from flink_skills.artifacts.names import VERSION, check_name, folder_of, plain_name
+from flink_skills.options import SkillConfig, SkillOptions
+
+__all__ = ["Artifact", "ArtifactStore"]
+
+_LATEST = "latest"
+_LARGEST_RECORD = 64 << 10
+_BINARY = "application/octet-stream"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A version of an artifact. ``ref`` is how tools name it: ``artifact://name@version``."""
+
+    name: str
+    version: str
+    ref: str
+    mime_type: str
+    size_bytes: int
+
+
+class ArtifactStore:
+    """The artifacts of a job, in ``skills.artifacts.dir``. Methods block; any thread may call them.
+
+    A version is named after its content, so saving the same again writes nothing and gives the same version. Owners
+    (see :func:`~flink_skills.artifacts.owner_of`) do not see each other's.
+
+    >>> store = ArtifactStore.open(SkillConfig({"skills.artifacts.dir": "memory://artifacts"}))
+    >>> store.save("agent", "report.txt", b"done", "text/plain").ref
+    'artifact://report.txt@a4c3ed04a95a3da1'
+    """
+
+    def __init__(self, location: Location, max_size: int) -> None:
+        self._location = location
+        self.max_size = max_size
+
+    @classmethod
+    def open(cls, config: SkillConfig) -> ArtifactStore | None:
+        """The store that the options ask for, None without ``skills.artifacts.dir``. Raises :class:`ConfigError`."""
+        url = config.get(SkillOptions.ARTIFACTS_DIR).strip()
+        return cls(open_location(url, config), config.get(SkillOptions.ARTIFACTS_MAX_SIZE)) if url else None
+
+    def save(self, owner: str, name: str, data: bytes, mime_type: str = "") -> Artifact:
+        """Keep ``data`` as ``name``, as its newest version. Raises :class:`ArtifactError`.
+
+        ``mime_type`` is that of the content, where it is not known bytes without meaning.
+        """
+        check_name(name)
+        self._check_size(name, len(data))
+        version = hashlib.sha256(data).hexdigest()[:16]
+        folder = folder_of(owner, name)
+        found = self._record(folder, version)
+        if found is None or not self._is_whole(folder, _artifact(name, version, found)):
+            if data:
+                self._location.write(f"{folder}/{version}/{plain_name(name)}", data)
+            found = {"name": name, "mime_type": mime_type or _BINARY, "size": len(data)}
+            self._location.write(f"{folder}/{version}.json", _to_json(found))
+        if self._latest(folder) != version:
+            self._location.write(f"{folder}/{_LATEST}.json", _to_json({"name": name, "version": version}))
+        return _artifact(name, version, found)
+
+    def load(self, owner: str, name: str, version: str | None = None) -> tuple[Artifact, bytes]:
+        """A version and its content; None: the one that was saved last. Raises :class:`ArtifactError`."""
+        check_name(name)
+        folder = folder_of(owner, name)
+        wanted = (self._latest(folder) or "") if version in (None, "", _LATEST) else str(version)
+        found = self._record(folder, wanted) if VERSION.fullmatch(wanted) else None
+        if found is None:
+            raise self._missing(owner, name, version)
+        artifact = _artifact(name, wanted, found)
+        self._check_size(name, artifact.size_bytes)
+        return artifact, self._content(folder, artifact)
+
+    def versions(self, owner: str, name: str) -> tuple[str, ...]:
+        """The versions of an artifact, in no order that means anything. Raises :class:`ArtifactError`."""
+        check_name(name)
+        names = (found.partition(".") for found in self._location.names(folder_of(owner, name)))
+        return tuple(version for version, _, end in names if end == "json" and VERSION.fullmatch(version))
+
+    def _content(self, folder: str, artifact: Artifact) -> bytes:
+        if not artifact.size_bytes:
+            return b""
+        try:
+            path = f"{folder}/{artifact.version}/{plain_name(artifact.name)}"
+            data = self._location.read(path, artifact.size_bytes + 1)
+        except FileNotFoundError:
+            data = b""
+        if hashlib.sha256(data).hexdigest()[:16] != artifact.version:
+            message = f"{artifact.ref} in {self._location.shown} is not what was saved"
+            raise ArtifactError(f"{message}: somebody changed or removed its file; save it again", "changed")
+        return data
+
+    def _is_whole(self, folder: str, artifact: Artifact) -> bool:
+        """Whether the content is there as it was saved; else it is written once more."""
+        try:
+            self._content(folder, artifact)
+        except ArtifactError as error:
+            if error.reason != "changed":
+                raise
+            return False
+        return True
+
+    def _latest(self, folder: str) -> str | None:
+        found = self._read_json(f"{folder}/{_LATEST}.json")
+        version = str(found.get("version", "")) if found else ""
+        return version if VERSION.fullmatch(version) else None
+
+    def _record(self, folder: str, version: str) -> dict[str, Any] | None:
+        found = self._read_json(f"{folder}/{version}.json")
+        return found if found and isinstance(found.get("size"), int) and found["size"] >= 0 else None
+
+    def _read_json(self, path: str) -> dict[str, Any] | None:
+        """A record; None where there is none that was written completely."""
+        try:
+            found = json.loads(self._location.read(path, _LARGEST_RECORD))
+        except (FileNotFoundError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _check_size(self, name: str, size: int) -> None:
+        if size > self.max_size:
+            key = SkillOptions.ARTIFACTS_MAX_SIZE.key
+            message = f"artifact {name!r} has {size} bytes; the limit is {self.max_size}"
+            raise ArtifactError(f"{message}: make it smaller, or raise {key}", "too-large")
+
+    def _missing(self, owner: str, name: str, version: str | None) -> ArtifactError:
+        known = sorted(self.versions(owner, name))
+        if not known:
+            return ArtifactError(f"there is no artifact {name!r}: save it first, or check its name", "missing")
+        there = f"there are: {', '.join(known[:5])}" + (" …" if len(known) > 5 else "")
+        return ArtifactError(f"artifact {name!r} has no version {version or _LATEST!r}: {there}", "missing")
+
+
+def _artifact(name: str, version: str, found: dict[str, Any]) -> Artifact:
+    mime_type = str(found.get("mime_type") or _BINARY)
+    return Artifact(name, version, f"artifact://{name}@{version}", mime_type, int(found["size"]))
+
+
+def _to_json(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, ensure_ascii=False, sort_keys=True).encode()

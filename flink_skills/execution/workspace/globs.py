@@ -1,0 +1,193 @@
+"""Patterns of files, matched part by part while a tree is walked, in time that grows with pattern times name only.
+
+``*`` and ``?`` stay within a name, ``**`` is any number of folders, ``[a-z]`` one character of a set (``[!…]`` none of
+it) and ``{a,b}`` either. Names that begin with a dot are names like others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from flink_skills.execution.workspace.places import PlaceError, parts_of
+
+__all__ = ["Globs", "Position"]
+
+_MOST_PATTERNS = 256
+_ANY_FOLDERS = None
+
+#: Where a folder stands in the patterns: pairs of pattern and part.
+Position = frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class _One:
+    """One character: of a set, or any (``?``)."""
+
+    chars: frozenset[str] = frozenset()
+    ranges: tuple[tuple[str, str], ...] = ()
+    negated: bool = True
+
+    def matches(self, char: str) -> bool:
+        found = char in self.chars or any(low <= char <= high for low, high in self.ranges)
+        return found != self.negated
+
+
+_STAR = _One(frozenset("*"), negated=False)
+_ANY = _One()
+_Part = tuple[_One, ...]
+
+
+class Globs:
+    """Several patterns relative to a workspace, each beginning with one of ``roots`` or with a wildcard.
+
+    Raises :class:`PlaceError` for a pattern that can match nothing there.
+
+    >>> globs = Globs(["out/**/*.csv"], ["out"])
+    >>> globs.is_match("a.csv", globs.enter("out", globs.start))
+    True
+    """
+
+    def __init__(self, patterns: Iterable[str], roots: Collection[str]) -> None:
+        texts = [one for pattern in patterns for one in _alternatives(pattern)]
+        if len(texts) > _MOST_PATTERNS:
+            raise PlaceError(f"{len(texts)} patterns are too many: give at most {_MOST_PATTERNS}", "invalid")
+        self._patterns = [_parsed(text, roots) for text in texts]
+
+    @property
+    def start(self) -> Position:
+        """The position of the workspace itself."""
+        return self._closed((number, 0) for number in range(len(self._patterns)))
+
+    def enter(self, name: str, position: Position) -> Position:
+        """The position of the folder ``name`` in a folder; empty if nothing below it can match."""
+        return frozenset(at for at in self._step(name, position) if at[1] < len(self._patterns[at[0]]))
+
+    def is_match(self, name: str, position: Position) -> bool:
+        """Whether the file ``name`` in a folder matches."""
+        return any(at == len(self._patterns[number]) for number, at in self._step(name, position))
+
+    def _step(self, name: str, position: Position) -> Position:
+        reached = set()
+        for number, at in position:
+            if at == len(self._patterns[number]):
+                continue
+            part = self._patterns[number][at]
+            if part is _ANY_FOLDERS:
+                reached.add((number, at))
+            elif _matches(part, name):
+                reached.add((number, at + 1))
+        return self._closed(reached)
+
+    def _closed(self, positions: Iterable[tuple[int, int]]) -> Position:
+        """With what ``**`` adds by being no folder at all."""
+        closed = set()
+        for number, start in positions:
+            at = start
+            closed.add((number, at))
+            while at < len(self._patterns[number]) and self._patterns[number][at] is _ANY_FOLDERS:
+                at += 1
+                closed.add((number, at))
+        return frozenset(closed)
+
+
+def _alternatives(pattern: str) -> Iterator[str]:
+    """A pattern for each choice in its braces."""
+    waiting, made = [pattern], 0
+    while waiting:
+        text = waiting.pop()
+        found = _braces(text)
+        if found is None:
+            made += 1
+            if made > _MOST_PATTERNS:
+                raise PlaceError(f"pattern {pattern[:80]!r} stands for more than {_MOST_PATTERNS}: split it", "invalid")
+            yield text
+            continue
+        start, end, choices = found
+        if len(waiting) + len(choices) > _MOST_PATTERNS:
+            raise PlaceError(f"pattern {pattern[:80]!r} stands for more than {_MOST_PATTERNS}: split it", "invalid")
+        waiting += [text[:start] + choice + text[end:] for choice in reversed(choices)]
+
+
+def _braces(text: str) -> tuple[int, int, list[str]] | None:
+    """The first outermost ``{a,b}``: where it begins and ends, and its choices. None without one that is closed."""
+    start = text.find("{")
+    while start >= 0:
+        depth, commas = 0, [start]
+        for index in range(start, len(text)):
+            char = text[index]
+            depth += (char == "{") - (char == "}")
+            if char == "," and depth == 1:
+                commas.append(index)
+            if depth == 0:
+                if len(commas) == 1:
+                    break  # {a} is a name
+                ends = [*commas[1:], index]
+                return start, index + 1, [text[a + 1 : b] for a, b in zip(commas, ends, strict=True)]
+        start = text.find("{", start + 1)
+    return None
+
+
+def _parsed(pattern: str, roots: Collection[str]) -> tuple[_Part | None, ...]:
+    first = pattern.replace("\\", "/").removeprefix("./").partition("/")[0]
+    wild = any(char in first for char in "*?[")
+    # The rest of the rules for paths holds for patterns too; a wildcard in the first part is any of the folders.
+    parts = parts_of(f"{next(iter(roots))}/{pattern.strip()}" if wild else pattern.strip(), roots)
+    if wild:
+        parts = parts[1:]
+        heads = _ANY_FOLDERS if parts[0] == "**" else _tokens(parts[0])
+        if heads is not None and not any(_matches(heads, root) for root in roots):
+            raise PlaceError(f"pattern {pattern!r} matches none of the folders {', '.join(roots)}", "invalid")
+    return tuple(_ANY_FOLDERS if part == "**" else _tokens(part) for part in parts)
+
+
+def _tokens(part: str) -> _Part:
+    tokens: list[_One] = []
+    index = 0
+    while index < len(part):
+        char = part[index]
+        index += 1
+        if char == "*":
+            if tokens[-1:] != [_STAR]:
+                tokens.append(_STAR)
+        elif char == "?":
+            tokens.append(_ANY)
+        elif char == "[" and (end := part.find("]", index + 1 + (part[index : index + 1] in "!^"))) > 0:
+            tokens.append(_set(part[index:end]))
+            index = end + 1
+        else:
+            tokens.append(_One(frozenset(char), negated=False))
+    return tuple(tokens)
+
+
+def _set(text: str) -> _One:
+    negated = text[:1] in ("!", "^")
+    body = text[1:] if negated else text
+    chars, ranges, index = set(), [], 0
+    while index < len(body):
+        if body[index + 1 : index + 2] == "-" and index + 2 < len(body):
+            ranges.append((body[index], body[index + 2]))
+            index += 3
+        else:
+            chars.add(body[index])
+            index += 1
+    return _One(frozenset(chars), tuple(ranges), negated)
+
+
+def _matches(part: _Part, name: str) -> bool:
+    """Whether a name matches; a star that took too little is the only thing that is ever reconsidered."""
+    at = index = 0
+    star = resume = -1
+    while index < len(name):
+        if at < len(part) and part[at] is _STAR:
+            star, resume = at, index
+            at += 1
+        elif at < len(part) and part[at].matches(name[index]):
+            at += 1
+            index += 1
+        elif star >= 0:
+            resume += 1
+            at, index = star + 1, resume
+        else:
+            return False
+    return all(token is _STAR for token in part[at:])

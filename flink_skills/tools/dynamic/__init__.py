@@ -1,0 +1,1 @@
+"""Tools that come and go with skills: those of a job's pool, and those that a skill brings itself."""

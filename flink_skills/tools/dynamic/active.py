@@ -1,0 +1,207 @@
+"""Which tools the loaded skills activate, and under which names. Pure: the same state gives the same tools.
+
+Names and order depend on *which* skills are loaded and not on when: the order of last use changes with every call, and
+a tool that gets another name or place by it would change the beginning of each request, or the meaning of a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from flink_skills.errors import SkillsError, near_misses
+from flink_skills.tools.base import Tool
+from flink_skills.tools.dynamic.naming import exposed_names
+from flink_skills.tools.profiles import LOAD_SKILL, TOOL_NAMES
+from flink_skills.tools.state import ALL, LoadedSkill, SkillState
+
+if TYPE_CHECKING:
+    from flink_skills.manager.view import SkillView
+
+__all__ = ["Active", "BundledSource", "active_names", "active_tools", "not_active"]
+
+_SHOWN_NAMES = 40
+_SHOWN_SKILLS = 5
+
+
+class BundledSource(Protocol):
+    """Makes the tools that skills bring themselves."""
+
+    def tool(self, skill_name: str, spec: Mapping[str, Any], exposed: str) -> Tool: ...
+
+
+@dataclass(frozen=True)
+class Active:
+    """The tools that loaded skills give to a model, beside its own.
+
+    ``origin`` has the skill that activates a tool, by the tool's name; the first by name where several do.
+    ``notes`` say what was renamed or left out; :meth:`ToolPool.note` logs each once.
+    """
+
+    tools: tuple[Tool, ...] = ()
+    origin: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def active_tools(
+    state: SkillState,
+    view: SkillView,
+    pool_tools: Mapping[str, Tool],
+    bundled: BundledSource | None,
+    taken: Collection[str],
+) -> Active:
+    """The tools that are active with the skills loaded in ``state`` (rows I2, I4, I7).
+
+    A skill activates those of ``pool_tools`` that its selection names: its ``Tools:`` section, or what the model
+    selected, which may be others of the pool too. Of the tools that it brings (``bundled``; None: they are not
+    offered) it activates those that the selection names; all of them for "*", and where the section names none.
+
+    ``taken`` are the names of the runtime's and the agent's own tools, which no other gets. A tool that a skill brings
+    is called ``<skill>_<tool>`` if its name is one of these, one of the pool's or of another loaded skill's.
+    """
+    notes: dict[str, None] = {}
+    found: dict[str, Tool] = {}
+    origin: dict[str, str] = {}
+    for choice in _choices(state, view, pool_tools, taken, notes):
+        if choice.name in found or (choice.spec is not None and bundled is None):
+            continue
+        found[choice.name] = (
+            pool_tools[choice.name]
+            if choice.spec is None or bundled is None
+            else bundled.tool(choice.skill, choice.spec, choice.name)
+        )
+        origin[choice.name] = choice.skill
+    return Active(tuple(found.values()), origin, tuple(notes))
+
+
+def active_names(
+    state: SkillState, view: SkillView, pool_tools: Collection[str], taken: Collection[str]
+) -> dict[str, list[str]]:
+    """The names of the active tools that each skill loaded in ``state`` activates, also where several name one."""
+    found: dict[str, list[str]] = {skill: [] for skill in state}
+    for choice in _choices(state, view, pool_tools, taken, {}):
+        if choice.name not in found[choice.skill]:
+            found[choice.skill].append(choice.name)
+    return found
+
+
+def not_active(
+    name: str, state: SkillState, view: SkillView, pool_tools: Collection[str], taken: Collection[str]
+) -> str | None:
+    """What a model is told that calls ``name``, which is no tool now (row C10): why, and what to do.
+
+    Only skills of the view are named. Reads the ``Tools:`` sections of all of them, so it may block.
+
+    >>> not_active("get_weather", SkillState(), view, ["get_weather"], ["load_skill"])
+    "Tool 'get_weather' not found. Is the skill loaded? Skill weather has it: call load_skill with it first. …"
+    """
+    choices = list(_choices(state, view, pool_tools, taken, {}))
+    known = list(dict.fromkeys((*taken, *(choice.name for choice in choices))))
+    renamed = [choice.name for choice in choices if choice.spec is not None and choice.spec["name"] == name]
+    mend = f"It is called {_either(renamed)} now." if renamed else _mend(name, state, view, pool_tools, known)
+    parts = [f"Tool {name!r} not found. Is the skill loaded?", mend]
+    more = f" and {len(known) - _SHOWN_NAMES} more" if len(known) > _SHOWN_NAMES else ""
+    parts.append(f"Tools: {', '.join(known[:_SHOWN_NAMES]) or 'none'}{more}")
+    return " ".join(part for part in parts if part)
+
+
+class _Choice(NamedTuple):
+    """A tool that a loaded skill activates; ``spec`` is set for one that it brings."""
+
+    name: str
+    skill: str
+    spec: Mapping[str, Any] | None = None
+
+
+def _choices(
+    state: SkillState,
+    view: SkillView,
+    pool: Collection[str],
+    taken: Collection[str],
+    notes: dict[str, None],
+) -> Iterator[_Choice]:
+    """The active tools; those that several skills name come several times."""
+    loaded = {skill: state[skill] for skill in sorted(state) if skill in view}
+    # Whether a tool is selected, or one of the pool active, makes no difference to names: a selection renames nothing.
+    brought = [(skill, str(spec["name"])) for skill, of in loaded.items() for spec in of.bundled]
+    exposed = exposed_names(brought, {*taken, *pool, *TOOL_NAMES})
+    for skill, of in loaded.items():
+        own = {str(spec["name"]): spec for spec in of.bundled}
+        names, all_brought = _selected(skill, of, own, view, notes)
+        known = {*own, *(exposed[skill, tool] for tool in own), *TOOL_NAMES}
+        for name in names:
+            if name in taken:
+                if name in pool:
+                    notes[f"Tool {name!r} of the pool is left out: the agent has a tool of that name"] = None
+            elif name in pool:
+                yield _Choice(name, skill)
+            elif pool and name not in known:
+                notes[f"Tool {name!r} of skill {skill!r} could not be resolved: the pool does not have it"] = None
+        for tool, spec in own.items():
+            name = exposed[skill, tool]
+            if all_brought or tool in names or name in names:
+                yield _Choice(name, skill, spec)
+                if name != tool:
+                    notes[f"Tool {tool!r} of skill {skill!r} is called {name!r}: its own name is taken or unfit"] = None
+
+
+def _selected(
+    skill: str, loaded: LoadedSkill, own: Collection[str], view: SkillView, notes: dict[str, None]
+) -> tuple[tuple[str, ...], bool]:
+    """The names that are selected of a skill, and whether all that it brings is."""
+    if loaded.tools is not None and loaded.tools != ALL:
+        return tuple(dict.fromkeys(loaded.tools)), False
+    try:
+        declared = tuple(view.declared_tools(skill))
+    except SkillsError as error:
+        notes[f"The tools of skill {skill!r} are not known: {error}"] = None
+        return (), loaded.tools == ALL
+    return declared, loaded.tools == ALL or not any(tool in declared for tool in own)
+
+
+def _by_tool(view: SkillView, pool: Collection[str]) -> dict[str, list[str]]:
+    """The skills in the menu that name each tool of the pool."""
+    found: dict[str, list[str]] = {}
+    for name in view.names if pool else ():
+        skill = view.get(name)
+        if skill is None or skill.hidden:
+            continue
+        try:
+            declared = view.declared_tools(name)
+        except SkillsError:
+            continue  # this skill cannot be loaded either
+        for tool in declared:
+            if tool in pool:
+                found.setdefault(tool, []).append(name)
+    return found
+
+
+def _mend(name: str, state: SkillState, view: SkillView, pool: Collection[str], known: Collection[str]) -> str:
+    """What a model can do to come to a tool ``name``, or to the one that it means."""
+    by_tool = _by_tool(view, pool)
+    brought = [skill for skill in state if skill in view and any(spec["name"] == name for spec in state[skill].bundled)]
+    there = sorted({*(skill for skill in by_tool.get(name, ()) if skill in state), *brought})
+    if there:
+        how = (
+            "call skill_select_tools with mode add"
+            if "skill_select_tools" in known
+            else "unload the skill and load it again"
+        )
+        return f"{_skills(there)} it, but it is not selected: {how}."
+    if name in by_tool:
+        load = next((tool for tool in (LOAD_SKILL, "skill_load") if tool in known), "")
+        return f"{_skills(by_tool[name])} it" + (f": call {load} with it first." if load else ".")
+    near = near_misses(name, {*known, *by_tool})
+    shown = [tool if tool in known else f"{tool} (of skill {by_tool[tool][0]})" for tool in near]
+    return f"Did you mean {_either(shown)}?" if shown else ""
+
+
+def _skills(names: list[str]) -> str:
+    shown = ", ".join(names[:_SHOWN_SKILLS])
+    more = f" and {len(names) - _SHOWN_SKILLS} more" if len(names) > _SHOWN_SKILLS else ""
+    return f"Skill {shown} has" if len(names) == 1 else f"Skills {shown}{more} have"
+
+
+def _either(names: Iterable[str]) -> str:
+    return " or ".join(names)

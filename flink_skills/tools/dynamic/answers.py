@@ -1,0 +1,145 @@
+"""What comes back from a program that ran a skill's tools: read as what it is, the output of untrusted code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flink_skills.execution import CommandResult, Limits
+from flink_skills.manager.menu import escape
+from flink_skills.skill.text import clean_line
+from flink_skills.tools.base import ToolResult
+from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.tools.dynamic.runner_process import Reply
+
+__all__ = ["Answer", "no_answer", "read_answer", "text_answer", "tool_result"]
+
+_MOST_DEPTH = 100
+_SHOWN_PROBLEM_CHARS = 300
+# Exit codes as shells have them, and the one of our own program for an interpreter that is too old.
+_NO_PYTHON, _OLD_PYTHON = (126, 127), 3
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A result, or an ``error``; what the tool ``printed`` meanwhile. ``refused`` says that nothing was called."""
+
+    value: Any = None
+    error: str = ""
+    refused: bool = False
+    printed: str = ""
+
+    @property
+    def tools(self) -> list[Any]:
+        """The tools in the answer to a request for their description."""
+        found = self.value.get("tools") if isinstance(self.value, dict) else None
+        return found if isinstance(found, list) else []
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong, in the answer to a request for a description; it goes into a prompt."""
+        if self.error:
+            printed = self.printed.strip().splitlines()[-1:]
+            texts = [self.error, *(f"printed: {line}" for line in printed)]
+        else:
+            found = self.value.get("problems") if isinstance(self.value, dict) else None
+            texts = [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
+        return [escape(clean_line(text[:_SHOWN_PROBLEM_CHARS])) for text in texts]
+
+
+def read_answer(line: bytes, printed: bytes, hidden: HiddenValues) -> Answer:
+    """The answer in a line of JSON; one with an error for any other line."""
+    said = _text(printed, hidden)
+    try:
+        read = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+        if not isinstance(read, dict) or not ({"value", "error"} & read.keys()):
+            raise ValueError("neither a value nor an error")
+        value = _cleaned(read.get("value"), hidden, 0)
+        error = read.get("error")
+    except (ValueError, RecursionError) as wrong:
+        return Answer(error=f"its answer cannot be read: {clean_line(str(wrong))[:200]}", printed=said)
+    if error is None:
+        return Answer(value, printed=said)
+    text = _cleaned(error if isinstance(error, str) else str(error)[:1000], hidden, 0)
+    return Answer(error=text or "it failed and did not say why", refused=read.get("kind") == "arguments", printed=said)
+
+
+def text_answer(stdout: bytes, stderr: bytes) -> Answer:
+    """The answer of a command: JSON where its output is that, else the output as a text."""
+    text = stdout.decode("utf-8", "replace")
+    value: Any = text
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            value = _cleaned(json.loads(text, parse_constant=_no_constant), None, 0)
+        except (ValueError, RecursionError):
+            value = text  # it only looked like JSON
+    return Answer(value, printed=stderr.decode("utf-8", "replace"))
+
+
+def no_answer(reply: Reply, skill: str, printed: bytes, *, timeout: float, room: int, limits: Limits) -> Answer:
+    """Why there is no answer."""
+    said = printed.decode("utf-8", "replace")
+    ended = reply.ended
+    if reply.timed_out or (ended is not None and ended.timed_out):
+        return Answer(error=f"it ran longer than {timeout:g} s, and was ended: do it in parts", printed=said)
+    if reply.too_long:
+        most = f"its result has more than {room} bytes, the most that this job allows, or it printed without end"
+        return Answer(error=most, printed=said)
+    if ended is None:
+        return Answer(error="it ended without an answer", printed=said)
+    if ended.error is not None:
+        return Answer(error=f"it could not be run safely: {ended.error}", printed=said)
+    if ended.limit is not None:
+        return Answer(
+            error=f"it reached the limit {ended.limit} ({getattr(limits, ended.limit, '')}) of this job", printed=said
+        )
+    if ended.exit_code in _NO_PYTHON and "python3: " in said:
+        return Answer(
+            error=f"skill {skill!r} brings tools of its own, and there is no python3 for commands here "
+            f"({said.strip()}): the image of the TaskManagers needs one on its PATH, outside of /root and /home"
+        )
+    if ended.exit_code == _OLD_PYTHON and "need Python" in said:
+        return Answer(error=said.strip())
+    return Answer(error=f"its process ended without an answer ({_how(ended)})", printed=said)
+
+
+def tool_result(answer: Answer, exposed: str) -> ToolResult:
+    """What a model is told. A text is given as it is, anything else as JSON; what was printed comes after it."""
+    printed = f"\n\nprinted:\n{answer.printed.rstrip()}" if answer.printed.strip() else ""
+    if answer.error:
+        text = answer.error if answer.refused else f"{exposed} failed: {answer.error}"
+        return ToolResult(text + printed, is_error=True)
+    value = answer.value
+    content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return ToolResult(content + printed, value=value)
+
+
+def _how(ended: CommandResult) -> str:
+    return f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
+
+
+def _cleaned(value: Any, hidden: HiddenValues | None, depth: int) -> Any:
+    """``value`` without hidden values and half characters; raises :class:`ValueError` for one nested too deep."""
+    if depth > _MOST_DEPTH:
+        raise ValueError(f"it is nested deeper than {_MOST_DEPTH} levels")
+    if isinstance(value, str):
+        text = value.encode("utf-8", "replace").decode()
+        return hidden.in_text(text) if hidden is not None else text
+    if isinstance(value, Mapping):
+        return {_cleaned(name, hidden, depth): _cleaned(part, hidden, depth + 1) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_cleaned(part, hidden, depth + 1) for part in value]
+    if hidden is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
+        text = str(value)
+        return value if hidden.in_text(text) == text else hidden.in_text(text)
+    return value
+
+
+def _text(data: bytes, hidden: HiddenValues) -> str:
+    return hidden.in_text(data.decode("utf-8", "replace"))
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")

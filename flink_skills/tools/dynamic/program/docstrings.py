@@ -1,0 +1,115 @@
+"""What a docstring says of a function and of its arguments: Google, numpy and reST style."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+__all__ = ["parse_docstring"]
+
+_SECTION = re.compile(r"(Args|Arguments|Parameters|Returns?|Raises|Yields?|Examples?|Notes?):\s*")
+_ARGUMENT = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+_UNDERLINE = re.compile(r"-{3,}\s*")
+_NUMPY_NAMES = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
+_NUMPY_ARGUMENTS = ("Parameters", "Other Parameters", "Args", "Arguments")
+_FIELD = re.compile(r":(\w+)(?:\s+([^:]*))?:\s*(.*)")
+_PARAM_FIELDS = ("param", "parameter", "arg", "argument", "key", "keyword")
+
+
+def parse_docstring(text: str | None) -> tuple[str, dict[str, str]]:
+    """The first paragraph on one line, and the description of each argument.
+
+    >>> parse_docstring('Add.\\n\\nArgs:\\n    a: One\\n        number.\\n    b (int): Another.')
+    ('Add.', {'a': 'One number.', 'b': 'Another.'})
+    >>> parse_docstring('Add.\\n\\nParameters\\n----------\\na : int\\n    One number.')
+    ('Add.', {'a': 'One number.'})
+    >>> parse_docstring('Add.\\n\\n:param int a: One number.')
+    ('Add.', {'a': 'One number.'})
+    """
+    if not text:
+        return "", {}
+    lines = inspect.cleandoc(text).splitlines()
+    described = _fields(lines)
+    described.update(_numpy_arguments(lines))
+    described.update(_google_arguments(lines))
+    return _summary(lines), described
+
+
+def _summary(lines: list[str]) -> str:
+    found: list[str] = []
+    for number, line in enumerate(lines):
+        if not line.strip() or _SECTION.fullmatch(line) or _is_heading(lines, number) or _is_field(line):
+            break
+        found.append(line.strip())
+    return " ".join(found)
+
+
+def _is_heading(lines: list[str], number: int) -> bool:
+    return number + 1 < len(lines) and bool(lines[number].strip()) and bool(_UNDERLINE.fullmatch(lines[number + 1]))
+
+
+def _is_field(line: str) -> bool:
+    field = _FIELD.fullmatch(line)
+    return field is not None and field.group(1) in (*_PARAM_FIELDS, "type", "return", "returns", "rtype", "raises")
+
+
+def _google_arguments(lines: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    inside, indent, current = False, None, ""
+    for line in lines:
+        section = _SECTION.fullmatch(line)
+        if section:
+            inside, indent, current = section.group(1) in ("Args", "Arguments", "Parameters"), None, ""
+            continue
+        if not inside or not line.strip():
+            continue
+        depth = len(line) - len(line.lstrip())
+        if depth == 0:
+            break  # text after the section
+        indent = depth if indent is None else indent
+        entry = _ARGUMENT.fullmatch(line.strip()) if depth == indent else None
+        if entry:
+            current = entry.group(1)
+            found[current] = entry.group(2)
+        elif current:
+            found[current] = f"{found[current]} {line.strip()}".strip()
+    return found
+
+
+def _numpy_arguments(lines: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    inside = False
+    current: list[str] = []
+    for number, line in enumerate(lines):
+        if _is_heading(lines, number):
+            inside, current = line.strip() in _NUMPY_ARGUMENTS, []
+            continue
+        if not inside or not line.strip() or _UNDERLINE.fullmatch(line):
+            continue
+        if line[0].isspace():
+            for name in current:
+                found[name] = f"{found[name]} {line.strip()}".strip()
+            continue
+        names = _NUMPY_NAMES.fullmatch(line)
+        current = [name.strip().lstrip("*") for name in names.group(1).split(",")] if names else []
+        for name in current:
+            found[name] = ""
+    return {name: text for name, text in found.items() if text}
+
+
+def _fields(lines: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    current = ""
+    for line in lines:
+        field = _FIELD.fullmatch(line.strip())
+        if field:
+            # The name comes last: ":param int count:" has the type before it.
+            words = (field.group(2) or "").split() if field.group(1) in _PARAM_FIELDS else []
+            current = words[-1].lstrip("*") if words else ""
+            if current:
+                found[current] = field.group(3)
+        elif current and line[:1].isspace() and line.strip():
+            found[current] = f"{found[current]} {line.strip()}".strip()
+        else:
+            current = ""
+    return {name: text for name, text in found.items() if text}

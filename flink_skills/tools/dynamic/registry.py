@@ -1,0 +1,148 @@
+"""Tools by name, for all agents of a process: what a pool names instead of holding it (rows I3, J3).
+
+A registry is filled when modules are imported, so a name is known in a worker only if a module that the worker imports
+registers it: the agent's own module, or one that it imports. A pool that a script itself fills holds the functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+from flink_skills.errors import ConfigError
+from flink_skills.tools.base import Tool
+from flink_skills.tools.function import FunctionTool
+
+__all__ = ["check_tool_name", "get_tool", "register_tool", "register_tools", "tool_names"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound=Tool)
+
+# What all model providers accept.
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@dataclass
+class _Entry:
+    """A registered tool. Of a function the tool is made when it is first asked for: what its annotations name may be
+    defined further down in its module."""
+
+    target: Any
+    name: str
+    description: str
+    tool: Tool | None = None
+
+    def get(self) -> Tool:
+        if self.tool is None:
+            self.tool = FunctionTool(self.target, name=self.name, description=self.description or None)
+        return self.tool
+
+
+_entries: dict[str, _Entry] = {}
+
+
+@overload
+def register_tool(target: str, tool: Callable[..., Any] | Tool, *, description: str = "") -> None: ...
+@overload
+def register_tool(target: str = "", *, name: str = "", description: str = "") -> Callable[[F], F]: ...
+@overload
+def register_tool(target: T) -> T: ...
+@overload
+def register_tool(target: F, *, name: str = "", description: str = "") -> F: ...
+def register_tool(target: Any = "", tool: Any = None, *, name: str = "", description: str = "") -> Any:
+    """Register a function or a :class:`Tool` under a name, by which a pool may list it.
+
+    As a decorator the function stays what it is. A function that is defined again at the same place, as a module is
+    that is loaded again, takes the place of the earlier one.
+
+    Raises :class:`ConfigError` for a name that is taken or that no provider accepts.
+
+    >>> @register_tool
+    ... def find_city(text: str) -> str:
+    ...     "Find a city."
+    >>> @register_tool("find_land", description="Find a country.")
+    ... def find(text: str) -> str: ...
+    >>> register_tool("shout", str.upper)
+    >>> get_tool("find_land").spec.description
+    'Find a country.'
+    """
+    if isinstance(target, str):
+        wanted = target or name
+        if tool is not None:
+            _register(wanted, tool, description)
+            return None
+
+        def decorate(function: Any) -> Any:
+            _register(wanted, function, description)
+            return function
+
+        return decorate
+    _register(name, target, description)
+    return target
+
+
+def register_tools(tools: Mapping[str, Callable[..., Any] | Tool]) -> None:
+    """Register several tools by name: all of them, or none where one cannot be. Raises as :func:`register_tool`."""
+    entries = [_entry(name, target, "") for name, target in tools.items()]
+    _entries.update((entry.name, entry) for entry in entries)
+
+
+def get_tool(name: str) -> Tool | None:
+    """The registered tool ``name``; None if there is none.
+
+    Raises :class:`ConfigError` for a function whose arguments cannot be described to a model.
+    """
+    entry = _entries.get(name)
+    return None if entry is None else entry.get()
+
+
+def tool_names() -> list[str]:
+    """Names of the registered tools, sorted."""
+    return sorted(_entries)
+
+
+def check_tool_name(name: str) -> str:
+    """``name``; raises :class:`ConfigError` if it is none that all providers accept."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"tool {name!r}: a tool's name is 1 to 64 letters, digits, '_' and '-': give it a name")
+    return name
+
+
+def _register(name: str, target: Any, description: str) -> None:
+    entry = _entry(name, target, description)
+    _entries[entry.name] = entry
+
+
+def _entry(name: str, target: Any, description: str) -> _Entry:
+    if isinstance(target, Tool):
+        own = target.spec.name
+        if name not in ("", own):
+            raise ConfigError(
+                f"tool {own!r} cannot be registered as {name!r}: a tool keeps its name, a function may not"
+            )
+        entry = _Entry(target, own, "", target)
+    elif callable(target) and not isinstance(target, type):
+        entry = _Entry(target, name or getattr(target, "__name__", type(target).__name__), description)
+    else:
+        raise ConfigError(f"tool {name or target!r}: a {type(target).__name__} is no tool: give a function or a Tool")
+    check_tool_name(entry.name)
+    before = _entries.get(entry.name)
+    if before is not None and before.target is not target and not _same_place(before.target, target):
+        raise ConfigError(
+            f"tool {entry.name!r} is registered already, by {_place(before.target)}: register "
+            f"{_place(target)} under another name"
+        )
+    return entry
+
+
+def _same_place(one: Any, other: Any) -> bool:
+    """Whether both come from the same definition in a module. Inner functions may be made many times."""
+    place = _place(one)
+    return place == _place(other) and "<" not in place and not isinstance(one, Tool)
+
+
+def _place(target: Any) -> str:
+    named = target if hasattr(target, "__qualname__") else type(target)
+    return f"{named.__module__}.{named.__qualname__}"

@@ -1,0 +1,160 @@
+"""The programs of a worker that run tools of skills: kept warm for a while, a few at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flink_skills.errors import ExecutionError
+from flink_skills.tools.dynamic.runner_process import Reply, RunnerProcess
+
+__all__ = ["RunnerKey", "Runners"]
+
+
+@dataclass(frozen=True)
+class RunnerKey:
+    """Whose program it is. Keys of a stream have workspaces of their own, so no program is for two of them."""
+
+    workspace: str
+    skill: str
+    digest: str
+
+
+@dataclass
+class _Place:
+    """Where the program of a key is while there is one, or somebody waits for one."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    runner: RunnerProcess | None = None
+    users: int = 0
+    born: float = 0.0
+    timer: asyncio.TimerHandle | None = None
+
+
+class Runners:
+    """Starts programs when they are asked, and ends those that nobody asks. Belongs to one event loop.
+
+    Args:
+        most: Most programs at once; the one that was used longest ago makes place.
+        idle: Seconds without a request after which a program is ended.
+        life: Seconds that a program lives at most.
+    """
+
+    def __init__(self, *, most: int, idle: float, life: float) -> None:
+        self._most = most
+        self._idle = idle
+        self._life = life
+        self._places: OrderedDict[RunnerKey, _Place] = OrderedDict()
+        self._busy = asyncio.Semaphore(most)
+        self._starting = 0
+        self._closed = False
+
+    async def ask(
+        self,
+        key: RunnerKey,
+        start: Callable[[], Awaitable[RunnerProcess]],
+        request: Mapping[str, Any],
+        *,
+        room: int,
+        timeout: float,
+    ) -> Reply:
+        """Ask the program of ``key``, started by ``start`` if there is none; waits while others ask it.
+
+        ``timeout`` (seconds) counts from when it is asked. Raises what ``start`` raises, and
+        :class:`~flink_skills.errors.ExecutionError` once this is closed.
+        """
+        place = self._places.setdefault(key, _Place())
+        place.users += 1
+        try:
+            async with place.lock, self._busy:
+                self._places.move_to_end(key)
+                runner = await self._warm(key, place, start, timeout)
+                reply = await runner.ask(request, room=room, timeout=timeout)
+                if place.runner is not None and not place.runner.usable:
+                    place.runner = None
+                return reply
+        finally:
+            place.users -= 1
+            self._rest(key, place)
+
+    async def close(self) -> None:
+        """End all programs, also those that are being asked. Calling it again does nothing."""
+        self._closed = True
+        runners = [place.runner for place in self._places.values() if place.runner is not None]
+        for place in self._places.values():
+            if place.timer is not None:
+                place.timer.cancel()
+            place.runner = None
+        await asyncio.gather(*(runner.end() for runner in runners))
+
+    @property
+    def alive(self) -> int:
+        """How many programs run."""
+        return sum(place.runner is not None and place.runner.usable for place in self._places.values())
+
+    async def _warm(
+        self, key: RunnerKey, place: _Place, start: Callable[[], Awaitable[RunnerProcess]], timeout: float
+    ) -> RunnerProcess:
+        if place.timer is not None:
+            place.timer.cancel()
+            place.timer = None
+        now = asyncio.get_running_loop().time()
+        if place.runner is not None and (not place.runner.usable or now - place.born + timeout > self._life):
+            await _end(place)
+        if self._closed:
+            raise ExecutionError("the tools of skills are closed: their worker ends")
+        if place.runner is None:
+            self._starting += 1
+            try:
+                await self._make_room(key)
+                runner = await start()
+            finally:
+                self._starting -= 1
+            place.runner, place.born = runner, now
+            if self._closed:  # meanwhile
+                await _end(place)
+                raise ExecutionError("the tools of skills are closed: their worker ends")
+        return place.runner
+
+    async def _make_room(self, key: RunnerKey) -> None:
+        """End what is in the way. Of those that run, one is idle where they are too many: the others have a permit."""
+        idle = [(other, place) for other, place in self._places.items() if place.runner and not place.lock.locked()]
+        stale = [(o, p) for o, p in idle if (o.workspace, o.skill) == (key.workspace, key.skill)]
+        running = sum(place.runner is not None for place in self._places.values())
+        over = max(0, running + self._starting - self._most - len(stale))
+        chosen = stale + [entry for entry in idle if entry not in stale][:over]
+        # None of them may be asked while it ends.
+        runners = [place.runner for _, place in chosen]
+        for _, place in chosen:
+            place.runner = None
+        for other, place in chosen:
+            self._rest(other, place)
+        await asyncio.gather(*(runner.end() for runner in runners if runner is not None))
+
+    def _rest(self, key: RunnerKey, place: _Place) -> None:
+        """Nobody asks any more: forget the place, or end its program after a while."""
+        if place.users:
+            return
+        if place.runner is None:
+            if place.timer is not None:
+                place.timer.cancel()
+            self._places.pop(key, None)
+        elif not self._closed:
+            place.timer = asyncio.get_running_loop().call_later(self._idle, self._end_idle, key, place)
+
+    def _end_idle(self, key: RunnerKey, place: _Place) -> None:
+        if place.users or self._places.get(key) is not place:
+            return
+        if place.runner is not None:
+            place.runner.close()
+            place.runner = None
+        self._places.pop(key, None)
+
+
+async def _end(place: _Place) -> None:
+    runner, place.runner = place.runner, None
+    if runner is not None:
+        await runner.end()

@@ -1,0 +1,103 @@
+"""What a model is told of a process: the object of row G4."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from flink_skills.execution import CommandResult
+from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.interactive.process import Process
+from flink_skills.tools.runs.run_tool import told
+
+__all__ = ["EXITED", "answer", "ending", "exit_code_of"]
+
+EXITED, RUNNING = "exited", "running"
+
+# As much as skill_run shows of stdout (row F21).
+_MOST_CHARS = 16 << 10
+
+
+async def answer(
+    process: Process,
+    context: ToolContext,
+    *,
+    lines: int | None = None,
+    warnings: tuple[str, ...] = (),
+    effects: tuple[Mapping[str, Any], ...] = (),
+) -> ToolResult:
+    """What is new of ``process``: at most ``lines`` lines of output, its state, and its result when it has ended.
+
+    All that an interrupted call would have told is told to the next one.
+    """
+    await process.finish(context)
+    # From here on nothing waits, so that what is taken is told.
+    result, more_effects = process.deliver(context.call_id)
+    piece = process.read(lines=lines, chars=_MOST_CHARS)
+    value: dict[str, Any] = {
+        "status": EXITED if process.ended else RUNNING,
+        "session_id": process.id,
+        "output": piece.text,
+        "offset": piece.begin.line,
+        "next_offset": piece.end.line,
+    }
+    interaction = process.interaction() if not piece.left else None
+    if interaction is not None:
+        value["interaction"] = interaction.to_json()
+    said = list(warnings)
+    if piece.lost:
+        said.append(f"{piece.lost} lines before these are no longer kept")
+    if piece.left:
+        said.append(f"{piece.left} more lines are there: poll for them")
+    if process.reads_slowly:
+        said.append("the program has not read all of its input yet")
+    if process.result is not None:
+        value["exit_code"] = exit_code_of(process.result)
+        said += ending(process.result, process.ended_because, killed=process.killed)
+    if said:
+        value["warnings"] = said
+    failed = process.result is not None and process.result.error is not None
+    process.answered = True
+    content = value
+    if result is not None:
+        # What is in "output" as a whole need not be said twice.
+        whole = piece.begin.char == 0 and not piece.left
+        result = {name: data for name, data in result.items() if not (whole and name in ("stdout", "stderr"))}
+        content = {**value, "result": json.loads(told(result))}
+        value = {**value, "result": result}
+    return ToolResult(
+        json.dumps(content, ensure_ascii=False),
+        is_error=failed,
+        value=value,
+        effects=(*effects, *(effect for effect in more_effects if effect not in effects)),
+    )
+
+
+def exit_code_of(result: CommandResult) -> int | None:
+    """The exit code, minus the signal for what was killed, None for what was not run."""
+    return result.exit_code if result.signal is None else -result.signal
+
+
+def ending(result: CommandResult, because: str = "", *, killed: bool = False) -> list[str]:
+    """How a command ended, if it did not end by itself."""
+    if result.error is not None:
+        return [f"it could not be run safely: {result.error}"]
+    said = []
+    if because:
+        said.append(f"it was ended, because {because}")
+    if result.timed_out:
+        said.append("it was ended, because its time was over: give more timeout, or do it in parts")
+    if result.limit is not None and not (result.timed_out and result.limit == "wall_time"):
+        said.append(f"it reached the limit {result.limit} of this job: do it in smaller parts")
+    elif result.signal is not None and not (because or result.timed_out or killed):
+        said.append(f"it was ended by {_signal_name(result.signal)}")
+    return said
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

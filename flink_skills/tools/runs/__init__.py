@@ -1,0 +1,1 @@
+"""``skill_run``: one command of a skill, with inputs, outputs and artifacts."""

@@ -1,0 +1,160 @@
+"""The inputs of a run: artifacts, files of the workspace, of skills and, where the job grants it, of the machine.
+
+Rows F7 to F10. What is put into the workspace is copied, or linked where it is in the workspace already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flink_skills.artifacts import Reference, parse_reference
+from flink_skills.execution.workspace import Placed, PlaceError, default_place, media_type, place_parts
+from flink_skills.options import SkillOptions
+from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.base import ToolContext
+from flink_skills.tools.runs.arguments import RunInput
+from flink_skills.tools.runs.places import Places
+from flink_skills.tools.runs.saving import NO_ARTIFACTS
+from flink_skills.tools.services import ToolServices
+from flink_skills.tools.skills.face import caller_view, known_skill
+from flink_skills.tools.state import pin_effect
+
+__all__ = ["StagedInputs", "stage_inputs"]
+
+_SNIFFED = 8192
+
+
+@dataclass
+class StagedInputs:
+    """Records of row F22, warnings, and the effects: which versions were pinned."""
+
+    records: list[Mapping[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    effects: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+async def stage_inputs(
+    asked: Sequence[RunInput], places: Places, services: ToolServices, context: ToolContext
+) -> StagedInputs:
+    """Put what is asked for into the workspace, in this order.
+
+    Raises :class:`ArgumentError` for an input that there is none of or that the job does not grant, and
+    :class:`~flink_skills.errors.ExecutionError` where the workspace cannot take it.
+    """
+    stager = _Stager(places, services, context)
+    for one in asked:
+        await stager.stage(one)
+    return stager.staged
+
+
+class _Stager:
+    """Puts one input after the other into a workspace."""
+
+    def __init__(self, places: Places, services: ToolServices, context: ToolContext) -> None:
+        self._places = places
+        self._workspace = places.workspace
+        self._services = services
+        self._context = context
+        self.staged = StagedInputs()
+
+    async def stage(self, one: RunInput) -> None:
+        reference = parse_reference(one.source)
+        if reference.scheme == "artifact":
+            placed, mime_type = await self._artifact(one, reference)
+        else:
+            placed, mime_type = await self._file(one, reference)
+        if placed.skipped:
+            self.staged.warnings.append(f"{one.source}: {placed.skipped} links and the like in it were left out")
+        if one.mode == "link" != placed.mode:
+            self.staged.warnings.append(f"{one.source} was copied: only what is in the workspace is linked")
+        record = {"name": placed.to, "original_name": one.source}
+        if mime_type:
+            record["mime_type"] = mime_type
+        self.staged.records.append({**record, "size_bytes": placed.size_bytes})
+
+    async def _artifact(self, one: RunInput, reference: Reference) -> tuple[Placed, str]:
+        store, state = self._services.artifacts, self._context.skill_state
+        if store is None:
+            raise ArgumentError(f"input {one.source!r}: {NO_ARTIFACTS}.")
+        name, version = reference.path, reference.version
+        to = _place(one.to, posixpath.basename(name), self._places)
+        pinned = state.pinned(to, name) if state is not None and one.pin else None
+        if version is None and state is not None:
+            # What this conversation saved itself is in its state, so that a restart finds the same version again.
+            version = pinned or state.artifacts.get(name)
+        artifact, data = await asyncio.to_thread(store.load, self._context.owner, name, version)
+        record = {"from": one.source, "resolved": artifact.ref, "version": artifact.version}
+        placed = await asyncio.to_thread(self._workspace.place, to, data=data, record=record)
+        if one.pin and pinned is None and reference.version is None:
+            self.staged.effects.append(pin_effect(to, artifact.name, artifact.version))
+        return placed, artifact.mime_type
+
+    async def _file(self, one: RunInput, reference: Reference) -> tuple[Placed, str]:
+        source, base = await self._source(one.source, reference)
+        record = {"from": one.source, "resolved": str(source), "version": None}
+        to = _place(one.to, base, self._places)
+        placed = await asyncio.to_thread(self._workspace.place, to, source=source, mode=one.mode, record=record)
+        return placed, await asyncio.to_thread(self._mime_type, placed, source)
+
+    async def _source(self, text: str, reference: Reference) -> tuple[Path, str]:
+        """What is to be copied or linked, and what it is called."""
+        base = posixpath.basename(reference.path.rstrip("/"))
+        if reference.scheme == "workspace":
+            return self._workspace.root / _relative(text, reference.path, self._places), base
+        if reference.scheme == "host":
+            return await asyncio.to_thread(_granted, text, reference.path, self._services), base
+        view = caller_view(self._services, self._context)
+        skill = view.get(known_skill(reference.skill, view))
+        path = posixpath.normpath(reference.path.replace("\\", "/").lstrip("/"))
+        if skill is None or path.split("/", 1)[0] == "..":
+            raise ArgumentError(f"input {text!r} leads out of the skill: name a file of it.")
+        folder = await asyncio.to_thread(self._workspace.stage, skill)
+        return folder / path, base or skill.name
+
+    def _mime_type(self, placed: Placed, source: Path) -> str:
+        """The type of what was put there, "" for a folder."""
+        path = placed.to if placed.mode == "copy" else source.relative_to(self._workspace.root).as_posix()
+        try:
+            return media_type(path, self._workspace.read_part(path, 0, _SNIFFED).data)
+        except PlaceError:
+            return ""
+
+
+def _relative(source: str, path: str, places: Places) -> str:
+    found = places.relative("input", path)
+    if found is None:
+        raise ArgumentError(f"input {source!r} is outside of the workspace: write workspace://out/… or another of its.")
+    # As it is for places, inputs/x is work/inputs/x (row F29).
+    return f"work/{found}" if found.startswith("inputs/") else found
+
+
+def _granted(source: str, path: str, services: ToolServices) -> Path:
+    """The real path of a file of the machine, if the job lets models name it."""
+    option = SkillOptions.RUN_HOST_INPUTS
+    granted = [os.path.realpath(folder) for folder in services.config.get(option)]
+    if not granted:
+        raise ArgumentError(f"input {source!r}: this job grants no files of the machine ({option.key} is empty).")
+    real = Path(os.path.realpath(path))
+    if not any(real.is_relative_to(folder) for folder in granted):
+        raise ArgumentError(f"input {source!r}: this job grants files below {', '.join(granted)} only ({option.key}).")
+    return real
+
+
+def _place(to: str, base: str, places: Places) -> str:
+    """Where an input goes, relative to the workspace (row F8); what names no folder of it is below ``work/inputs``."""
+    text = to.strip().replace("\\", "/")
+    if not text:
+        return default_place(base)
+    path = places.relative("inputs.to", f"{text}{base}" if text.endswith("/") else text)
+    if path is None:
+        raise ArgumentError(f"inputs.to {to!r} leads out of the workspace: write work/inputs/… or leave it out.")
+    first = path.split("/", 1)[0]
+    if first not in ("work", "inputs", "out", "runs", "skills"):
+        path = f"work/inputs/{path}"
+    return "/".join(place_parts(path))

@@ -1,0 +1,138 @@
+"""The output files of a run: which are asked for (rows F6, F12, F28), and what a model is shown of them."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flink_skills.execution.workspace import WRITABLE, CollectedFile, PlaceError
+from flink_skills.execution.workspace.globs import Globs
+from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.tools.runs.arguments import RunArguments, RunOutputs
+from flink_skills.tools.runs.places import Places
+
+__all__ = ["OutputRequest", "entry_of", "export_request", "primary_of", "requests_of", "text_of"]
+
+_LARGEST_PRIMARY = 32 << 10
+_MOST_EXPORTED = 20
+_MOST_PATTERNS = 64
+# Files of earlier runs are in the same folder, and how old a file is is not known before it was looked at.
+_MOST_LOOKED_AT = 200
+
+
+@dataclass(frozen=True)
+class OutputRequest:
+    """Patterns relative to the workspace, what becomes of the files, and the limits (counts and bytes).
+
+    ``since`` leaves out what did not change since, in nanoseconds; ``keep`` is the most files that are kept then.
+    """
+
+    patterns: tuple[str, ...]
+    inline: bool
+    save: bool
+    prefix: str
+    max_files: int
+    max_file_bytes: int
+    max_total_bytes: int
+    since: int = 0
+    keep: int = 0
+
+
+def requests_of(
+    asked: RunArguments, places: Places, config: SkillConfig
+) -> tuple[tuple[OutputRequest, ...], list[str]]:
+    """What ``asked`` wants of the files of the workspace, and warnings about patterns that can find nothing.
+
+    The job's options count where they ask for more (rows F16, F17). Raises
+    :class:`~flink_skills.tools.arguments.ArgumentError`.
+    """
+    save: bool = config.get(SkillOptions.RUN_SAVE_ARTIFACTS)
+    omit: bool = config.get(SkillOptions.RUN_OMIT_INLINE) or asked.omit_inline_content
+    named = RunOutputs(
+        globs=asked.output_files, inline=True, save=asked.save_as_artifacts, name_template=asked.artifact_prefix
+    )
+    requests: list[OutputRequest] = []
+    warnings: list[str] = []
+    for argument, wanted in (("output_files", named), ("outputs", asked.outputs or RunOutputs())):
+        patterns = _patterns(argument, wanted.globs, places, warnings)
+        if patterns:
+            requests.append(
+                OutputRequest(
+                    patterns,
+                    wanted.inline and not omit,
+                    wanted.save or save,
+                    wanted.name_template,
+                    wanted.max_files,
+                    wanted.max_file_bytes,
+                    wanted.max_total_bytes,
+                )
+            )
+    return tuple(requests), warnings
+
+
+def export_request(places: Places, since: int) -> OutputRequest:
+    """The files that a run left in its output folder, for one that named none (row F28)."""
+    folder = places.output_dir.relative_to(places.workspace.root).as_posix()
+    most = _LARGEST_PRIMARY + 1
+    return OutputRequest(
+        (f"{folder}/**",), False, False, "", _MOST_LOOKED_AT, most, _MOST_LOOKED_AT * most, since, _MOST_EXPORTED
+    )
+
+
+def _patterns(argument: str, globs: Iterable[str], places: Places, warnings: list[str]) -> tuple[str, ...]:
+    found: list[str] = []
+    for text in filter(str.strip, globs):
+        path = places.relative(argument, text)
+        # A folder that is named as such stands for what is in it.
+        pattern = f"{path}/**" if path in WRITABLE or text.rstrip().endswith("/") else path
+        try:
+            if pattern is None:
+                raise PlaceError(f"{text!r} leads out of it", "invalid")
+            Globs([pattern], WRITABLE)
+        except PlaceError as error:
+            warnings.append(f"{argument} are workspace-relative, like out/*.txt or $OUTPUT_DIR/*.txt: {error}")
+        else:
+            found.append(pattern)
+    if len(found) > _MOST_PATTERNS:
+        raise ArgumentError(f"{argument}: {len(found)} patterns are too many: give at most {_MOST_PATTERNS}.")
+    return tuple(dict.fromkeys(found))
+
+
+def text_of(data: bytes, truncated: bool, hidden: HiddenValues) -> str | None:
+    """``data`` as text without hidden values; None for what is no text. A character that was cut is left out.
+
+    >>> text_of("grün".encode()[:3], True, HiddenValues()), text_of(bytes(4), False, HiddenValues())
+    ('gr', None)
+    """
+    if b"\0" in data:
+        return None
+    try:
+        return hidden.in_text(codecs.getincrementaldecoder("utf-8")().decode(data, not truncated))
+    except UnicodeDecodeError:
+        return None
+
+
+def entry_of(file: CollectedFile, content: str | None) -> dict[str, Any]:
+    """A file as the result describes it (row F24); empty ``content`` is left out."""
+    entry: dict[str, Any] = {"name": file.name, "ref": f"workspace://{file.name}"}
+    if content:
+        entry["content"] = content
+    entry["mime_type"] = file.mime_type
+    entry["size_bytes"] = file.size
+    if file.truncated:
+        entry["truncated"] = True
+    return entry
+
+
+def primary_of(files: Sequence[CollectedFile], omit: bool, hidden: HiddenValues) -> dict[str, Any] | None:
+    """The first small file of text, by name (row F23); None without one."""
+    for file in sorted(files, key=lambda file: file.name):
+        if 0 < file.size <= _LARGEST_PRIMARY and not file.truncated:
+            content = text_of(file.data, False, hidden)
+            if content:
+                return entry_of(file, None if omit else content)
+    return None

@@ -1,0 +1,118 @@
+"""What a model writes as a path, in terms of the workspace: ``cwd``, ``inputs[].to`` and patterns of outputs."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flink_skills.execution import Workspace
+from flink_skills.tools.arguments import ArgumentError
+
+__all__ = ["Places"]
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
+
+
+@dataclass(frozen=True)
+class Places:
+    """The folders that a run knows by name.
+
+    ``home`` is where the command starts by default, the skill's folder. ``output_dir`` is the run's own (row F3).
+    ``originals`` maps the folders in which skills really live, which their texts name, to their copies.
+    """
+
+    workspace: Workspace
+    home: Path
+    run_dir: Path
+    output_dir: Path
+    originals: Mapping[str, Path] = field(default_factory=dict)
+
+    def expand(self, what: str, text: str) -> str:
+        """``text`` with the variable that it begins with replaced; raises :class:`ArgumentError` for an unknown one.
+
+        >>> places.expand("cwd", "${WORK_DIR}/a")
+        '/tmp/job/ws_1/work/a'
+        """
+        if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
+            raise ArgumentError(f"{what} {text!r} holds characters that no path can have: write it without them.")
+        match = _VARIABLE.match(text)
+        if match is None:
+            return text
+        roots = self._roots()
+        name = match.group(1) or match.group(2)
+        if name not in roots:
+            known = ", ".join(f"${root}" for root in roots)
+            raise ArgumentError(f"{what} {text!r} begins with a variable that is not known here: use one of {known}.")
+        return str(roots[name]) + text[match.end() :]
+
+    def cwd(self, text: str | None) -> tuple[Path, str]:
+        """The folder that ``cwd`` means (row F2), and a warning, "" for none.
+
+        What leads out of the skill or the workspace is the skill's folder. Raises :class:`ArgumentError` for a folder
+        that is not there. Looks at the disk.
+        """
+        asked = (text or "").strip()
+        if asked in ("", "."):
+            return self.home, ""
+        path = self.expand("cwd", asked)
+        if not path.startswith("/"):
+            path = posixpath.normpath(posixpath.join(str(self.home), path))
+            inside = Path(path).is_relative_to(self.home)
+        else:
+            path = self._copy_of(path)
+            inside = True
+        real = Path(os.path.realpath(path))
+        # Compared on real paths: a link that leads out of the workspace is no way out of it.
+        if not inside or not real.is_relative_to(os.path.realpath(self.workspace.root)):
+            return self.home, f"cwd {asked!r} leads out of the skill, so the command ran in the skill's folder"
+        try:
+            mode = real.stat().st_mode
+        except OSError as error:  # also what a command has closed, or made deeper than a path can be long
+            raise ArgumentError(
+                f"cwd {asked!r} cannot be entered ({error.strerror}). Leave cwd out for the skill's folder, or make "
+                "the folder first."
+            ) from None
+        if not stat.S_ISDIR(mode):
+            raise ArgumentError(f"cwd {asked!r} is not a folder. Leave cwd out for the skill's folder.")
+        return real, ""
+
+    def relative(self, what: str, text: str) -> str | None:
+        """``text`` as a plain path or pattern relative to the workspace; None where it leads out of it."""
+        path = self.expand(what, text.strip().removeprefix("workspace://").replace("\\", "/"))
+        root = str(self.workspace.root)
+        if path.startswith("/"):
+            path = self._copy_of(path)
+            if path != root and not path.startswith(f"{root}/"):
+                return None
+            path = path[len(root) :].lstrip("/")
+        path = posixpath.normpath(path) if path else "."
+        return None if path.split("/", 1)[0] == ".." else path
+
+    def with_copies(self, command: str) -> str:
+        """``command`` with the copies of skills in place of their folders; a command may see the copies only.
+
+        The folder stands alone or begins a path: one that goes on is another folder.
+        """
+        for original, copy in self.originals.items():
+            command = str(copy).join(re.split(rf"(?<![\w./-]){re.escape(original)}(?![\w.-])", command))
+        return command
+
+    def _copy_of(self, path: str) -> str:
+        for original, copy in self.originals.items():
+            if path == original or path.startswith(f"{original}/"):
+                return str(copy) + path[len(original) :]
+        return path
+
+    def _roots(self) -> dict[str, Path]:
+        return {
+            "WORK_DIR": self.workspace.work_dir,
+            "OUTPUT_DIR": self.output_dir,
+            "SKILLS_DIR": self.workspace.skills_dir,
+            "WORKSPACE_DIR": self.workspace.root,
+            "RUN_DIR": self.run_dir,
+        }

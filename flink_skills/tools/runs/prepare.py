@@ -1,0 +1,198 @@
+"""Get everything ready that a run asks for, before its command starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flink_skills.execution import Workspace
+from flink_skills.execution.workspace import WRITABLE, PlaceError, parts_of
+from flink_skills.manager.view import SkillView
+from flink_skills.options import SkillOptions
+from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.base import ToolContext
+from flink_skills.tools.commands.runner import ShellRunner
+from flink_skills.tools.runs.arguments import RunArguments
+from flink_skills.tools.runs.inputs import stage_inputs
+from flink_skills.tools.runs.outputs import OutputRequest, export_request, requests_of
+from flink_skills.tools.runs.places import Places
+from flink_skills.tools.runs.scratch import make_output_dir, remove_editor, write_editor
+from flink_skills.tools.services import ToolServices
+from flink_skills.tools.skills.face import caller_view, known_skill
+from flink_skills.tools.state import touch_effect
+
+__all__ = ["DEFAULT_TIMEOUT", "PreparedRun", "prepare"]
+
+#: Seconds for a command where neither the job nor the model says more (row F13).
+DEFAULT_TIMEOUT = 300.0
+
+_EDITOR_VARIABLES = ("EDITOR", "VISUAL")
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run that only has to be started: its ``command`` in ``cwd`` with the variables ``env`` and ``stdin``.
+
+    ``skill_name`` is None for a run outside of skills. ``timeout`` is in seconds, cut to the job's limit.
+    ``requests`` are the output files to hand back, ``staged_inputs`` records of row F22, ``effects`` those of
+    the preparation. :meth:`close` belongs in a ``finally``.
+    """
+
+    shell: ShellRunner
+    asked: RunArguments
+    command: str
+    places: Places
+    skill_name: str | None
+    cwd: Path
+    env: Mapping[str, str]
+    stdin: bytes
+    timeout: float
+    requests: tuple[OutputRequest, ...] = ()
+    staged_inputs: tuple[Mapping[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
+    effects: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def workspace(self) -> Workspace:
+        """The workspace that it runs in."""
+        return self.places.workspace
+
+    @property
+    def run_dir(self) -> Path:
+        """The folder of this run alone."""
+        return self.places.run_dir
+
+    async def close(self) -> None:
+        """Remove what was there for the command alone. Calling it again does nothing."""
+        await asyncio.to_thread(_remove_run, self.workspace, self.run_dir)
+
+
+async def prepare(asked: RunArguments, services: ToolServices, context: ToolContext) -> PreparedRun:
+    """Stage the skill and the inputs, and check what is asked for.
+
+    Without ``asked.skill`` it is a run in ``work/``. Raises :class:`ArgumentError` for what the model can mend, and
+    :class:`~flink_skills.errors.SkillsError` where the workspace cannot be used: both are results of the tool that are
+    errors (row F32).
+    """
+    shell = services.shell
+    if shell is None:
+        raise ArgumentError(f"This job runs no commands: {SkillOptions.SHELL_ENABLED.key} is false.")
+    if "\0" in asked.command:
+        raise ArgumentError("The command holds a NUL character, which no program takes. Write it without.")
+    view = caller_view(services, context)
+    skill = known_skill(asked.skill, view) if asked.skill else None
+    if skill is not None:
+        _check_loaded(skill, services, context)
+    clashing = [name for name in _EDITOR_VARIABLES if asked.editor_text is not None and name in asked.env]
+    if clashing:
+        raise ArgumentError(f"editor_text sets EDITOR and VISUAL, and env has {clashing[0]} too: leave one out.")
+    workspace = await context.need_workspace()
+    staged = await asyncio.to_thread(_stage_skills, workspace, skill, view, context)
+    home = workspace.work_dir if skill is None else staged[skill][1]
+    originals = {original: copy for original, copy in staged.values() if original}
+    run_dir = await asyncio.to_thread(workspace.new_run)
+    try:
+        places = Places(workspace, home, run_dir, workspace.out_dir, originals)
+        return await _prepare(asked, skill, places, services, context, shell=shell)
+    except BaseException:
+        await asyncio.to_thread(_remove_run, workspace, run_dir)
+        raise
+
+
+async def _prepare(
+    asked: RunArguments,
+    skill: str | None,
+    places: Places,
+    services: ToolServices,
+    context: ToolContext,
+    *,
+    shell: ShellRunner,
+) -> PreparedRun:
+    started = await asyncio.to_thread(_time_of, places.run_dir)
+    env = dict(asked.env)
+    if "OUTPUT_DIR" in env:
+        places = replace(places, output_dir=await asyncio.to_thread(_output_dir, env["OUTPUT_DIR"], places))
+        env["OUTPUT_DIR"] = str(places.output_dir)
+    # All that can be wrong with the arguments is found before the command has done anything.
+    requests, dropped = requests_of(asked, places, services.config)
+    if not asked.output_files and asked.outputs is None:
+        requests = (export_request(places, started),)
+    inputs = await stage_inputs(asked.inputs, places, services, context)
+    cwd, escaped = await asyncio.to_thread(places.cwd, asked.cwd)
+    if asked.editor_text is not None:
+        editor = await asyncio.to_thread(write_editor, places.workspace, places.run_dir.name, asked.editor_text)
+        env.update(dict.fromkeys(_EDITOR_VARIABLES, str(editor)))
+    timeout, late = _timeout(asked, services, shell)
+    loaded = skill is not None and context.skill_state is not None and skill in context.skill_state
+    return PreparedRun(
+        shell=shell,
+        asked=asked,
+        command=places.with_copies(asked.command),
+        places=places,
+        skill_name=skill,
+        cwd=cwd,
+        env=env,
+        stdin=(asked.stdin or "").encode("utf-8", "replace"),
+        timeout=timeout,
+        requests=requests,
+        staged_inputs=(*context.staged_inputs, *inputs.records),
+        warnings=tuple(text for text in (escaped, late, *inputs.warnings, *dropped) if text),
+        effects=(*([touch_effect(skill)] if loaded and skill else []), *inputs.effects),
+    )
+
+
+def _check_loaded(skill: str, services: ToolServices, context: ToolContext) -> None:
+    """Row F18: a model that did not read how a skill is used should not use it."""
+    if not services.config.get(SkillOptions.RUN_REQUIRE_LOADED):
+        return
+    if context.skill_state is None or skill not in context.skill_state:
+        load = "load_skill" if "load_skill" in services.settings.tools else "skill_load"
+        raise ArgumentError(f"skill_run requires {load} first for {skill!r}: load it, read what it says, then run.")
+
+
+def _stage_skills(
+    workspace: Workspace, skill: str | None, view: SkillView, context: ToolContext
+) -> dict[str, tuple[str, Path]]:
+    """Have the loaded skills and ``skill`` in the workspace: name -> (original folder, copy)."""
+    workspace.ensure()
+    wanted = [*(context.skill_state or ()), *([skill] if skill else [])]
+    found = {name: view.get(name) for name in wanted}
+    return {
+        name: (str(known.path) if known.path else "", workspace.stage(known))
+        for name, known in found.items()
+        if known is not None
+    }
+
+
+def _output_dir(text: str, places: Places) -> Path:
+    """The folder that ``env.OUTPUT_DIR`` means (row F3), made if it is missing."""
+    path = places.relative("OUTPUT_DIR", text)
+    if path is None:
+        raise ArgumentError(f"OUTPUT_DIR {text!r} is outside of the workspace: name a folder like out/report.")
+    try:
+        parts = parts_of(path, WRITABLE)
+    except PlaceError as error:
+        raise ArgumentError(f"OUTPUT_DIR: {error}") from None
+    return make_output_dir(places.workspace, parts)
+
+
+def _timeout(asked: RunArguments, services: ToolServices, shell: ShellRunner) -> tuple[float, str]:
+    """Seconds for the command, and a warning where the model asked for more than there is."""
+    forced: float = services.config.get(SkillOptions.RUN_TIMEOUT)
+    wanted = forced or asked.timeout or DEFAULT_TIMEOUT
+    given = min(wanted, shell.limits.wall_time)
+    late = asked.timeout is not None and asked.timeout > given
+    return given, f"this job allows commands {given:g} s, not {asked.timeout:g} s" if late else ""
+
+
+def _time_of(folder: Path) -> int:
+    """When it was made, by the clock of its file system: what was changed since is the command's."""
+    return folder.lstat().st_ctime_ns
+
+
+def _remove_run(workspace: Workspace, run_dir: Path) -> None:
+    remove_editor(workspace, run_dir.name)
+    workspace.end_run(run_dir)

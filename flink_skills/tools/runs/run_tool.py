@@ -1,0 +1,83 @@
+"""``skill_run``: one command of a skill from start to end, with inputs and outputs (rows F1 to F32)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from flink_skills.execution import CommandResult
+from flink_skills.manager.view import SkillView
+from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.commands.policy import CommandPolicy
+from flink_skills.tools.runs.arguments import RunArguments
+from flink_skills.tools.runs.finish import MOST_OUTPUT, finish
+from flink_skills.tools.runs.prepare import PreparedRun, prepare
+from flink_skills.tools.services import ToolServices
+from flink_skills.tools.skills.face import SkillFace
+
+__all__ = ["SkillRun", "told"]
+
+# What stands in the middle of output for what was left out takes room as well.
+_ROOM_FOR_GAP = 64
+_SHOWN_PROGRAMS = 20
+
+
+class SkillRun(SkillFace[RunArguments]):
+    """Runs a command in a skill's folder and hands back what it said and the files that it left."""
+
+    tool_name: ClassVar[str] = "skill_run"
+    description: ClassVar[str] = (
+        "Run a command that a skill's documents ask for; no general shell. It starts in the skill's folder, which is "
+        "read-only. Files of the user: $WORK_DIR/inputs. Write results to $OUTPUT_DIR."
+    )
+    model = RunArguments
+    uses_workspace = True
+
+    def __init__(self, services: ToolServices) -> None:
+        super().__init__(services)
+        policy = services.shell.policy if services.shell is not None else None
+        if policy:
+            self._spec = replace(self._spec, description=f"{self.description} {_what_may_run(policy)}")
+
+    async def _run(self, asked: RunArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        prepared = await prepare(asked, self._services, context)
+        try:
+            result = await _execute(prepared, context)
+            value, effects = await finish(prepared, result, self._services, context)
+        finally:
+            await prepared.close()
+        return ToolResult(told(value), value=value, effects=effects)
+
+
+async def _execute(prepared: PreparedRun, context: ToolContext) -> CommandResult:
+    shell = prepared.shell
+    return await shell.run(
+        prepared.command,
+        workspace=prepared.workspace,
+        cwd=prepared.cwd,
+        run_dir=prepared.run_dir,
+        skill_name=prepared.skill_name,
+        call_id=context.call_id,
+        env=prepared.env,
+        stdin=prepared.stdin,
+        timeout=prepared.timeout,
+        limits=replace(shell.limits, output=min(shell.limits.output, MOST_OUTPUT - _ROOM_FOR_GAP)),
+    )
+
+
+def _what_may_run(policy: CommandPolicy) -> str:
+    """The rules of the job, in the description: a model that knows them need not try."""
+    text = "The command is one program with arguments, without a shell."
+    shown = ", ".join(policy.permitted[:_SHOWN_PROGRAMS])
+    more = len(policy.permitted) - _SHOWN_PROGRAMS
+    return text + (f" Permitted: {shown}{f' and {more} more' if more > 0 else ''}." if shown else "")
+
+
+def told(value: dict[str, Any]) -> str:
+    """A result as the model reads it: what ``output_files`` shows already is not shown again as primary output."""
+    primary = value.get("primary_output")
+    shown = {entry["name"] for entry in value.get("output_files", ()) if "content" in entry}
+    if primary is not None and primary["name"] in shown:
+        value = {**value, "primary_output": {name: text for name, text in primary.items() if name != "content"}}
+    return json.dumps(value, ensure_ascii=False)

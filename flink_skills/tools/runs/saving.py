@@ -1,0 +1,58 @@
+"""Outputs that become artifacts (rows F14, F17, F27). What cannot be saved stays a file, and the result says why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from flink_skills.errors import SkillsError
+from flink_skills.execution.workspace import CollectedFile
+from flink_skills.options import SkillOptions
+from flink_skills.tools.base import ToolContext
+from flink_skills.tools.services import ToolServices
+
+__all__ = ["NO_ARTIFACTS", "Outcome", "Saved", "save_outputs"]
+
+NO_ARTIFACTS = f"this job saves no artifacts: {SkillOptions.ARTIFACTS_DIR.key} is not set"
+
+
+class Saved(NamedTuple):
+    """An artifact of a run."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was saved, and why what was not."""
+
+    saved: tuple[Saved, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+async def save_outputs(
+    files: Sequence[CollectedFile], prefix: str, services: ToolServices, context: ToolContext
+) -> Outcome:
+    """Save ``files`` as ``prefix`` and their name in the workspace. Never fails a run: its files are there."""
+    if not files:
+        return Outcome()
+    store = services.artifacts
+    if store is None:
+        return Outcome(warnings=(f"output files were not saved, they stay in the workspace: {NO_ARTIFACTS}",))
+    saved: list[Saved] = []
+    warnings: list[str] = []
+    for file in files:
+        name = f"{prefix}{file.name}"
+        if file.truncated:
+            warnings.append(f"{file.name} was not saved: it is larger than the outputs may be ({file.size} bytes)")
+            continue
+        try:
+            artifact = await asyncio.to_thread(store.save, context.owner, name, file.data, file.mime_type)
+        except SkillsError as error:
+            warnings.append(f"{file.name} was not saved: {error}")
+        else:
+            saved.append(Saved(artifact.name, artifact.version))
+    return Outcome(tuple(saved), tuple(warnings))

@@ -1,0 +1,86 @@
+"""How one model gets and keeps skills: its tools, life time and place of what is loaded, and the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from flink_skills.errors import ConfigError
+from flink_skills.options import Option, SkillConfig, SkillOptions
+from flink_skills.tools.profiles import CORE, KNOWLEDGE_ONLY, LOAD_SKILL, PROFILES, resolve_tools
+
+__all__ = ["MODEL_KEYS", "Content", "Lifetime", "SkillSettings"]
+
+Lifetime = Literal["turn", "once", "session"]
+Content = Literal["system", "tool-result"]
+
+#: What a chat model may say itself, and the option that counts where it says nothing.
+MODEL_KEYS: Mapping[str, Option[Any]] = {
+    "skill_tools": SkillOptions.TOOLS,
+    "skill_lifetime": SkillOptions.LOAD_LIFETIME,
+    "skill_content": SkillOptions.LOAD_CONTENT,
+    "max_loaded_skills": SkillOptions.MAX_LOADED,
+    "skill_guidance": SkillOptions.PROMPT_GUIDANCE,
+}
+
+
+@dataclass(frozen=True)
+class SkillSettings:
+    """What a model does with skills, all choices made.
+
+    ``tools`` are names of tools, ``profile`` is what they are called together, "" for a list of the user's own.
+    ``guidance`` is None for the text that belongs to the tools. ``bundled`` says whether the tools that a skill brings
+    itself are offered.
+    """
+
+    profile: str = CORE
+    tools: tuple[str, ...] = PROFILES[CORE]
+    lifetime: Lifetime = "session"
+    content: Content = "tool-result"
+    max_loaded: int = 0
+    guidance: str | None = None
+    bundled: bool = False
+
+    @property
+    def loads_in_place(self) -> bool:
+        """Whether ``load_skill`` answers with the instructions themselves, for the conversation to keep."""
+        return self.content == "tool-result" and self.lifetime == "session"
+
+    @classmethod
+    def of(cls, config: SkillConfig, model: Mapping[str, Any] | None = None) -> SkillSettings:
+        """The settings of a model that says ``model`` itself (see :data:`MODEL_KEYS`), in a job with ``config``.
+
+        Raises :class:`ConfigError`, which names the key or the option.
+
+        >>> SkillSettings.of(SkillConfig(), {"skill_tools": "full"}).lifetime
+        'turn'
+        """
+        said = model or {}
+
+        def get(key: str) -> Any:
+            option = MODEL_KEYS[key]
+            if key not in said:
+                return config.get(option)
+            try:
+                return option.read(said[key])
+            except ConfigError as error:
+                raise ConfigError(f"{key}={said[key]!r}: {str(error).rpartition(': ')[2]}") from None
+
+        try:
+            profile, tools = resolve_tools(get("skill_tools"))
+        except ConfigError as error:
+            place = "skill_tools" if "skill_tools" in said else f"option {SkillOptions.TOOLS.key}"
+            raise ConfigError(f"{place}: {error}") from None
+        by_hand = LOAD_SKILL in tools
+        lifetime, content = get("skill_lifetime"), get("skill_content")
+        bundled = config.get(SkillOptions.BUNDLED_TOOLS)
+        return cls(
+            profile=profile,
+            tools=tools,
+            lifetime=cast(Lifetime, ("session" if by_hand else "turn") if lifetime == "auto" else lifetime),
+            content=cast(Content, ("tool-result" if by_hand else "system") if content == "auto" else content),
+            max_loaded=get("max_loaded_skills"),
+            guidance=get("skill_guidance"),
+            bundled=profile not in (CORE, KNOWLEDGE_ONLY) if bundled == "auto" else bundled == "true",
+        )

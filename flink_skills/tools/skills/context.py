@@ -1,0 +1,83 @@
+"""What a request to a model has of the skills that are loaded (row E3): the same text while the same is loaded.
+
+Skills are untrusted text: wrapped in blocks that nothing in them can close or forge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from flink_skills.errors import ResourceError
+from flink_skills.manager.activation import attribute
+from flink_skills.skill.text import clean_line
+from flink_skills.tools.skills.selecting import names_of
+from flink_skills.tools.state import ALL, LoadedSkill, SkillState
+
+if TYPE_CHECKING:
+    from flink_skills.manager.view import SkillView
+
+__all__ = ["docs_block", "skill_block", "system_block"]
+
+# All documents of a skill together have at most this many times the room of a single one.
+_DOCS_OF_A_SKILL = 4
+
+
+def skill_block(name: str, loaded: LoadedSkill, view: SkillView, *, max_doc_chars: int) -> str:
+    """What a model reads of a loaded skill: its instructions, then its selected documents and tools.
+
+    ``max_doc_chars`` cuts each document, and four times as much all of them. A skill that the view has no more, or
+    with other content than was loaded, is a line that says so, as is a document that cannot be read. Files are read
+    the first time only.
+    """
+    opening = f'<skill_content name="{attribute(name)}">'
+    if name not in view:
+        return _note(opening, "This skill is no longer there.")
+    try:
+        activation = view.content(name)
+        if activation.digest != loaded.digest:
+            return _note(opening, "This skill has changed since it was loaded: load it again.")
+        docs = names_of(loaded.docs, view.docs(name) if loaded.docs == ALL else ())
+    except ResourceError as error:
+        return _note(opening, f"This skill cannot be read: {clean_line(str(error))}")
+    parts = [activation.text, f"Documents of {clean_line(name)}: {', '.join(map(clean_line, docs)) or 'none'}"]
+    if docs:
+        parts.append(docs_block(name, docs, view, max_doc_chars=max_doc_chars))
+    if loaded.tools is not None:
+        tools = "all" if loaded.tools == ALL else ", ".join(map(clean_line, loaded.tools)) or "none"
+        parts.append(f"Tools selected of {clean_line(name)}: {tools}")
+    return "\n".join(parts)
+
+
+def system_block(state: SkillState, view: SkillView, *, max_doc_chars: int) -> str:
+    """The loaded skills for the system text, sorted by name; "" for none. See :func:`skill_block`."""
+    names = sorted(state.names)
+    if not names:
+        return ""
+    blocks = [skill_block(name, state[name], view, max_doc_chars=max_doc_chars) for name in names]
+    return "\n".join([f"Loaded skills: {', '.join(map(clean_line, names))}", *blocks])
+
+
+def docs_block(name: str, docs: Sequence[str], view: SkillView, *, max_doc_chars: int) -> str:
+    """The text of these documents of a skill, each in a block of its own."""
+    found: list[str] = []
+    room = _DOCS_OF_A_SKILL * max_doc_chars
+    for path in docs:
+        opening = f'<skill_doc skill="{attribute(name)}" path="{attribute(path)}">'
+        if not room:
+            found.append(f"{opening}[left out: the documents are too long together]</skill_doc>")
+            continue
+        try:
+            text = view.doc_text(name, path)
+        except ResourceError as error:
+            text = f"[{clean_line(str(error))}]"
+        most = min(max_doc_chars, room)
+        room -= min(len(text), most)
+        if len(text) > most:
+            text = f"{text[:most]}\n[cut: these are the first {most} of {len(text)} characters]"
+        found += [opening, text, "</skill_doc>"]
+    return "\n".join(found)
+
+
+def _note(opening: str, text: str) -> str:
+    return f"{opening}\n{text}\n</skill_content>"

@@ -1,0 +1,83 @@
+"""What a model is told of its tools for skills: a sentence before the list of skills, and advice after it (row E2)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from flink_skills.manager.menu import INTRODUCTION
+from flink_skills.tools.profiles import LOAD_SKILL
+
+if TYPE_CHECKING:
+    from flink_skills.tools.settings import SkillSettings
+
+__all__ = ["HEADING", "guidance", "introduction"]
+
+HEADING = "Tooling and workspace guidance:"
+
+_SKILL_LOAD = """\
+You have skills: instructions for certain kinds of task. When the task fits a description below, call \
+skill_load with that name first, then follow its instructions.
+If none fits, do the task without a skill.
+"""
+_NO_LOADING = "You have skills: instructions and programs for certain kinds of task.\n"
+
+# Each line is for a model that has all of the tools before it. In the order of the work: discover, inspect, load,
+# optimise, document, execute (row C14).
+_LINES: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("skill_list",), "- Discover: the list above, or skill_list."),
+    (
+        ("skill_list_docs", "skill_list_tools"),
+        "- Inspect: skill_list_docs and skill_list_tools, before you load more than you need.",
+    ),
+    (("skill_list_docs",), "- Inspect: skill_list_docs, before you load more than you need."),
+    (("skill_list_tools",), "- Inspect: skill_list_tools, before you load more than you need."),
+    (
+        ("skill_load", "skill_unload"),
+        "- Load: skill_load first, then act; skill_unload what you are done with.",
+    ),
+    (("skill_load",), "- Load: skill_load first, then act."),
+    (("skill_select_tools",), "- Optimise: skill_select_tools, when few of a skill's tools will do."),
+    (("skill_select_docs",), "- Document: skill_select_docs, only those that you need now."),
+    (
+        ("skill_run",),
+        "- Execute: skill_run, for commands that a skill's texts ask for; it is no shell for everything. Inputs are "
+        "in $WORK_DIR/inputs, leave them as they are; write results to $OUTPUT_DIR.",
+    ),
+    (
+        ("skill_exec", "skill_write_stdin"),
+        "- skill_exec is for programs that ask, show menus or run long; answer with skill_write_stdin. Prefer "
+        "editor_text to driving an editor.",
+    ),
+    (("workspace_exec",), "- workspace_exec is for commands that belong to no skill."),
+    (("workspace_save_artifact",), "- Keep a file for later with workspace_save_artifact."),
+)
+
+
+def introduction(tool_names: Collection[str]) -> str:
+    """What is said before the list of skills to a model with these tools; ends with a line end.
+
+    >>> "skill_load" in introduction(["skill_load"]), "load" in introduction(["skill_run"])
+    (True, False)
+    """
+    if LOAD_SKILL in tool_names:
+        return INTRODUCTION
+    return _SKILL_LOAD if "skill_load" in tool_names else _NO_LOADING
+
+
+def guidance(settings: SkillSettings, tool_names: Collection[str]) -> str:
+    """What is said after the list of skills: ``settings.guidance``, else what these tools are for.
+
+    Names no tool that is not in ``tool_names``. "" where ``settings.guidance`` is, and for the tools of ``core``, which
+    need no more than their descriptions.
+    """
+    if settings.guidance is not None:
+        return settings.guidance
+    lines: list[str] = []
+    said: set[str] = set()
+    for tools, line in _LINES:
+        # Of the lines on one tool the first that fits counts: it says most.
+        if said.isdisjoint(tools) and all(tool in tool_names for tool in tools):
+            said.update(tools)
+            lines.append(line)
+    return "\n".join([HEADING, *lines]) if lines else ""

@@ -1,0 +1,96 @@
+"""``skill_list``, ``skill_list_docs`` and ``skill_list_tools``: what there is to load and to select."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from flink_skills.skill.text import clean_line
+from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.skills.arguments import NoArguments, SkillArguments, Switch
+from flink_skills.tools.skills.documents import docs_of
+from flink_skills.tools.skills.face import SkillFace, known_skill
+from flink_skills.tools.state import SkillState
+
+if TYPE_CHECKING:
+    from flink_skills.manager.view import SkillView
+
+__all__ = ["SkillList", "SkillListDocs", "SkillListTools"]
+
+_SHOWN = 500
+_SHOWN_CHARS = 16_000
+_SHORTEST = 40
+
+
+class _ListArguments(NoArguments):
+    menu: Switch = Field(False, description="Descriptions too, and what is loaded.")
+
+
+class SkillList(SkillFace[_ListArguments]):
+    """``skill_list``: the names of the skills (row C1), or a menu with descriptions and marks (row C10)."""
+
+    tool_name = "skill_list"
+    description = "Names of all skills."
+    model = _ListArguments
+
+    async def _run(self, asked: _ListArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        loaded = context.skill_state or SkillState()
+        # What hides from the menu of the prompt hides here, unless it is loaded.
+        names = [name for name in view if name in loaded or not _hides(name, view)]
+        if not asked.menu:
+            return listed(names)
+        value = [{"name": name, "description": _description(name, view), "loaded": name in loaded} for name in names]
+        room = max(_SHORTEST, _SHOWN_CHARS // max(1, len(names)))
+        lines = [
+            f"- {entry['name']}{' [loaded]' if entry['loaded'] else ''}: {_short(str(entry['description']), room)}"
+            for entry in value
+        ]
+        return ToolResult("\n".join(lines) or "There are no skills.", value=value)
+
+
+class SkillListDocs(SkillFace[SkillArguments]):
+    """``skill_list_docs``: the documents of a skill (row C6)."""
+
+    tool_name = "skill_list_docs"
+    description = "Paths of a skill's documents."
+    model = SkillArguments
+
+    async def _run(self, asked: SkillArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        return listed(await docs_of(known_skill(asked.skill, view), view))
+
+
+class SkillListTools(SkillFace[SkillArguments]):
+    """``skill_list_tools``: the tools that a skill's ``Tools:`` section names, and nothing else (row C2)."""
+
+    tool_name = "skill_list_tools"
+    description = "Tools that a skill declares."
+    model = SkillArguments
+
+    async def _run(self, asked: SkillArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        return listed(await asyncio.to_thread(view.declared_tools, known_skill(asked.skill, view)))
+
+
+def listed(names: Sequence[str]) -> ToolResult:
+    """``names`` as a JSON array; of very many the first, and how many more there are."""
+    text = json.dumps([clean_line(name) for name in names[:_SHOWN]], ensure_ascii=False)
+    if len(names) > _SHOWN:
+        text += f"\n({len(names) - _SHOWN} more are not shown)"
+    return ToolResult(text, value=list(names))
+
+
+def _hides(name: str, view: SkillView) -> bool:
+    skill = view.get(name)
+    return skill is not None and skill.hidden
+
+
+def _description(name: str, view: SkillView) -> str:
+    skill = view.get(name)
+    return clean_line(skill.description) if skill is not None else ""
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"

@@ -1,0 +1,112 @@
+"""``skill_select_docs`` and ``skill_select_tools``: which part of a loaded skill a model has before it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import WithJsonSchema
+
+from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.skills.arguments import Names, SkillArguments, Switch
+from flink_skills.tools.skills.context import docs_block
+from flink_skills.tools.skills.documents import asked_docs, docs_of, max_doc_chars
+from flink_skills.tools.skills.face import SkillFace, known_skill
+from flink_skills.tools.skills.offer import had_tools, offer_of, pool_names
+from flink_skills.tools.skills.selecting import CLEAR, MODES, REPLACE, changed, known_names, mode_of, names_of
+from flink_skills.tools.state import ALL, LoadedSkill, Selection, SkillState, docs_effect, tools_effect
+
+if TYPE_CHECKING:
+    from flink_skills.manager.view import SkillView
+
+__all__ = ["SkillSelectDocs", "SkillSelectTools"]
+
+# Any text is taken: an unknown mode is answered, not refused.
+_Mode = Annotated[str | None, WithJsonSchema({"type": "string", "enum": list(MODES)})]
+
+
+class _DocsArguments(SkillArguments):
+    docs: Names = ()
+    include_all_docs: Switch = False
+    mode: _Mode = REPLACE
+
+
+class _ToolsArguments(SkillArguments):
+    tools: Names = ()
+    include_all_tools: Switch = False
+    mode: _Mode = REPLACE
+
+
+class SkillSelectDocs(SkillFace[_DocsArguments]):
+    """``skill_select_docs``: chooses the documents of a loaded skill (row C5)."""
+
+    tool_name = "skill_select_docs"
+    description = "Choose which documents of a loaded skill you see."
+    model = _DocsArguments
+    changes_state = True
+
+    async def _run(self, asked: _DocsArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        name = known_skill(asked.skill, view)
+        before = _loaded(name, context, "docs")
+        mode, note = mode_of(asked.mode)
+        wanted = await asked_docs(name, asked.docs, asked.include_all_docs, view, context) if mode != CLEAR else ()
+        docs = changed(before.docs, mode, wanted)
+        value: dict[str, Any] = {
+            "skill": name,
+            "mode": mode,
+            "selected_docs": names_of(docs, await docs_of(name, view) if docs == ALL else ()),
+            "include_all_docs": docs == ALL,
+        }
+        answer = _answer(value, note, docs_effect(name, docs))
+        more = [path for path in value["selected_docs"] if before.docs != ALL and path not in before.docs]
+        if more and self._services.settings.loads_in_place:
+            # Nothing else will bring them before the model.
+            text = await asyncio.to_thread(docs_block, name, more, view, max_doc_chars=max_doc_chars(self._services))
+            return replace(answer, content=f"{answer.content}\n{text}")
+        return answer
+
+
+class SkillSelectTools(SkillFace[_ToolsArguments]):
+    """``skill_select_tools``: chooses the tools of a loaded skill (rows C4, C16)."""
+
+    tool_name = "skill_select_tools"
+    description = "Choose which tools of a loaded skill you can call; fewer cost less."
+    model = _ToolsArguments
+    changes_state = True
+
+    async def _run(self, asked: _ToolsArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        name = known_skill(asked.skill, view)
+        before = _loaded(name, context, "tools")
+        mode, note = mode_of(asked.mode)
+        declared = await asyncio.to_thread(view.declared_tools, name)
+        every = had_tools(declared, replace(before, tools=ALL))
+        wanted: Selection = ALL
+        if not asked.include_all_tools:
+            # Also one of the pool that the skill does not name (row I4).
+            there = list(dict.fromkeys((*every, *await pool_names(self._services, context))))
+            wanted = known_names("tool", asked.tools, there, name) if mode != CLEAR else ()
+        tools = changed(had_tools(declared, before) if before.tools != ALL else ALL, mode, wanted)
+        value: dict[str, Any] = {
+            "skill": name,
+            "mode": mode,
+            "selected_tools": names_of(tools, every),
+            "include_all_tools": tools == ALL,
+        }
+        offer = await offer_of(name, replace(before, tools=tools), self._services, view, context)
+        return _answer(value | offer.missing_json(), note, tools_effect(name, tools))
+
+
+def _loaded(name: str, context: ToolContext, what: str) -> LoadedSkill:
+    found = (context.skill_state or SkillState()).get(name)
+    if found is None:
+        also = " with these docs" if what == "docs" else ""
+        raise ArgumentError(f"Skill {name} is not loaded: load it first{also}, then select its {what}.")
+    return found
+
+
+def _answer(value: dict[str, Any], note: str, effect: dict[str, Any]) -> ToolResult:
+    value = value | ({"note": note} if note else {})
+    return ToolResult(json.dumps(value, ensure_ascii=False), value=value, effects=(effect,))

@@ -1,0 +1,48 @@
+"""What the commands of a job will have, as far as a skill can require it (row K5)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+
+from flink_skills.execution.environment import base_environment, passed_on
+from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.skill.requirements import Surroundings
+
+__all__ = ["command_surroundings"]
+
+# Set for every command, whatever the worker's own environment is.
+_ALWAYS = frozenset(
+    {
+        *("HOME", "TMPDIR", "WORKSPACE_DIR", "SKILLS_DIR", "WORK_DIR", "OUTPUT_DIR", "RUN_DIR"),
+        *("SKILL_NAME", "FLINK_SKILLS_CALL_ID"),
+    }
+)
+
+
+def command_surroundings(
+    config: SkillConfig, environ: Mapping[str, str] | None = None, *, remote: bool = False
+) -> Surroundings:
+    """What commands have in a worker with the environment ``environ`` (this process's by default).
+
+    ``remote``: they run on other machines, on Linux, whose programs nobody knows here. In a job without commands a
+    skill can be read and not run: programs and variables are not missing then, only another system is.
+
+    >>> config = SkillConfig({"skills.env.report.API_TOKEN": "${env:REPORT_TOKEN}"})
+    >>> command_surroundings(config).has_variable("API_TOKEN", "report")
+    True
+    """
+    environ = os.environ if environ is None else environ
+    if not config.get(SkillOptions.SHELL_ENABLED):
+        return Surroundings()
+    own: defaultdict[str, set[str]] = defaultdict(set)
+    for key in config.family(SkillOptions.SKILL_ENV):
+        skill, _, name = key.rpartition(".")
+        own[skill].add(name)
+    base = base_environment(environ, sys.executable)
+    given: tuple[str, ...] = config.get(SkillOptions.SHELL_ENV)
+    names = frozenset({*_ALWAYS, *base, *passed_on(environ, given)})
+    platform, path = ("linux", None) if remote else (sys.platform, base["PATH"])
+    return Surroundings(platform, path, names, {skill: frozenset(found) for skill, found in own.items()})

@@ -1,0 +1,152 @@
+"""``docs/features.md``: every row has a test or a reason, and the page says what tests and rows say."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+ROWS = """\
+A. First things:
+  A2: Does it.
+  A1:
+    is: Does it | otherwise.
+    reason: Because.
+"""
+TESTS = """\
+import pytest
+
+@pytest.mark.row("A2")
+@pytest.mark.parametrize("n", [1, 2])
+def test_two(n):
+    pass
+
+@pytest.mark.row("A2", "A1")
+def test_both():
+    pass
+
+def test_other():
+    raise AssertionError("is not run")
+"""
+
+
+@pytest.fixture
+def features() -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("gen_features", ROOT / "docs/gen_features.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gen_features"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["gen_features"]
+
+
+@pytest.fixture
+def page(features: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The page of a small project."""
+    monkeypatch.setattr(features, "ROWS", tmp_path / "rows.yaml")
+    monkeypatch.setattr(features, "PAGE", tmp_path / "features.md")
+    monkeypatch.setattr(features, "TESTS", tmp_path / "tests")
+    (tmp_path / "rows.yaml").write_text(ROWS)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_a.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = row(*ids): rows\n")
+    return tmp_path / "features.md"
+
+
+def rows_of(page: Path) -> list[str]:
+    return [line for line in page.read_text().splitlines() if line.startswith("| A")]
+
+
+def test_the_page_is_current(features: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert features.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_rows_have_their_tests_the_most_direct_first(features: ModuleType, page: Path) -> None:
+    assert features.main([]) == 0
+    one, two = rows_of(page)
+    assert one == "| A1 | Does it \\| otherwise. | `tests/test_a.py::test_both` | not run. Because. |"
+    assert two == "| A2 | Does it. | `tests/test_a.py::test_two`, `tests/test_a.py::test_both` | not run |"
+    assert features.main(["--check"]) == 1
+
+
+def test_only_a_run_says_pass_and_only_of_these_tests(features: ModuleType, page: Path) -> None:
+    assert features.main(["--run"]) == 0
+    assert [line.split(" | ")[-1] for line in rows_of(page)] == ["pass. Because. |", "pass |"]
+    assert features.main(["--check"]) == 0
+    (page.parent / "rows.yaml").write_text(ROWS.replace("Does it.", "Does it well."))
+    assert features.main(["--check"]) == 1
+    assert features.main([]) == 0
+    assert features.main(["--check"]) == 0
+    more = '\n@pytest.mark.row("A1")\ndef test_new():\n    pass\n'
+    (page.parent / "tests/test_a.py").write_text(TESTS + more)
+    assert features.main(["--check"]) == 1
+    assert features.main([]) == 0
+    assert [line.split(" | ")[-1] for line in rows_of(page)] == ["not run. Because. |", "pass |"]
+
+
+def test_many_tests_are_counted(features: ModuleType, page: Path) -> None:
+    many = "".join(f'\n@pytest.mark.row("A2")\ndef test_{n}():\n    pass\n' for n in range(9))
+    (page.parent / "tests/test_a.py").write_text(TESTS + many)
+    assert features.main([]) == 0
+    assert rows_of(page)[1].count("::") == 5
+    assert " and 6 more |" in rows_of(page)[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"A2", "A1"', '"A2", "A3"', "tests/test_a.py::test_both is marked with the row 'A3', which does not exist"),
+        ("import pytest", "import pytset", "the tests cannot be collected"),
+        ('"A2"', '"A1"', "row A2 has no test"),
+    ],
+)
+def test_wrong_marks(
+    old: str, new: str, said: str, features: ModuleType, page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (page.parent / "tests/test_a.py").write_text(TESTS.replace(old, new))
+    for arguments in ([], ["--check"]):
+        assert features.main(arguments) == 1
+        assert said in capsys.readouterr().err
+    assert not page.exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("  A2:", "  A3:", "are not A1 to A2"),
+        ("  A2:", "  A1:", "A1 is there twice"),
+        ("reason:", "why:", "row A1 has why: write is and reason"),
+    ],
+)
+def test_wrong_rows(
+    old: str, new: str, said: str, features: ModuleType, page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (page.parent / "rows.yaml").write_text(ROWS.replace(old, new))
+    assert features.main([]) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [("assert not 1", "the tests failed"), ("pytest.skip('no such thing here')", "A2: none of its tests could be run")],
+)
+def test_a_run_that_does_not_pass_writes_nothing(
+    body: str, said: str, features: ModuleType, page: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = TESTS.replace("    pass", f"    {body}")
+    (page.parent / "tests/test_a.py").write_text(text)
+    assert features.main(["--run"]) == 1
+    assert said in capfd.readouterr().err
+    assert not page.exists()
+
+
+def test_usage(features: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert features.main(["--chekc"]) == 2
+    assert "--check" in capsys.readouterr().err

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills.execution import CommandRequest, CommandUser, ExecutionBackend, Limits, WorkspaceManager
+from flink_skills.execution.backend import BackendSettings
+from flink_skills.execution.backends.local import LocalBackend
+from flink_skills.execution.live import LiveProcess
+from flink_skills.execution.workspace import Workspace
+from tests.execution.conftest import processes_with, until
+from tests.execution.escape.conftest import start_or_skip
+from tests.execution.escape.machine import COMMAND_USER
+
+USER = CommandUser(COMMAND_USER, COMMAND_USER) if os.geteuid() == 0 else None
+PATH = "/usr/local/bin:/usr/bin:/bin"
+DAEMON = "setsid sh -c 'setsid sleep 300 & exit' > /dev/null 2>&1 < /dev/null &"
+
+
+class Output:
+    """Keeps what comes, by stream."""
+
+    def __init__(self) -> None:
+        self.out = b""
+        self.err = b""
+
+    def __call__(self, stream: int, data: bytes) -> None:
+        assert data
+        assert len(data) <= 65_536
+        if stream == 1:
+            self.out += data
+        else:
+            self.err += data
+
+    async def has(self, text: bytes, within: float = 15.0) -> None:
+        await until(lambda: text in self.out, within)
+
+
+class Processes:
+    """Starts shell texts in a workspace, and finds their processes by a mark in their environment."""
+
+    def __init__(self, backend: ExecutionBackend, workspace: Workspace) -> None:
+        self.backend = backend
+        self.workspace = workspace
+        self.mark = f"TEST_MARK={os.urandom(8).hex()}"
+        self.output = Output()
+
+    def request(self, *argv: str, **more: Any) -> CommandRequest:
+        name, _, value = self.mark.partition("=")
+        given: dict[str, Any] = {
+            "cwd": str(self.workspace.work_dir),
+            "limits": Limits(wall_time=120),
+            "root": str(self.workspace.root),
+            "writable": self.workspace.writable,
+            "readable": self.workspace.readable,
+            **more,
+        }
+        env = {"PATH": PATH, "TMPDIR": str(self.workspace.tmp_dir), name: value, **given.pop("env", {})}
+        return CommandRequest(argv, env=env, **given)
+
+    async def start(self, text: str, *, tty: bool = False, on_output: Any = None, **more: Any) -> LiveProcess:
+        request = self.request("/bin/bash", "-c", text, **more)
+        return await self.backend.start_process(request, tty=tty, on_output=on_output or self.output)
+
+    def alive(self) -> list[int]:
+        return processes_with(self.mark)
+
+
+@pytest.fixture
+def workspace() -> Iterator[Workspace]:
+    # Not the folder that pytest gives: another user cannot get there.
+    folder = Path(tempfile.mkdtemp(prefix="live-"))
+    folder.chmod(0o711)
+    manager = WorkspaceManager(folder / "job", user=USER)
+    workspace = manager.for_key("live")
+    workspace.ensure()
+    yield workspace
+    manager.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=["hygiene", "landlock", "bwrap"])
+async def backend(request: pytest.FixtureRequest) -> AsyncIterator[LocalBackend]:
+    backend = start_or_skip(request.param, USER)(BackendSettings(user=USER))
+    await backend.start()
+    yield backend
+    await backend.close()
+    assert backend.launcher_pid is None
+
+
+@pytest.fixture
+def processes(backend: LocalBackend, workspace: Workspace) -> Iterator[Processes]:
+    processes = Processes(backend, workspace)
+    yield processes
+    assert processes.alive() == []

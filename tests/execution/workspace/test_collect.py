@@ -1,0 +1,231 @@
+"""Files that commands left are found by patterns and within limits."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flink_skills.execution import Workspace, WorkspaceManager
+from flink_skills.execution.workspace import PlaceError, is_text, media_type
+from flink_skills.execution.workspace.globs import Globs
+
+FILES = (
+    "out/a.csv",
+    "out/b.txt",
+    "out/deep/c.csv",
+    "out/deep/er/d.csv",
+    "out/deep/.hidden",
+    "out/[x].csv",
+    "runs/run_1/log.txt",
+    "work/e.csv",
+    "work/inputs/f.csv",
+)
+
+
+@pytest.fixture
+def workspace(manager: WorkspaceManager) -> Workspace:
+    workspace = manager.for_key("k")
+    workspace.ensure()
+    for name in FILES:
+        path = workspace.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return workspace
+
+
+def names(workspace: Workspace, *patterns: str) -> list[str]:
+    return [file.name for file in workspace.collect(patterns).files]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expected"),
+    [
+        (["out/*.csv"], ["out/[x].csv", "out/a.csv"]),
+        (["./out/*.csv"], ["out/[x].csv", "out/a.csv"]),
+        (["out\\*.txt"], ["out/b.txt"]),
+        (["out/**/*.csv"], ["out/[x].csv", "out/a.csv", "out/deep/c.csv", "out/deep/er/d.csv"]),
+        (["out/**"], [name for name in sorted(FILES) if name.startswith("out/")]),
+        (["out/deep/**/*"], ["out/deep/.hidden", "out/deep/c.csv", "out/deep/er/d.csv"]),
+        (["**/er/**"], ["out/deep/er/d.csv"]),
+        (["**/**/**/d.csv"], ["out/deep/er/d.csv"]),
+        (["**"], sorted(FILES)),
+        (["*/?.csv"], ["out/a.csv", "work/e.csv"]),
+        (["{out,work}/?.{csv,txt}"], ["out/a.csv", "out/b.txt", "work/e.csv"]),
+        (["out/{a,deep/{c,er/d}}.csv"], ["out/a.csv", "out/deep/c.csv", "out/deep/er/d.csv"]),
+        (["out/[a-b].*"], ["out/a.csv", "out/b.txt"]),
+        (["out/[!a].*"], ["out/b.txt"]),
+        (["out/[[]x].csv"], ["out/[x].csv"]),
+        (["inputs/*.csv"], ["work/inputs/f.csv"]),
+        (["out/a.csv", "out/*.csv", "**/a.csv"], ["out/[x].csv", "out/a.csv"]),
+        (["out/nothing*"], []),
+        (["out"], []),
+        (["out/a.csv/x"], []),
+        ([], []),
+    ],
+)
+@pytest.mark.row("F6", "F12")
+def test_patterns(workspace: Workspace, patterns: list[str], expected: list[str]) -> None:
+    assert names(workspace, *patterns) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("/etc/*", "not relative"),
+        ("../*", "'..'"),
+        ("out/../../*", "'..'"),
+        ("**/../x", "'..'"),
+        ("tmp/*", "none of the folders"),
+        ("skills/**", "none of the folders"),
+        ("metadata.json", "none of the folders"),
+        ("x*/a", "none of the folders"),
+        ("C:/x", "not relative"),
+        ("", "none of the folders"),
+        ("out/\0", "NUL"),
+        ("out/\ud800", "half a character"),
+        ("out/" + "{a,b}" * 20, "more than 256"),
+        ("out/" + "/".join("a" * 100), "folders deep"),
+    ],
+)
+def test_patterns_that_can_match_nothing(workspace: Workspace, pattern: str, said: str) -> None:
+    with pytest.raises(PlaceError, match=said) as refused:
+        workspace.collect([pattern])
+    assert refused.value.reason == "invalid"
+
+
+def test_a_pattern_takes_no_time_that_explodes() -> None:
+    """With a regular expression this would not end."""
+    name = "a" * 255
+    globs = Globs(["out/" + "**/" * 30 + "*a" * 60 + "b"], ["out"])
+    position = globs.enter("out", globs.start)
+    for _ in range(40):
+        assert not globs.is_match(name, position)
+        position = globs.enter(name, position)
+    assert globs.is_match(name + "b", position)
+
+
+def test_unclosed_signs_are_characters(workspace: Workspace) -> None:
+    for name in ("[a", "{a", "{a}", "a]", "}{,"):
+        (workspace.out_dir / name).write_text("x")
+        assert names(workspace, f"out/{name}") == [f"out/{name}"]
+
+
+@pytest.mark.row("F12", "F24")
+def test_what_a_file_says(workspace: Workspace) -> None:
+    (workspace.out_dir / "ü.json").write_text('{"a": 1}')
+    (workspace.out_dir / "empty.txt").touch()
+    text, empty = workspace.collect(["out/ü.json", "out/empty.txt"]).files[::-1]
+    assert (text.name, text.size, text.mime_type, text.data) == ("out/ü.json", 8, "application/json", b'{"a": 1}')
+    assert (empty.name, empty.size, empty.mime_type, empty.data) == ("out/empty.txt", 0, "text/plain", b"")
+    assert text.changed_ns == (workspace.out_dir / "ü.json").stat().st_ctime_ns
+    assert not text.truncated
+
+
+@pytest.mark.row("F12")
+def test_max_files(workspace: Workspace) -> None:
+    found = workspace.collect(["**/*.csv"], max_files=3)
+    assert [file.name for file in found.files] == ["out/[x].csv", "out/a.csv", "out/deep/c.csv"]
+    assert found.limits_hit == ("max_files",)
+    assert workspace.collect(["out/deep/**"], max_files=3).limits_hit == ()
+
+
+@pytest.mark.row("F12")
+def test_max_file_bytes(workspace: Workspace) -> None:
+    found = workspace.collect(["out/*.csv"], max_file_bytes=10)
+    assert [(file.data, file.size, file.truncated) for file in found.files] == [
+        (b"out/[x].cs", 11, True),
+        (b"out/a.csv", 9, False),
+    ]
+    assert found.limits_hit == ("max_file_bytes",)
+
+
+@pytest.mark.row("F12")
+def test_max_total_bytes(workspace: Workspace) -> None:
+    found = workspace.collect(["out/**/*.csv"], max_total_bytes=15)
+    assert [(file.data, file.truncated) for file in found.files] == [(b"out/[x].csv", False), (b"out/", True)]
+    assert found.limits_hit == ("max_total_bytes",)
+
+
+def test_a_huge_file_is_not_read_as_a_whole(workspace: Workspace) -> None:
+    with (workspace.out_dir / "huge.bin").open("wb") as file:
+        file.truncate(1 << 40)
+    [found] = workspace.collect(["out/huge.bin"], max_file_bytes=1 << 16).files
+    assert (found.size, len(found.data), found.truncated) == (1 << 40, 1 << 16, True)
+    with pytest.raises(PlaceError, match="1099511627776 bytes; the limit is 4096") as refused:
+        workspace.read("out/huge.bin", 4096)
+    assert refused.value.reason == "too-large"
+
+
+def test_order_is_that_of_the_paths(workspace: Workspace) -> None:
+    for name in ("s/a", "s-a", "s.a", "s0"):
+        path = workspace.out_dir / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert names(workspace, "out/s*/**", "out/s*") == ["out/s-a", "out/s.a", "out/s/a", "out/s0"]
+
+
+@pytest.mark.row("F29")
+def test_reading_one_file(workspace: Workspace) -> None:
+    assert workspace.read("out/a.csv", 9) == b"out/a.csv"
+    assert workspace.read("inputs/f.csv", 100) == workspace.read("./work//inputs/f.csv", 100) == b"work/inputs/f.csv"
+    assert workspace.read_part("out/a.csv", 4, 3) == (b"a.c", 9)
+    assert workspace.read_part("out/a.csv", 90, 3) == (b"", 9)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("out/none.csv", "missing"),
+        ("out/none/x.csv", "missing"),
+        ("out/a.csv/x", "missing"),
+        ("out", "no-file"),
+        ("out/deep", "no-file"),
+        ("home/x", "invalid"),
+        ("metadata.json", "invalid"),
+        ("/etc/passwd", "invalid"),
+        ("~/x", "invalid"),
+        ("out/../metadata.json", "invalid"),
+        ("", "invalid"),
+        ("out/" + "x" * 256, "invalid"),
+    ],
+)
+def test_reading_what_cannot_be_read(workspace: Workspace, path: str, reason: str) -> None:
+    with pytest.raises(PlaceError) as refused:
+        workspace.read(path, 100)
+    assert refused.value.reason == reason, refused.value
+
+
+def test_a_workspace_that_was_never_used_has_no_files(manager: WorkspaceManager) -> None:
+    assert manager.for_key("new").collect(["**"]).files == ()
+
+
+def test_media_types() -> None:
+    assert media_type("a.json", b"{}") == "application/json"
+    assert media_type("a.tar.gz", b"\x1f\x8b\x08") == "application/gzip"
+    assert media_type("A.PNG", b"\x89PNG\r\n\x1a\n\0") == "image/png"
+    assert media_type("noname", b"%PDF-1.7 \xff") == "application/pdf"
+    assert media_type("a.csv", b"\xff\xfe\0") == "application/octet-stream"
+    assert media_type("Makefile", b"all:\n") == "text/plain"
+    assert media_type("a.unheard-of", b"\0") == "application/octet-stream"
+    assert media_type("../..", b"") == "text/plain"
+
+
+@pytest.mark.parametrize("cut", range(5))
+def test_text_that_is_cut_in_a_character_is_text(cut: int) -> None:
+    assert is_text(("a" * 8190 + "€uro").encode()[: 8190 + cut])
+    assert not is_text(b"\xe2\x82 euro")
+
+
+def test_descriptors_are_given_back(workspace: Workspace) -> None:
+    os.mkfifo(workspace.out_dir / "pipe.csv")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        workspace.collect(["**"], max_files=2)
+        workspace.collect(["**"])
+        with pytest.raises(PlaceError):
+            workspace.read("out/pipe.csv", 1)
+        with pytest.raises(PlaceError):
+            workspace.read("out/deep/none", 1)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

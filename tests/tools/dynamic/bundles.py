@@ -1,0 +1,116 @@
+"""Skills that bring tools, used by keys as turns use them: real processes, and the real tools of the profile ``full``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from flink_skills.execution import WorkspaceManager
+from flink_skills.execution.backends.hygiene import HygieneBackend
+from flink_skills.execution.configuration import command_user
+from flink_skills.execution.isolation.report import IsolationReport
+from flink_skills.manager import SkillView
+from flink_skills.options import SkillConfig
+from flink_skills.skill import AgentSkill
+from flink_skills.tools import ShellRunner, SkillState, ToolContext, ToolSet
+from flink_skills.tools.base import ToolResult
+from flink_skills.tools.dynamic.active import active_tools
+from flink_skills.tools.dynamic.bundled import BundledTools, Described
+from flink_skills.tools.profiles import profile_tools
+from flink_skills.tools.services import ToolServices
+from flink_skills.tools.settings import SkillSettings
+
+
+class Bundles:
+    """Skills with tools, and the services of a worker that runs them."""
+
+    def __init__(self, shell: ShellRunner, bundled: BundledTools, skills: Mapping[str, Mapping[str, str]]) -> None:
+        self.shell = shell
+        self.bundled = bundled
+        self.view = SkillView([AgentSkill(name, f"All about {name}.", "How to.", files) for name, files in skills.items()])
+
+    def key(self, name: str = "k") -> Key:
+        return Key(self, name)
+
+    async def describe(self, skill: str, key: str = "k") -> Described:
+        found = self.view.get(skill)
+        assert found is not None
+        return await self.bundled.describe(found, self.key(key).context)
+
+
+class Key:
+    """Calls tools for one key of the stream; effects are applied before the next call."""
+
+    def __init__(self, bundles: Bundles, name: str) -> None:
+        self._bundles = bundles
+        settings = SkillSettings.of(SkillConfig(), {"skill_tools": "full"})
+        services = ToolServices(bundles.view, settings=settings, shell=bundles.shell, bundled=bundles.bundled)
+        # Those about skills: the others have tests of their own.
+        names = [name for name in settings.tools if name in ("skill_load", "skill_unload", "skill_list_tools")]
+        self._faces = profile_tools(names, services)
+        self.state = SkillState()
+        self.context = ToolContext(
+            key=name,
+            call_id="call-1",
+            skills=bundles.view,
+            skill_state=self.state,
+            workspace=bundles.shell.workspaces.for_key(f'"{name}"'),
+        )
+
+    def tools(self) -> ToolSet:
+        """What the model can call now."""
+        taken = [tool.spec.name for tool in self._faces]
+        active = active_tools(self.state, self._bundles.view, {}, self._bundles.bundled, taken)
+        return ToolSet([*self._faces, *active.tools])
+
+    async def load(self, skill: str) -> ToolResult:
+        return await self.call("skill_load", skill=skill)
+
+    async def call(self, tool: str, /, **arguments: Any) -> ToolResult:
+        result = await self.tools().call(tool, arguments, self.context)
+        for effect in result.effects:
+            self.state.apply(effect)
+        return result
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    folder: Path,
+    skills: Mapping[str, Mapping[str, str]],
+    *,
+    backend: str = "",
+    most: int = 4,
+    idle: float = 60.0,
+    **options: object,
+) -> AsyncIterator[Bundles]:
+    """The services of a worker; ``backend`` is a proved one, "" for commands that are kept apart by nothing."""
+    config = SkillConfig({name: str(value) for name, value in options.items()})
+    if backend:
+        config = SkillConfig({"skills.shell.backend": backend, **options})
+        shell = await ShellRunner.start(config, WorkspaceManager(folder / "workspaces", user=command_user(config)))
+    else:
+        plain = HygieneBackend()
+        workspaces = WorkspaceManager(folder / "workspaces")
+        shell = ShellRunner(plain, workspaces, config, report=IsolationReport(plain.level, plain.name))
+        await plain.start()
+    bundled = BundledTools(shell, config, most=most, idle=idle)
+    try:
+        yield Bundles(shell, bundled, skills)
+    finally:
+        await bundled.close()
+        assert bundled.running == 0
+        await shell.close()
+        shell.workspaces.close()
+        assert not (folder / "workspaces").exists()
+
+
+async def until(condition: Callable[[], object], within: float = 15.0) -> None:
+    """Wait for ``condition``; fails after ``within`` seconds."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.005)

@@ -1,0 +1,191 @@
+"""Dynamic tools in whole turns, and the example about them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.dynamic_tools import __main__ as example
+from flink_skills import Agent, AgentsExecutionEnvironment, ResourceDescriptor, SkillOptions, ToolContext
+from flink_skills.agents.decorators import chat_model_setup, tool, tool_pool
+from flink_skills.agents.messages import ToolMessage
+from flink_skills.agents.models.registry import _PROVIDERS, Provider, register_provider
+from flink_skills.testing import ScriptedModel, call, calls
+from flink_skills.tools.dynamic.toolset_base import BaseToolSet
+
+from .conftest import get_weather, query_database, send_mail
+
+PROVIDER = "dynamic-tools-test"
+
+
+class Wares(BaseToolSet):
+    async def get_tools(self, context: ToolContext) -> list[Any]:
+        if context.key == "down":
+            raise OSError("no network")
+        return [query_database, send_mail] if context.key == "vip" else [query_database]
+
+
+class Desk(Agent):
+    name = "desk"
+    skill_tools = "full"
+
+    @chat_model_setup
+    def model(self) -> ResourceDescriptor:
+        return ResourceDescriptor(clazz=f"{PROVIDER}.setup", skill_tools=self.skill_tools)
+
+    @tool
+    def now(self) -> str:
+        "The time."
+        return "noon"
+
+    @tool(dynamic=True)
+    def get_forecast(self, city: str) -> str:
+        "The forecast."
+        return f"rain in {city}"
+
+    @tool_pool
+    def business(self) -> list[Any]:
+        return [get_weather, Wares()]
+
+
+class SmallDesk(Desk):
+    name = "small-desk"
+    skill_tools = "core"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    for name, tools in {"weather": ("get_weather", "get_forecast"), "data": ("query_database", "send_mail")}.items():
+        folder = tmp_path / "skills" / name
+        folder.mkdir(parents=True)
+        section = "\n".join(f"- {one}" for one in tools)
+        (folder / "SKILL.md").write_text(
+            f"---\nname: {name}\ndescription: About {name}.\n---\nTools:\n{section}\n\nOverview\n"
+        )
+
+    def turns(answers: Any, keys: list[str], agent: type[Agent] = Desk) -> tuple[ScriptedModel, Any]:
+        model = ScriptedModel(answers)
+        register_provider(
+            Provider(PROVIDER, lambda setup, config: model, needs_model=False, strategies=False), replace=True
+        )
+        env = AgentsExecutionEnvironment.get_execution_environment()
+        env.add_skills_from_paths([str(tmp_path / "skills")])
+        env.get_config().set(SkillOptions.SHELL_ENABLED, False)
+        output = env.from_list(keys, key_selector=lambda key: key).apply(agent)
+        assert output.to_list("errors") == []
+        return model, output.to_list()
+
+    yield turns
+    _PROVIDERS.pop(PROVIDER, None)
+
+
+def business(request: Any) -> list[str]:
+    return [spec.name for spec in request.tools if not spec.name.startswith(("skill_", "load_", "unload_"))]
+
+
+def results(request: Any) -> list[str]:
+    return [message.content for message in request.messages if isinstance(message, ToolMessage)]
+
+
+@pytest.mark.row("I7", "I8", "A9", "B21", "C8", "C9", "C10")
+@pytest.mark.parametrize("agent", [Desk, SmallDesk])
+def test_tools_come_and_go_with_skills(run: Any, agent: type[Agent]) -> None:
+    load, unload = ("skill_load", "skill_unload") if agent is Desk else ("load_skill", "unload_skill")
+    model, _ = run(
+        [
+            calls(call("get_weather", city="Ulm")),
+            # The call waits for the load before it.
+            calls(call(load, name="weather"), call("get_weather", city="Ulm"), call("get_forecast", city="Ulm")),
+            calls(call(unload, name="weather"), call("get_weather", city="Ulm")),
+            "done",
+        ],
+        ["k"],
+        agent,
+    )
+    assert [business(request) for request in model.requests] == [
+        ["now"],
+        ["now"],
+        ["now", "get_weather", "get_forecast"],
+        ["now"],
+    ]
+    told = results(model.requests[-1])
+    assert told[0].startswith(
+        f"Tool 'get_weather' not found. Is the skill loaded? Skill weather has it: call {load} with it first."
+    )
+    assert "With 2 tools: get_weather, get_forecast" in told[1]
+    assert told[2:4] == ["sunny in Ulm", "rain in Ulm"]
+    assert "is unloaded" in told[4]
+    assert told[5].startswith("Tool 'get_weather' not found.")
+
+
+@pytest.mark.row("J6")
+def test_tools_depend_on_the_key_of_the_turn(run: Any) -> None:
+    def answer(request: Any) -> Any:
+        return "done" if results(request) else calls(call("skill_load", skill="data"))
+
+    model, _ = run(answer, ["basic", "vip"])
+    found = {str(request.messages[0].content): business(request) for request in model.requests}
+    assert found == {"basic": ["now", "query_database"], "vip": ["now", "query_database", "send_mail"]}
+
+
+@pytest.mark.row("J6", "I2")
+def test_a_tool_set_that_fails_costs_its_tools_and_not_the_turn(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "flink_skills.tools"):
+        model, output = run(
+            [calls(call("skill_load", skill="data"), call("skill_load", skill="weather")), "done"], ["down"]
+        )
+    assert output == ["done"]
+    assert business(model.requests[-1]) == ["now", "get_weather", "get_forecast"]
+    assert caplog.text.count("agent desk: tool set 'Wares' gave no tools: OSError: no network") == 1
+
+
+@pytest.mark.row("I2", "I4", "C4")
+def test_a_selection_refines(run: Any) -> None:
+    model, _ = run(
+        [
+            calls(call("skill_load", skill="weather")),
+            calls(call("skill_select_tools", skill="weather", tools=["get_forecast"])),
+            calls(call("skill_select_tools", skill="weather", tools=["query_database"], mode="add")),
+            calls(call("get_weather", city="Ulm"), call("query_database", sql="select 1")),
+            "done",
+        ],
+        ["k"],
+    )
+    assert [business(request)[1:] for request in model.requests] == [
+        [],
+        ["get_weather", "get_forecast"],
+        ["get_forecast"],
+        ["get_forecast", "query_database"],
+        ["get_forecast", "query_database"],
+    ]
+    told = results(model.requests[-1])
+    assert "it is not selected: call skill_select_tools" in told[3]
+    assert told[4] == '["select 1"]'
+
+
+@pytest.mark.row("I1", "I4", "I7", "A6")
+def test_the_example_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    try:
+        assert example.main() == 0
+    finally:
+        _PROVIDERS.pop("shop-script", None)
+    rows = [line.split("│")[2:4] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    shown = [(what.strip(), tools.strip()) for what, tools in rows[1:]]
+    assert shown == [
+        ("asks for a tool too early", "none"),
+        ("loads orders", "none"),
+        ("calls two of its tools", "find_orders, order_status, cancel_order, refund_order"),
+        ("selects one of the four", "find_orders, order_status, cancel_order, refund_order"),
+        ("calls it", "refund_order"),
+        ("adds one that no skill names", "refund_order"),
+        ("calls it", "refund_order, send_mail"),
+        ("unloads orders, loads shipping", "refund_order, send_mail"),
+        ("calls one of its tools", "shipping_cost, delivery_day, track_parcel"),
+        ("unloads shipping", "shipping_cost, delivery_day, track_parcel"),
+        ("answers", "none"),
+    ]

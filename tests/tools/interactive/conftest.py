@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from flink_skills.manager import SkillView
+from flink_skills.options import SkillConfig
+from flink_skills.tools import ShellRunner, SkillSettings, SkillState, ToolContext, ToolResult, ToolServices, ToolSet
+from flink_skills.tools import profile_tools
+from flink_skills.tools.interactive.sessions import ProcessSessions
+from flink_skills.tools.state import load_effect
+
+_PATIENCE = 20.0
+
+
+class Talk:
+    """Calls the tools of the profile ``full`` as the turns of one key do, each call with an id of its own."""
+
+    def __init__(
+        self, view: SkillView, shell: ShellRunner, sessions: ProcessSessions, config: SkillConfig, key: Any = "k"
+    ) -> None:
+        self.shell = shell
+        self.sessions = sessions
+        self.key = key
+        self.skills = view
+        settings = SkillSettings.of(config, {"skill_tools": "full"})
+        self.services = ToolServices(view, config=config, settings=settings, shell=shell, sessions=sessions)
+        self.tools = ToolSet(profile_tools(settings.tools, self.services))
+        self.state = SkillState()
+        self.calls = 0
+
+    def load(self, *skills: str) -> None:
+        for name in skills:
+            skill = self.skills.get(name)
+            assert skill is not None
+            self.state.apply(load_effect(name, skill.digest))
+
+    def other(self, key: Any) -> Talk:
+        """The same worker, for another key."""
+        return Talk(self.skills, self.shell, self.sessions, self.services.config, key)
+
+    async def result(self, tool: str, /, call_id: str = "", **arguments: Any) -> ToolResult:
+        self.calls += 1
+        workspace = self.shell.workspaces.for_key(json.dumps(self.key))
+
+        async def opened() -> Any:
+            return workspace
+
+        context = ToolContext(
+            key=self.key,
+            call_id=call_id or f"call-{self.calls}",
+            skills=self.skills,
+            skill_state=self.state,
+            workspace=workspace,
+            open_workspace=opened,
+        )
+        found = await self.tools.call(tool, arguments, context)
+        for effect in found.effects:
+            self.state.apply(effect)
+        # What a journal keeps.
+        assert json.loads(json.dumps(found.value)) == found.value
+        return found
+
+    async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        """The object that the model reads; the call must not be an error."""
+        found = await self.result(tool, **arguments)
+        assert not found.is_error, found.content
+        value: dict[str, Any] = json.loads(found.content)
+        return value
+
+    async def until(
+        self, tool: str, wanted: Callable[[dict[str, Any]], bool], **arguments: Any
+    ) -> tuple[str, dict[str, Any]]:
+        """Call until the answer is as ``wanted``: all of the output, and the last answer."""
+        output = ""
+        end = asyncio.get_running_loop().time() + _PATIENCE
+        while True:
+            value = await self.call(tool, **arguments)
+            output += value["output"]
+            if wanted(value):
+                return output, value
+            assert asyncio.get_running_loop().time() < end, f"not in {_PATIENCE} s: {output!r}, {value}"
+
+
+StartTalk = Callable[..., Awaitable[Talk]]
+
+
+@pytest.fixture
+async def talk_with(view: SkillView, shell_with: Any) -> AsyncIterator[StartTalk]:
+    """Starts workers with options; closes them."""
+    started: list[ProcessSessions] = []
+
+    async def start(**options: object) -> Talk:
+        config = SkillConfig({name.replace("__", ".").replace("_", "-"): value for name, value in options.items()})
+        shell = await shell_with(**options)
+        sessions = ProcessSessions(shell, config)
+        started.append(sessions)
+        return Talk(view, shell, sessions, config)
+
+    yield start
+    for sessions in started:
+        await asyncio.wait_for(sessions.close(), _PATIENCE)
+
+
+@pytest.fixture
+async def talk(talk_with: StartTalk) -> Talk:
+    found = await talk_with()
+    found.load("log-triage", "billing")
+    return found

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flink_skills.tools.commands.hidden import HIDDEN, HiddenValues
+from flink_skills.tools.interactive.shown_text import ShownText
+
+SECRET = "t0k3n-ABCDEF"
+
+
+def _hidden() -> HiddenValues:
+    hidden = HiddenValues()
+    hidden.add("skills.env.report.TOKEN", SECRET)
+    hidden.add("skills.env.report.KEY", "tt\u00fctt")
+    return hidden
+
+
+def _shown(data: bytes, cuts: list[int], hidden: HiddenValues) -> list[str]:
+    text = ShownText(hidden)
+    places = [0, *sorted({min(cut, len(data)) for cut in cuts}), len(data)]
+    return [text.add(data[begin:end]) for begin, end in zip(places, places[1:], strict=False)] + [text.end()]
+
+
+@given(
+    st.lists(
+        st.sampled_from([SECRET, "t0k", "t0k3n", "tt\u00fctt", "tt", "ab", "\u20ac", "\r\n", "\x1b[1m", "\n"]),
+        max_size=12,
+    ),
+    st.lists(st.integers(0, 100), max_size=20),
+)
+def test_no_cut_shows_a_value_or_spoils_the_text(parts: list[str], cuts: list[int]) -> None:
+    data = "".join(parts).encode()
+    pieces = _shown(data, cuts, _hidden())
+    shown = "".join(pieces)
+    assert SECRET not in shown
+    assert "tt\u00fctt" not in shown
+    # But for what may have been given away before it was known: two bytes that tell nothing.
+    assert "\x1b" not in shown
+    assert "\ufffd" not in shown
+    assert SECRET[3:] not in shown
+
+
+@given(st.text(alphabet="ab\u20ac\U0001f600 \n", max_size=60), st.lists(st.integers(0, 200), max_size=20))
+def test_what_holds_nothing_of_it_comes_as_it_is(text: str, cuts: list[int]) -> None:
+    assert "".join(_shown(text.encode(), cuts, _hidden())) == text
+
+
+def test_sign_by_sign_a_value_is_hidden() -> None:
+    data = f"token={SECRET};".encode()
+    shown = "".join(_shown(data, list(range(len(data))), _hidden()))
+    assert shown == f"token={SECRET[:2]}{HIDDEN};"
+
+
+def test_a_prompt_is_shown_at_once_and_a_begun_value_is_not() -> None:
+    text = ShownText(_hidden())
+    assert text.add(b"Name: ") == "Name: "
+    assert text.add(b"t0k3") == ""
+    assert text.add(b"yo ") == "t0k3yo "
+    assert text.add(b"t0k3n") == ""
+    assert text.end() == HIDDEN
+
+
+def test_what_terminals_are_told_is_left_out() -> None:
+    text = ShownText(HiddenValues())
+    pieces = [
+        b"\x1b]0;ti",
+        b"tle\x07\x1b[1;3",
+        b"1mred\x1b[0m\x07 50%\r",
+        b"60%\r",
+        b"\n\x1b(B\x1b7x\x08\x00\x1b[",
+        b"K",
+    ]
+    assert "".join(text.add(piece) for piece in pieces) + text.end() == "red 50%\n60%\nx"
+
+
+def test_a_lone_escape_does_not_hold_output_back_for_ever() -> None:
+    text = ShownText(HiddenValues())
+    assert text.add(b"\x1b]" + b"a" * 2_000) == "]" + "a" * 2_000
+
+
+def test_broken_utf_8_is_replaced() -> None:
+    text = ShownText(HiddenValues())
+    assert text.add(b"\xff\xe2\x82") == "\ufffd"
+    assert text.add(b"\xac") == "\u20ac"
+    assert text.add(b"\xe2") + text.end() == "\ufffd"

@@ -1,0 +1,126 @@
+"""References that ``load_skill_resource`` reads: rows F29 and C12."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flink_skills.artifacts import ArtifactStore
+from flink_skills.manager import SkillView
+from flink_skills.options import SkillConfig
+from flink_skills.tools.state import artifacts_effect
+from tests.tools.conftest import Conversation
+
+READ = "load_skill_resource"
+
+
+@pytest.fixture
+async def talk(view: SkillView, shell_with, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Conversation:  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("REPORT_TOKEN", "t0k3n-1234567")
+    options = {"skills.env.billing.API_TOKEN": "${env:REPORT_TOKEN}"}
+    config = SkillConfig({"skills.artifacts.dir": (tmp_path / "artifacts").as_uri(), **options})
+    talk = Conversation(view, await shell_with(**options), artifacts=ArtifactStore.open(config))
+    talk.context.owner = "agent/k"
+    return talk
+
+
+async def run(talk: Conversation, command: str) -> None:
+    result = await talk.call("execute_shell_command", command=command)
+    assert result.value["return_code"] == 0, result.content
+
+
+@pytest.mark.row("F29")
+async def test_what_a_command_wrote(talk: Conversation) -> None:
+    await run(talk, 'printf "a,b\\n1,2\\n" > "$OUTPUT_DIR/t.csv"')
+    result = await talk.call(READ, path="workspace://out/t.csv")
+    assert result.content == "a,b\n1,2\n"
+    assert result.value == {"text": "a,b\n1,2\n", "offset": 0, "next_offset": None, "total_bytes": 8}
+    assert (await talk.call(READ, path="workspace://out/t.csv", offset=4)).content == "1,2\n"
+    assert "behind its end" in (await talk.call(READ, path="workspace://out/t.csv", offset=9)).content
+
+
+@pytest.mark.row("F29")
+async def test_inputs_of_the_event(talk: Conversation) -> None:
+    await run(talk, "echo 7 > $WORK_DIR/inputs/n.txt")
+    for asked in ({"path": "workspace://inputs/n.txt"}, {"name": "billing", "path": "inputs/n.txt"}):
+        assert (await talk.call(READ, **asked)).content == "7\n"
+    missing = await talk.call(READ, name="billing", path="inputs/none.txt")
+    assert missing.is_error
+
+
+@pytest.mark.row("F29")
+async def test_artifacts(talk: Conversation) -> None:
+    store = talk.services.artifacts
+    assert store is not None
+    old = store.save(talk.context.owner, "reports/a.md", b"old", "text/markdown")
+    new = store.save(talk.context.owner, "reports/a.md", b"new", "text/markdown")
+    assert (await talk.call(READ, path="artifact://reports/a.md")).content == "new"
+    assert (await talk.call(READ, path=old.ref)).content == "old"
+    # What the conversation itself saved counts, whatever came later.
+    talk.skill_state.apply(artifacts_effect("call-1", [("reports/a.md", old.version)]))
+    assert (await talk.call(READ, path="artifact://reports/a.md")).content == "old"
+    assert (await talk.call(READ, path=new.ref)).content == "new"
+    talk.context.owner = "agent/other"
+    assert (await talk.call(READ, path=new.ref)).is_error
+
+
+@pytest.mark.row("F29", "B12")
+async def test_files_of_skills_by_reference(talk: Conversation) -> None:
+    assert (await talk.call(READ, path="skill://billing/scripts/sum.sh")).content == "echo 42\n"
+    assert (await talk.call(READ, path="skill://secret-ops/SKILL.md")).is_error
+
+
+@pytest.mark.row("F29")
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("host:///etc/passwd", "no file of the machine can"),
+        ("https://example.org/x", "is not known"),
+        ("workspace://../other/x", ""),
+        ("workspace:///etc/passwd", ""),
+        ("artifact://nothing.md", "nothing.md"),
+        ("guide.md", "Which skill has 'guide.md'? Give its name."),
+    ],
+)
+async def test_what_cannot_be_read(talk: Conversation, path: str, said: str) -> None:
+    result = await talk.call(READ, path=path)
+    assert result.is_error
+    assert said in result.content
+    assert "root:" not in result.content
+
+
+@pytest.mark.row("F29")
+async def test_without_artifacts_and_commands(view: SkillView) -> None:
+    talk = Conversation(view, None)
+    assert "has no artifacts" in (await talk.call(READ, path="artifact://a.md")).content
+    assert "runs no commands" in (await talk.call(READ, path="workspace://out/a.md")).content
+    assert "there is no file" in (await talk.call(READ, name="billing", path="inputs/a.md")).content
+    assert "://" not in talk.tools.specs([READ])[0].description
+
+
+async def test_binary_files(talk: Conversation) -> None:
+    await run(talk, 'printf "a\\000b" > "$OUTPUT_DIR/b.bin"')
+    assert "binary file of 3 bytes" in (await talk.call(READ, path="workspace://out/b.bin")).content
+
+
+async def test_values_of_skills_are_hidden_also_where_a_part_begins_in_them(talk: Conversation) -> None:
+    await talk.call("load_skill", name="billing")
+    await run(talk, 'printf "key %s." "$API_TOKEN" > "$OUTPUT_DIR/leak.txt"')
+    assert (await talk.call(READ, path="workspace://out/leak.txt")).content == "key [hidden]."
+    inside = await talk.call(READ, path="workspace://out/leak.txt", offset=7)
+    assert inside.content == "[hidden]."
+    assert "n-1234567" not in inside.content
+
+
+@pytest.mark.row("C12")
+async def test_a_long_file_in_parts(talk: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flink_skills.tools.skills.resource._LARGEST_PART", 100)
+    await run(talk, 'seq 1000 1099 > "$OUTPUT_DIR/n.txt"')
+    first = await talk.call(READ, path="workspace://out/n.txt")
+    assert first.content.endswith("[bytes 0 to 100 of 500; go on with offset=100]")
+    rest, offset = first.value["text"], first.value["next_offset"]
+    while offset is not None:
+        part = await talk.call(READ, path="workspace://out/n.txt", offset=offset)
+        rest, offset = rest + part.value["text"], part.value["next_offset"]
+    assert rest == "".join(f"{number}\n" for number in range(1000, 1100))
