@@ -31,6 +31,7 @@ TESTS = ROOT / "tests"
 
 _SHOWN = 5
 _PASS, _NOT_RUN = "pass", "not run"
+_OVER_TURNS = ("tests/features/", "tests/agents/", "tests/flink/")
 _HEAD = """\
 # Features
 
@@ -171,7 +172,7 @@ def _session(found: str, folder: str, *run: str) -> int:
 
 
 def by_row(sections: Mapping[str, Sequence[Row]], marked: Iterable[Marked]) -> dict[str, list[Marked]]:
-    """The tests of each row, the most direct first: those that are about fewer rows.
+    """The tests of each row: first those over whole turns, and of these first those that are about fewer rows.
 
     Raises :class:`FeatureError` with all rows that have neither test nor reason, and all marks without a row.
     """
@@ -188,7 +189,11 @@ def by_row(sections: Mapping[str, Sequence[Row]], marked: Iterable[Marked]) -> d
             wrong.append(f'row {row.id} has no test (@pytest.mark.row("{row.id}")) and no reason in {ROWS.name}')
     if wrong:
         raise FeatureError("\n".join(wrong))
-    return {id_: sorted(found, key=lambda one: len(one.rows)) for id_, found in tests.items()}
+    return {id_: sorted(found, key=_order) for id_, found in tests.items()}
+
+
+def _order(one: Marked) -> tuple[bool, int]:
+    return not one.test.startswith(_OVER_TURNS), len(one.rows)
 
 
 def states_of_run(tests: Mapping[str, Sequence[Marked]]) -> dict[str, str]:

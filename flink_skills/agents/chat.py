@@ -25,7 +25,6 @@ from flink_skills.agents.notices import Notice, forget, journalled, notice_messa
 from flink_skills.errors import ModelError, TurnError
 from flink_skills.options import SkillOptions
 from flink_skills.tools.base import ToolResult
-from flink_skills.tools.profiles import LOAD_SKILL
 
 if TYPE_CHECKING:
     from flink_skills.agents.agent_run import AgentRun
@@ -160,5 +159,5 @@ def _groups(model: ModelRuntime, calls: Sequence[ToolCall]) -> Iterator[list[Too
 
 def _message(model: ModelRuntime, call: ToolCall, result: ToolResult) -> ToolMessage:
     skill = next((str(effect["skill"]) for effect in result.effects if effect.get("op") in ("load", "docs")), "")
-    in_place = call.name == LOAD_SKILL and model.settings.loads_in_place
-    return ToolMessage(call.id, call.name, result.content, result.is_error, skill, bool(skill) and not in_place)
+    stub = bool(skill) and not model.settings.loads_in_place
+    return ToolMessage(call.id, call.name, result.content, result.is_error, skill, stub)

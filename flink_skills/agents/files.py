@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from flink_skills.artifacts import ArtifactError, ArtifactStore, Reference, parse_reference
-from flink_skills.errors import ExecutionError
-from flink_skills.execution.workspace import media_type
+from flink_skills.execution.workspace import PlaceError, media_type
 
 if TYPE_CHECKING:
     from flink_skills.execution.workspace import Workspace
@@ -86,7 +85,7 @@ def event_files(event: Any, field: str = "files", taken: Collection[str] = ()) -
     for number, entry in enumerate(entries[:_MOST_FILES], 1):
         file = _file(entry)
         if not file.problem:
-            name = _free_name(_safe_name(file.original_name) or f"upload_{number}", names)
+            name = _free_name(file.name or f"upload_{number}", names)
             names.add(name)
             kind = file.mime_type or (media_type(name, file.data) if file.data is not None else "")
             file = dataclasses.replace(file, name=name, mime_type=kind)
@@ -119,7 +118,8 @@ def stage_files(
     """Put the files of an event into ``work/inputs``; a record for each (row F22), with ``error`` for one that is not.
 
     An artifact without a version is the one that this conversation saved last (``state``), else the newest of
-    ``owner``. Blocks: call it from a thread. Raises :class:`ExecutionError` where the workspace cannot be used at all.
+    ``owner``. Blocks: call it from a thread. Raises :class:`~flink_skills.errors.ExecutionError` where the workspace
+    cannot be used at all, or where the store cannot be reached for now.
     """
     if not files:
         return []
@@ -141,7 +141,9 @@ def _staged(
             record = {"from": file.uri, "resolved": artifact.ref, "version": artifact.version}
         to = f"{_INPUTS}/{file.name}"
         workspace.place(to, data=data, record=record, replace=True)
-    except ExecutionError as error:
+    except (PlaceError, ArtifactError) as error:
+        if error.retryable:
+            raise  # a store that cannot be reached for now: the turn is tried again
         return {"name": "", "original_name": file.original_name, "error": str(error)}
     return {"name": to, "original_name": file.original_name or file.name, "mime_type": kind, "size_bytes": len(data)}
 
@@ -195,11 +197,11 @@ def _shallow(value: Any) -> Any:
 
 
 def _file(entry: Any) -> EventFile:
-    """The file of an entry, without its final name."""
+    """The file of an entry; its name is a wish, or "" for none."""
     if not isinstance(entry, Mapping):
         return EventFile("", problem=f"an entry is {type(entry).__name__}: a file has data, text or a uri")
     given = entry.get("name")
-    name = _shown(given) if isinstance(given, str) else ""
+    wish, name = (_safe_name(given), _shown(given)) if isinstance(given, str) else ("", "")
     kind = entry.get("mime_type")
     mime_type = kind.strip()[:_LONGEST_NAME] if isinstance(kind, str) else ""
     contents = [each for each in _CONTENT if entry.get(each) is not None]
@@ -210,10 +212,11 @@ def _file(entry: Any) -> EventFile:
     try:
         if contents[0] == "uri":
             ref = _artifact(value)
-            return EventFile("", name or PurePosixPath(ref.path).name, mime_type, ref=ref, uri=str(ref))
+            base = PurePosixPath(ref.path).name
+            return EventFile(wish or _safe_name(base), name or base, mime_type, ref=ref, uri=str(ref))
         if contents[0] == "text":
-            return EventFile("", name, mime_type, _text(value))
-        return EventFile("", name, mime_type or _kind_in(value), _bytes(value))
+            return EventFile(wish, name, mime_type, _text(value))
+        return EventFile(wish, name, mime_type or _kind_in(value), _bytes(value))
     except (ValueError, ArtifactError) as error:
         uri = _shown(value) if contents[0] == "uri" and isinstance(value, str) else ""
         return EventFile("", name, mime_type, uri=uri, problem=str(error))

@@ -180,13 +180,14 @@ def effective_view(plan: AgentPlan, manager: AgentSkillManager, model: ModelPlan
 
 def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> ModelRuntime:
     settings = SkillSettings.of(parts.services.config, plan.skill_settings if plan is not None else None)
+    chosen = plan.tools if plan is not None and plan.tools is not None else tuple(parts.own_tools)
     services = replace(
         parts.services,
         view=view,
+        own_tools=frozenset(chosen),
         settings=settings,
         bundled=parts.services.bundled if settings.bundled else None,
     )
-    chosen = plan.tools if plan is not None and plan.tools is not None else tuple(parts.own_tools)
     faces = profile_tools(settings.tools, services)
     prompt = Prompt(**parts.plan.prompts[plan.prompt]) if plan is not None and plan.prompt else Prompt()
     return ModelRuntime(

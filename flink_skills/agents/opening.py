@@ -12,6 +12,7 @@ from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig
 from flink_skills.skill import Diagnostic
 from flink_skills.tools import ShellRunner
+from flink_skills.tools.skills.surroundings import command_surroundings
 
 __all__ = ["log_diagnostic", "log_isolation", "log_skills", "open_skills"]
 
@@ -39,6 +40,7 @@ def open_skills(
         # As the client embedded it, else the manager reads it here.
         lock=SkillLock.from_json(plan.lock) if plan.lock is not None else None,
         opened=opened,
+        surroundings=command_surroundings(config),
     )
     try:
         manager.load_skills()

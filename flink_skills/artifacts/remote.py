@@ -52,23 +52,15 @@ class RemoteFolder(Location):
         def write() -> None:
             system, folder = self._open()
             target = f"{folder}/{name}"
-            if self._protocol in _COMPLETE:
-                system.pipe_file(target, data)
-                return
-            building = f"{target}.{secrets.token_hex(8)}.new"
-            system.makedirs(target.rpartition("/")[0], exist_ok=True)
             try:
-                system.pipe_file(building, data)
-                self._move(system, building, target)
-            except BaseException:
-                with suppress(Exception):  # what is left has a name that nobody asks for
-                    system.rm_file(building)
-                raise
+                if self._protocol in _COMPLETE:
+                    system.pipe_file(target, data)
+                else:
+                    self._write_aside(system, target, data)
+            except FileNotFoundError as error:  # that can only be the bucket
+                raise self._transfer().translated(error) from None
 
-        try:
-            self._repeated(write)
-        except FileNotFoundError as error:  # nothing can be missing but the bucket
-            raise self._failure(self._transfer().translated(error)) from None
+        self._repeated(write)
 
     def read(self, name: str, limit: int) -> bytes:
         def read() -> bytes:
@@ -87,6 +79,17 @@ class RemoteFolder(Location):
             return []
 
         return self._repeated(names)
+
+    def _write_aside(self, system: Any, target: str, data: bytes) -> None:
+        building = f"{target}.{secrets.token_hex(8)}.new"
+        system.makedirs(target.rpartition("/")[0], exist_ok=True)
+        try:
+            system.pipe_file(building, data)
+            self._move(system, building, target)
+        except BaseException:
+            with suppress(Exception):  # what is left has a name that nobody asks for
+                system.rm_file(building)
+            raise
 
     @staticmethod
     def _move(system: Any, building: str, target: str) -> None:

@@ -21,6 +21,7 @@ class ProcessInput:
     def __init__(self, descriptor: int, last_words: bytes = b"") -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
+        self._first = memoryview(b"")
         self._last_words = last_words
         self._turn = asyncio.Lock()
         self._why_not = ""
@@ -32,18 +33,20 @@ class ProcessInput:
         if self._why_not:
             raise ExecutionError(self._why_not)
         async with self._turn:
+            await self._write_first()
             await self._write(memoryview(data))
 
     def begin_with(self, data: bytes) -> None:
         """Write ``data`` before everything else, without waiting. That it is not read to the end is no error."""
         if data:
-            self._later(memoryview(data), close=False)
+            self._first = memoryview(data)
+            self._later(b"", close=False)
 
     def end(self) -> None:
         """Close the descriptor after what is being written. Calling it again does nothing."""
         if not self._why_not:
             self._why_not = "the input of the process was closed: start it again to write more"
-            self._later(memoryview(self._last_words), close=True)
+            self._later(self._last_words, close=True)
 
     def close(self, why_not: str) -> None:
         """Write no more, for the reason ``why_not``. Calling it again does nothing."""
@@ -55,11 +58,12 @@ class ProcessInput:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _later(self, data: memoryview, *, close: bool) -> None:
+    def _later(self, data: bytes, *, close: bool) -> None:
         async def write() -> None:
             async with self._turn:
                 try:
-                    await self._write(data)
+                    await self._write_first()
+                    await self._write(memoryview(data))
                 except ExecutionError:
                     return
                 if close:
@@ -69,22 +73,32 @@ class ProcessInput:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def _write_first(self) -> None:
+        while self._first:
+            written = await self._write_some(self._first)
+            self._first = self._first[written:]
+
     async def _write(self, data: memoryview) -> None:
         while data:
-            if self._descriptor < 0:
-                raise ExecutionError(self._why_not)
+            written = await self._write_some(data)
+            data = data[written:]
+
+    async def _write_some(self, data: memoryview) -> int:
+        """Write what there is room for, after waiting for room. Cancelled, it has written nothing."""
+        while self._descriptor >= 0:
+            # A reader that is fast enough could keep the event loop here.
+            await asyncio.sleep(0)
             try:
                 written = os.write(self._descriptor, data[:_WRITE_BYTES])
             except (BlockingIOError, InterruptedError):
                 written = 0
-            except OSError as error:
-                self.close("the process has closed its input")
-                raise ExecutionError(self._why_not) from error
-            data = data[written:]
+            except OSError:
+                self.close("the process has ended, or reads its input no more")
+                break
             if written:
-                await asyncio.sleep(0)  # a reader that is fast enough could keep the event loop here
-            else:
-                await self._wait_for_room()
+                return written
+            await self._wait_for_room()
+        raise ExecutionError(self._why_not)
 
     async def _wait_for_room(self) -> None:
         loop = asyncio.get_running_loop()

@@ -73,6 +73,7 @@ def resolve_skills(
         UnknownNameError: ``skill_names`` holds a name that no source has.
         SkillLockError: the skills are not those of ``skills.lock``.
     """
+
     def resolved(callee: AgentPlan) -> AgentPlan:
         return resolve_skills(callee, local=local, resource_paths=resource_paths, store_dir=store_dir)
 

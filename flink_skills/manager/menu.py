@@ -20,9 +20,8 @@ __all__ = ["INTRODUCTION", "Menu", "MenuEntry", "escape", "parse_menu", "render_
 
 #: What is said before the list, to a model with ``load_skill``.
 INTRODUCTION = """\
-You have skills: instructions for certain kinds of task. When the task fits a description below, call \
-load_skill with that name first, then follow the instructions that it returns.
-If none fits, do the task without a skill.
+You have skills: instructions for kinds of task. When a description below fits the task, call load_skill first \
+and follow what it returns. If none fits, do without.
 """
 _OPEN, _CLOSE = "<available_skills>\n", "</available_skills>"
 _LINE = re.compile(

@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from flink_skills.errors import ConfigError
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.docstrings import parse_docstring
+from flink_skills.tools.dynamic.program.docstrings import parse_docstring
 
 __all__ = ["FunctionTool"]
 

@@ -97,8 +97,7 @@ def profile_tools(names: Sequence[str], services: ToolServices) -> list[Tool]:
     return [
         _face(name)(services)
         for name in names
-        if (services.shell is not None or name not in COMMAND_TOOLS)
-        and (services.view.names or name in COMMAND_TOOLS)
+        if (services.shell is not None or name not in COMMAND_TOOLS) and (services.view.names or name in COMMAND_TOOLS)
     ]
 
 

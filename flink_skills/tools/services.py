@@ -23,8 +23,8 @@ __all__ = ["ToolServices"]
 class ToolServices:
     """The services of one model. What a job does not have is None.
 
-    ``view`` are the skills that the model may use and ``settings`` how it gets them; the others are the same for all
-    models of a job.
+    ``view`` are the skills that the model may use, ``settings`` how it gets them and ``own_tools`` the names of the
+    agent's own tools that it has; the others are the same for all models of a job.
     """
 
     view: SkillView
@@ -35,3 +35,4 @@ class ToolServices:
     artifacts: ArtifactStore | None = None
     pool: ToolPool | None = None
     bundled: BundledTools | None = None
+    own_tools: frozenset[str] = frozenset()

@@ -1,7 +1,8 @@
 """What a conversation did with skills: what is loaded, selected and saved.
 
-Changes travel as *effects*, so that a replay ends the same. An effect is a small JSON object in a tool's result. It is kept in the journal with the result and applied when the
-result is, so that a turn which is restarted after a failure has the same state without calling the tool again.
+Changes travel as *effects*, so that a replay ends the same. An effect is a small JSON object in a tool's result. It is
+kept in the journal with the result and applied when the result is, so that a turn which is restarted after a failure
+has the same state without calling the tool again.
 """
 
 from __future__ import annotations

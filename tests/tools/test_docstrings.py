@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from flink_skills.tools.docstrings import parse_docstring
+from flink_skills.tools.dynamic.program.docstrings import parse_docstring
 
 
 @pytest.mark.row("J33")

@@ -11,7 +11,7 @@ from pathlib import Path
 from flink_skills.execution.workspace import Workspace
 from flink_skills.tools.arguments import ArgumentError
 
-__all__ = ["resolve_cwd"]
+__all__ = ["resolve_cwd", "with_copies"]
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
 _ADVICE = (
@@ -48,6 +48,17 @@ def resolve_cwd(
     if not stat.S_ISDIR(mode):
         raise ArgumentError(f"cwd {text!r} is not a folder. {_ADVICE}")
     return real
+
+
+def with_copies(command: str, originals: Mapping[str, Path]) -> str:
+    """``command`` with the copies of skills in place of their folders, which the texts of skills name.
+
+    A command may see the copy only. The folder stands alone or begins a path: one that goes on is another folder.
+    """
+    for original, copy in originals.items():
+        parts = re.split(rf"(?<![\w./-]){re.escape(original)}(?![\w.-])", command)
+        command = str(copy).join(parts)
+    return command
 
 
 def _expand(text: str, workspace: Workspace, run_dir: Path) -> Path:

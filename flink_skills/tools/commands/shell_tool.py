@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from flink_skills.execution import Workspace
 from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.commands.folders import resolve_cwd
+from flink_skills.tools.commands.folders import resolve_cwd, with_copies
 from flink_skills.tools.commands.policy import CommandPolicy
 from flink_skills.tools.commands.result_text import describe
 
@@ -41,10 +40,10 @@ class _ShellArguments(BaseModel):
     timeout: Annotated[
         float | None,
         Field(gt=0, allow_inf_nan=False),
-        WithJsonSchema({"type": "number", "default": 300, "description": "Seconds."}),
+        WithJsonSchema({"type": "number", "description": "Seconds; 300."}),
     ] = _DEFAULT_TIMEOUT
     stdin: str | None = None
-    cwd: str | None = Field(None, description="Relative to that folder, or $WORK_DIR, $OUTPUT_DIR, $SKILLS_DIR/….")
+    cwd: str | None = Field(None, description="Relative to that folder, or $WORK_DIR/…")
 
 
 class ExecuteShellCommand(Tool):
@@ -68,9 +67,9 @@ class ExecuteShellCommand(Tool):
         self._arguments = Arguments(EXECUTE_SHELL_COMMAND, _ShellArguments)
         self._spec = ToolSpec(
             EXECUTE_SHELL_COMMAND,
-            f"{_what_runs(shell.policy)} It starts in the folder of the skill loaded last, so scripts/x.py is that "
-            "skill's script; without a skill in $WORK_DIR. Skill folders are read-only: write results to $OUTPUT_DIR, "
-            f"scratch files to $WORK_DIR. The event is $WORK_DIR/inputs/event.json.{_no_variables(shell.policy)}",
+            f"{_what_runs(shell.policy)} It starts in the folder of the skill loaded last, so scripts/x.py is its "
+            "script; before any, in $WORK_DIR. Skill folders are read-only: write results to $OUTPUT_DIR, scratch files to "
+            f"$WORK_DIR. The event: $WORK_DIR/inputs/event.json.{_no_variables(shell.policy)}",
             self._arguments.schema,
         )
 
@@ -99,7 +98,7 @@ class ExecuteShellCommand(Tool):
             cwd = resolve_cwd(asked.cwd, workspace, default, run_dir, originals)
             timeout = asked.timeout or _DEFAULT_TIMEOUT
             result = await self._shell.run(
-                _with_copies(asked.command, originals),
+                with_copies(asked.command, originals),
                 workspace=workspace,
                 cwd=cwd,
                 run_dir=run_dir,
@@ -127,7 +126,7 @@ class ExecuteShellCommand(Tool):
 def _what_runs(policy: CommandPolicy) -> str:
     """What a command is, in the tool's description."""
     if not policy:
-        return "Run a shell command; get its exit code, stdout and stderr."
+        return "Run a shell command: exit code, stdout, stderr."
     text = (
         "Run a program; get its exit code, stdout and stderr. There is no shell: the command is one program with "
         "its arguments, quoted as in a shell, without pipes, redirections, patterns or variables."
@@ -140,17 +139,6 @@ def _what_runs(policy: CommandPolicy) -> str:
 def _no_variables(policy: CommandPolicy) -> str:
     # The folders of a workspace are variables in all texts of skills, and a program gets none of them replaced.
     return " In the folder of a skill, out/, work/ and inputs/ lead to these folders." if policy else ""
-
-
-def _with_copies(command: str, originals: Mapping[str, Path]) -> str:
-    """``command`` with the copies of skills in place of their folders, which the texts of skills name.
-
-    A command may see the copy only. The folder stands alone or begins a path: one that goes on is another folder.
-    """
-    for original, copy in originals.items():
-        parts = re.split(rf"(?<![\w./-]){re.escape(original)}(?![\w.-])", command)
-        command = str(copy).join(parts)
-    return command
 
 
 def _stage_loaded(workspace: Workspace, loaded: Iterable[str], view: SkillView) -> dict[str, tuple[str, Path]]:

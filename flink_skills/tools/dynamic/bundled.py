@@ -48,6 +48,8 @@ _DESCRIBE_BYTES = 1 << 20
 # Around the answer of a program that is not kept: its limit of output is that of a command.
 _MARGIN_BYTES = 256
 
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
 
 @dataclass(frozen=True)
 class Described:
@@ -163,7 +165,9 @@ class BundledTools:
             site = await self._site(skill, context)
             if entry is not None and entry.command:
                 return await self._run_command(site, entry, arguments, exposed)
-            return await self._call_function(site, name, arguments, exposed, None if entry is None else [entry.to_json()])
+            return await self._call_function(
+                site, name, arguments, exposed, None if entry is None else [entry.to_json()]
+            )
         except (ArgumentError, SkillsError) as error:
             return ToolResult(f"{exposed} cannot run: {error}", is_error=True)
 
@@ -282,7 +286,7 @@ class _BundledTool(Tool):
         self._tools = tools
         self._skill_name = skill_name
         self._name = str(spec["name"])
-        self._spec = ToolSpec(exposed, str(spec.get("description", "")), spec.get("parameters", {}))
+        self._spec = ToolSpec(exposed, str(spec.get("description", "")), spec.get("parameters") or _NO_PARAMETERS)
 
     @property
     def spec(self) -> ToolSpec:

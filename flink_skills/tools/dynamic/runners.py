@@ -30,6 +30,7 @@ class _Place:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     runner: RunnerProcess | None = None
     users: int = 0
+    busy: bool = False
     born: float = 0.0
     timer: asyncio.TimerHandle | None = None
 
@@ -70,12 +71,15 @@ class Runners:
         place.users += 1
         try:
             async with place.lock, self._busy:
-                self._places.move_to_end(key)
-                runner = await self._warm(key, place, start, timeout)
-                reply = await runner.ask(request, room=room, timeout=timeout)
-                if place.runner is not None and not place.runner.usable:
-                    place.runner = None
-                return reply
+                place.busy = True
+                try:
+                    self._places.move_to_end(key)
+                    runner = await self._warm(key, place, start, timeout)
+                    return await runner.ask(request, room=room, timeout=timeout)
+                finally:
+                    place.busy = False
+                    if place.runner is not None and not place.runner.usable:
+                        place.runner = None
         finally:
             place.users -= 1
             self._rest(key, place)
@@ -120,8 +124,8 @@ class Runners:
         return place.runner
 
     async def _make_room(self, key: RunnerKey) -> None:
-        """End what is in the way. Of those that run, one is idle where they are too many: the others have a permit."""
-        idle = [(other, place) for other, place in self._places.items() if place.runner and not place.lock.locked()]
+        """End what is in the way. Where too many run, some are idle: no more are asked, or started, than may run."""
+        idle = [(other, place) for other, place in self._places.items() if place.runner and not place.busy]
         stale = [(o, p) for o, p in idle if (o.workspace, o.skill) == (key.workspace, key.skill)]
         running = sum(place.runner is not None for place in self._places.values())
         over = max(0, running + self._starting - self._most - len(stale))

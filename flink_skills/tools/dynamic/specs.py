@@ -62,9 +62,7 @@ def checked_specs(raw: object) -> tuple[tuple[dict[str, Any], ...], list[str]]:
         if spec["name"] in specs:
             problems.append(f"the tool {spec['name']!r} is there twice: the first counts")
         elif room < 0:
-            problems.append(
-                f"they have more than {_MOST_BYTES} bytes of texts: the rest is left out"
-            )
+            problems.append(f"they have more than {_MOST_BYTES} bytes of texts: the rest is left out")
             break
         else:
             specs[spec["name"]] = spec

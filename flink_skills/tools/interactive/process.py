@@ -179,10 +179,13 @@ class Process:
         if self._live is not None:
             self._live.resume_output()
 
-    async def wait_for_output(self, deadline: float) -> None:
-        """Wait until it has printed something new and then paused, or has ended; to ``deadline`` at most."""
+    async def wait_for_output(self, deadline: float, *, after_input: bool = False) -> None:
+        """Wait until it has printed something new and then paused, or has ended; to ``deadline`` at most.
+
+        ``after_input`` counts only what it prints after what was written last.
+        """
         while self.result is None:
-            new = self._ring.end != self._seen
+            new = self._ring.end.char > (self._input_at if after_input else self._seen).char
             now = self._loop.time()
             # While its output rests, it is not silent.
             paused_at = self._printed_at if self._resting is None else now
@@ -203,7 +206,8 @@ class Process:
         """What was printed and not read yet, at most so much of it."""
         piece = self._ring.read(self._seen, lines=lines, chars=chars)
         self._seen = piece.end
-        return piece
+        # A value may have become known since it was printed.
+        return replace(piece, text=self._hidden.in_text(piece.text))
 
     @property
     def is_read(self) -> bool:
@@ -270,8 +274,9 @@ class Process:
         printed = self._ring.end.char
         kept = self._ring.tail(START, _MOST_OF_RESULT)
         # Not a character that needs more bytes than it is wide may make it longer than a result can show.
-        data = kept.encode("utf-8", "replace")[-_MOST_OF_RESULT:]
-        return replace(result, stdout=data, stdout_dropped=printed - len(kept) + len(kept.encode()) - len(data))
+        encoded = self._hidden.in_text(kept).encode("utf-8", "replace")
+        data = encoded[-_MOST_OF_RESULT:]
+        return replace(result, stdout=data, stdout_dropped=printed - len(kept) + len(encoded) - len(data))
 
     def deliver(self, call_id: str) -> tuple[dict[str, Any] | None, tuple[Mapping[str, Any], ...]]:
         """The result object and its effects: the first time there are any, and then never again.
@@ -300,5 +305,9 @@ def _note_failure(writing: asyncio.Task[None]) -> None:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    with suppress(asyncio.TimeoutError, TimeoutError):
-        await asyncio.wait_for(event.wait(), max(0.0, seconds))
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        # Not wait_for(), which before Python 3.12 loses a cancellation that comes together with the event.
+        await asyncio.wait([waiting], timeout=max(0.0, seconds))
+    finally:
+        waiting.cancel()

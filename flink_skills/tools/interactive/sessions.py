@@ -133,8 +133,8 @@ class ProcessSessions:
             running = [_shown(one) for one in processes.values() if not one.ended]
             there = f" Running: {', '.join(running)}." if running else ""
             raise ArgumentError(
-                f"unknown session_id {session_id!r}: the process ended long ago, or its worker was restarted since: "
-                f"start it again.{there}"
+                f"unknown session_id {session_id[:_SHOWN_COMMAND]!r}: the process ended long ago, or its worker was "
+                f"restarted since: start it again.{there}"
             )
         process.used_at = asyncio.get_running_loop().time()
         return process

@@ -68,9 +68,8 @@ class SkillExec(SkillFace[ExecArguments]):
 
     tool_name: ClassVar[str] = "skill_exec"
     description: ClassVar[str] = (
-        "Start a skill's command that prompts, shows a menu or runs long; else prefer skill_run, and editor_text to "
-        "driving a full-screen editor. Arguments of skill_run, and tty, yield_ms, poll_lines. What runs on has a "
-        "session_id."
+        "Start a skill's command that asks, shows a menu or runs long; else use skill_run, whose other arguments it "
+        "takes. What runs on has a session_id."
     )
     model = ExecArguments
     uses_workspace = True
@@ -120,7 +119,7 @@ class SkillWriteStdin(SkillFace[SkillWriteArguments]):
 
     tool_name: ClassVar[str] = "skill_write_stdin"
     description: ClassVar[str] = (
-        "Write chars to a process of skill_exec; submit adds Enter. Without both it polls. "
+        "Write chars to a process of skill_exec; submit adds Enter. Without both: poll. "
         "\\u0004 at the end: end of input."
     )
     model = SkillWriteArguments

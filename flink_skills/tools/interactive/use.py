@@ -30,7 +30,7 @@ async def write_to_process(
     ends = not process.tty and text.endswith(_END_OF_INPUT)
     data = (text[:-1] if ends else text).encode("utf-8", "replace")
     await process.write(data, context.call_id, until, ends=ends)
-    await process.wait_for_output(until)
+    await process.wait_for_output(until, after_input=True)
     return await answer(process, context, lines=asked.poll_lines or lines, warnings=warnings)
 
 

@@ -89,8 +89,7 @@ class WorkspaceExec(SkillFace[WorkspaceExecArguments]):
 
     tool_name: ClassVar[str] = "workspace_exec"
     description: ClassVar[str] = (
-        "Run a shell command in the workspace, outside of skills. background, tty or yield_time_ms (answer by then) let "
-        "it go on under a session_id."
+        "Run a shell command in the workspace. background, tty or yield_time_ms let it go on under a session_id."
     )
     model = WorkspaceExecArguments
     uses_workspace = True

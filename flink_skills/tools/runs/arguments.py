@@ -16,7 +16,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.alias_generators import to_pascal
+from pydantic.alias_generators import to_camel, to_pascal
 from pydantic_core import PydanticCustomError
 
 __all__ = ["RunArguments", "RunInput", "RunOutputs"]
@@ -28,7 +28,7 @@ _MOST_TOTAL_BYTES = 64 << 20
 
 def _names(first: str, *more: str) -> AliasChoices:
     """The name that the schema shows, and others that mean the same."""
-    return AliasChoices(first, *more, to_pascal(first))
+    return AliasChoices(*dict.fromkeys((first, *more, to_pascal(first), to_camel(first))))
 
 
 def _listed(value: Any) -> Any:
@@ -107,10 +107,10 @@ class RunOutputs(_Part):
     globs: _Patterns = Field(default_factory=list, validation_alias=_names("globs"))
     inline: bool = Field(default=False, validation_alias=_names("inline"))
     save: bool = Field(default=False, validation_alias=_names("save"))
-    name_template: str = Field(default="", validation_alias=_names("name_template", "nameTemplate"))
-    max_files: int = Field(default=_MOST_FILES, validation_alias=_names("max_files", "maxFiles"))
-    max_file_bytes: int = Field(default=_MOST_FILE_BYTES, validation_alias=_names("max_file_bytes", "maxFileBytes"))
-    max_total_bytes: int = Field(default=_MOST_TOTAL_BYTES, validation_alias=_names("max_total_bytes", "maxTotalBytes"))
+    name_template: str = Field(default="", validation_alias=_names("name_template"))
+    max_files: int = Field(default=_MOST_FILES, validation_alias=_names("max_files"))
+    max_file_bytes: int = Field(default=_MOST_FILE_BYTES, validation_alias=_names("max_file_bytes"))
+    max_total_bytes: int = Field(default=_MOST_TOTAL_BYTES, validation_alias=_names("max_total_bytes"))
 
     @field_validator("max_files", "max_file_bytes", "max_total_bytes", mode="after")
     @classmethod
@@ -141,12 +141,10 @@ class RunArguments(BaseModel):
     env: Annotated[
         dict[str, str],
         BeforeValidator(_object),
-        WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}}),
+        WithJsonSchema({"type": "object"}),
     ] = Field(default_factory=dict, validation_alias=_names("env"))
     stdin: str | None = Field(default=None, validation_alias=_names("stdin"))
-    editor_text: str | None = Field(
-        default=None, validation_alias=_names("editor_text", "editorText"), description="for $EDITOR"
-    )
+    editor_text: str | None = Field(default=None, validation_alias=_names("editor_text"), description="for $EDITOR")
     inputs: Annotated[
         list[RunInput],
         BeforeValidator(_listed),
@@ -168,7 +166,7 @@ class RunArguments(BaseModel):
     ] = Field(default_factory=list, validation_alias=_names("inputs"))
     output_files: _Patterns = Field(
         default_factory=list,
-        validation_alias=_names("output_files", "outputFiles"),
+        validation_alias=_names("output_files"),
         description="Globs: out/*.txt",
     )
     outputs: Annotated[
@@ -177,8 +175,7 @@ class RunArguments(BaseModel):
         WithJsonSchema(
             {
                 "type": "object",
-                "description": "Instead of output_files: {globs, inline, save, name_template: prefix, max_files, "
-                "max_file_bytes, max_total_bytes}",
+                "description": "Or {globs, inline, save, name_template, max_files, max_file_bytes, max_total_bytes}",
             }
         ),
     ] = Field(default=None, validation_alias=_names("outputs"))
@@ -189,11 +186,9 @@ class RunArguments(BaseModel):
         validation_alias=_names("timeout", "timeout_sec"),
         description="seconds",
     )
-    save_as_artifacts: bool = Field(default=False, validation_alias=_names("save_as_artifacts", "saveAsArtifacts"))
-    artifact_prefix: str = Field(default="", validation_alias=_names("artifact_prefix", "artifactPrefix"))
-    omit_inline_content: bool = Field(
-        default=False, validation_alias=_names("omit_inline_content", "omitInlineContent")
-    )
+    save_as_artifacts: bool = Field(default=False, validation_alias=_names("save_as_artifacts"))
+    artifact_prefix: str = Field(default="", validation_alias=_names("artifact_prefix"))
+    omit_inline_content: bool = Field(default=False, validation_alias=_names("omit_inline_content"))
 
     @model_validator(mode="before")
     @classmethod

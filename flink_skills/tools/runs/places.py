@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flink_skills.execution import Workspace
 from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.commands.folders import with_copies
 
 __all__ = ["Places"]
 
@@ -94,13 +95,8 @@ class Places:
         return None if path.split("/", 1)[0] == ".." else path
 
     def with_copies(self, command: str) -> str:
-        """``command`` with the copies of skills in place of their folders; a command may see the copies only.
-
-        The folder stands alone or begins a path: one that goes on is another folder.
-        """
-        for original, copy in self.originals.items():
-            command = str(copy).join(re.split(rf"(?<![\w./-]){re.escape(original)}(?![\w.-])", command))
-        return command
+        """See :func:`flink_skills.tools.commands.folders.with_copies`."""
+        return with_copies(command, self.originals)
 
     def _copy_of(self, path: str) -> str:
         for original, copy in self.originals.items():

@@ -28,8 +28,8 @@ class SkillRun(SkillFace[RunArguments]):
 
     tool_name: ClassVar[str] = "skill_run"
     description: ClassVar[str] = (
-        "Run a command that a skill's documents ask for; no general shell. It starts in the skill's folder, which is "
-        "read-only. Files of the user: $WORK_DIR/inputs. Write results to $OUTPUT_DIR."
+        "Run a command that a skill asks for; no general shell. It starts in the skill's folder (read-only). Inputs: "
+        "$WORK_DIR/inputs. Results: $OUTPUT_DIR."
     )
     model = RunArguments
     uses_workspace = True

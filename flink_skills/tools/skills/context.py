@@ -40,12 +40,12 @@ def skill_block(name: str, loaded: LoadedSkill, view: SkillView, *, max_doc_char
         docs = names_of(loaded.docs, view.docs(name) if loaded.docs == ALL else ())
     except ResourceError as error:
         return _note(opening, f"This skill cannot be read: {clean_line(str(error))}")
-    parts = [activation.text, f"Documents of {clean_line(name)}: {', '.join(map(clean_line, docs)) or 'none'}"]
+    parts = [activation.text, f"Docs loaded: {', '.join(map(clean_line, docs)) or 'none'}"]
     if docs:
         parts.append(docs_block(name, docs, view, max_doc_chars=max_doc_chars))
     if loaded.tools is not None:
         tools = "all" if loaded.tools == ALL else ", ".join(map(clean_line, loaded.tools)) or "none"
-        parts.append(f"Tools selected of {clean_line(name)}: {tools}")
+        parts.append(f"Tools selected: {tools}")
     return "\n".join(parts)
 
 

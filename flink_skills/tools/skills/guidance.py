@@ -16,9 +16,8 @@ __all__ = ["HEADING", "guidance", "introduction"]
 HEADING = "Tooling and workspace guidance:"
 
 _SKILL_LOAD = """\
-You have skills: instructions for certain kinds of task. When the task fits a description below, call \
-skill_load with that name first, then follow its instructions.
-If none fits, do the task without a skill.
+You have skills: instructions for kinds of task. When a description below fits the task, call skill_load first \
+and follow its instructions. If none fits, do without.
 """
 _NO_LOADING = "You have skills: instructions and programs for certain kinds of task.\n"
 
@@ -28,29 +27,29 @@ _LINES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("skill_list",), "- Discover: the list above, or skill_list."),
     (
         ("skill_list_docs", "skill_list_tools"),
-        "- Inspect: skill_list_docs and skill_list_tools, before you load more than you need.",
+        "- Inspect: skill_list_docs, skill_list_tools, before you load more than you need.",
     ),
     (("skill_list_docs",), "- Inspect: skill_list_docs, before you load more than you need."),
     (("skill_list_tools",), "- Inspect: skill_list_tools, before you load more than you need."),
     (
         ("skill_load", "skill_unload"),
-        "- Load: skill_load first, then act; skill_unload what you are done with.",
+        "- Load: skill_load, then act; skill_unload what is done.",
     ),
     (("skill_load",), "- Load: skill_load first, then act."),
-    (("skill_select_tools",), "- Optimise: skill_select_tools, when few of a skill's tools will do."),
-    (("skill_select_docs",), "- Document: skill_select_docs, only those that you need now."),
+    (("skill_select_tools",), "- Optimise: skill_select_tools, when few tools will do."),
+    (("skill_select_docs",), "- Document: skill_select_docs, only those needed now."),
     (
         ("skill_run",),
-        "- Execute: skill_run, for commands that a skill's texts ask for; it is no shell for everything. Inputs are "
-        "in $WORK_DIR/inputs, leave them as they are; write results to $OUTPUT_DIR.",
+        "- Execute: skill_run, for commands that a skill asks for; no general shell. Inputs in $WORK_DIR/inputs are "
+        "read-only; write results to $OUTPUT_DIR.",
     ),
     (
         ("skill_exec", "skill_write_stdin"),
-        "- skill_exec is for programs that ask, show menus or run long; answer with skill_write_stdin. Prefer "
-        "editor_text to driving an editor.",
+        "- skill_exec for programs that ask, show menus or run long; answer with skill_write_stdin. Prefer editor_text "
+        "to an editor.",
     ),
-    (("workspace_exec",), "- workspace_exec is for commands that belong to no skill."),
-    (("workspace_save_artifact",), "- Keep a file for later with workspace_save_artifact."),
+    (("workspace_exec",), "- workspace_exec for commands of no skill."),
+    (("workspace_save_artifact",), "- workspace_save_artifact keeps a file."),
 )
 
 

@@ -109,8 +109,7 @@ class LoadSkill(_Load):
 
     tool_name = LOAD_SKILL
     description = (
-        "Load a skill: get its full instructions and the list of its files. Do this before you act on a "
-        "task that the skill's description fits."
+        "Get a skill's instructions and the list of its files, before you act on a task that its description fits."
     )
     model = NameArguments
 
@@ -146,7 +145,7 @@ class UnloadSkill(_Unload):
     """``unload_skill``: puts a skill away."""
 
     tool_name = "unload_skill"
-    description = "Put a loaded skill away when its instructions are no longer needed."
+    description = "Put away a loaded skill that is no longer needed."
     model = NameArguments
 
     async def _run(self, asked: NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
@@ -157,7 +156,7 @@ class SkillUnload(_Unload):
     """``skill_unload``: puts a skill away, with its documents and tools (row C9)."""
 
     tool_name = "skill_unload"
-    description = "Put a loaded skill away, with its documents and tools."
+    description = "Put a loaded skill away."
     model = SkillArguments
 
     async def _run(self, asked: SkillArguments, view: SkillView, context: ToolContext) -> ToolResult:

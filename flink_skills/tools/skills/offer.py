@@ -82,7 +82,8 @@ async def offer_of(
     state = SkillState.from_json(context.skill_state.to_json()) if context.skill_state is not None else SkillState()
     state.apply(load_effect(name, loaded.digest, docs=loaded.docs, tools=loaded.tools, bundled=loaded.bundled))
     bundled = services.bundled if services.settings.bundled else None
-    active = active_tools(state, view, pool, bundled, services.settings.tools)
+    taken = {*services.settings.tools, *services.own_tools}
+    active = active_tools(state, view, pool, bundled, taken)
     brought = {str(spec["name"]) for spec in loaded.bundled}
     wanted = had_tools(view.declared_tools(name), loaded)
     names = [tool.spec.name for tool in active.tools if active.origin[tool.spec.name] == name]

@@ -23,12 +23,13 @@ _ALWAYS = frozenset(
 
 
 def command_surroundings(
-    config: SkillConfig, environ: Mapping[str, str] | None = None, *, remote: bool = False
+    config: SkillConfig, environ: Mapping[str, str] | None = None, *, remote: bool | None = None
 ) -> Surroundings:
     """What commands have in a worker with the environment ``environ`` (this process's by default).
 
-    ``remote``: they run on other machines, on Linux, whose programs nobody knows here. In a job without commands a
-    skill can be read and not run: programs and variables are not missing then, only another system is.
+    ``remote``: they run on other machines, on Linux, whose programs nobody knows here; None: as the option
+    ``skills.shell.backend`` says. In a job without commands a skill can be read and not run: programs and variables are
+    not missing then, only another system is.
 
     >>> config = SkillConfig({"skills.env.report.API_TOKEN": "${env:REPORT_TOKEN}"})
     >>> command_surroundings(config).has_variable("API_TOKEN", "report")
@@ -44,5 +45,7 @@ def command_surroundings(
     base = base_environment(environ, sys.executable)
     given: tuple[str, ...] = config.get(SkillOptions.SHELL_ENV)
     names = frozenset({*_ALWAYS, *base, *passed_on(environ, given)})
+    if remote is None:
+        remote = config.get(SkillOptions.SHELL_BACKEND).strip().lower() == "remote"
     platform, path = ("linux", None) if remote else (sys.platform, base["PATH"])
     return Surroundings(platform, path, names, {skill: frozenset(found) for skill, found in own.items()})

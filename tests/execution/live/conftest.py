@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.execution import CommandRequest, CommandUser, ExecutionBackend, Limits, WorkspaceManager
+from flink_skills.execution import CommandRequest, CommandUser, Limits, WorkspaceManager, create_backend
 from flink_skills.execution.backend import BackendSettings
 from flink_skills.execution.backends.local import LocalBackend
 from flink_skills.execution.live import LiveProcess
@@ -45,7 +45,7 @@ class Output:
 class Processes:
     """Starts shell texts in a workspace, and finds their processes by a mark in their environment."""
 
-    def __init__(self, backend: ExecutionBackend, workspace: Workspace) -> None:
+    def __init__(self, backend: LocalBackend, workspace: Workspace) -> None:
         self.backend = backend
         self.workspace = workspace
         self.mark = f"TEST_MARK={os.urandom(8).hex()}"
@@ -72,6 +72,11 @@ class Processes:
         return processes_with(self.mark)
 
 
+def terminals() -> set[str]:
+    """The numbers of the terminals of this machine."""
+    return {path.name for path in Path("/dev/pts").iterdir() if path.name.isdigit()}
+
+
 @pytest.fixture
 def workspace() -> Iterator[Workspace]:
     # Not the folder that pytest gives: another user cannot get there.
@@ -86,8 +91,17 @@ def workspace() -> Iterator[Workspace]:
 
 
 @pytest.fixture(params=["hygiene", "landlock", "bwrap"])
-async def backend(request: pytest.FixtureRequest) -> AsyncIterator[LocalBackend]:
-    backend = start_or_skip(request.param, USER)(BackendSettings(user=USER))
+def backend_name(request: pytest.FixtureRequest) -> str:
+    """A backend that works here."""
+    name: str = request.param
+    start_or_skip(name, USER)
+    return name
+
+
+@pytest.fixture
+async def backend(backend_name: str) -> AsyncIterator[LocalBackend]:
+    backend = create_backend(backend_name, BackendSettings(user=USER))
+    assert isinstance(backend, LocalBackend)
     await backend.start()
     yield backend
     await backend.close()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.execution.workspace import PlaceError, is_text, media_type
@@ -104,6 +107,22 @@ def test_a_pattern_takes_no_time_that_explodes() -> None:
         assert not globs.is_match(name, position)
         position = globs.enter(name, position)
     assert globs.is_match(name + "b", position)
+
+
+_PARTS = st.sampled_from(["a", "b", "*", "**", "?", "a*", "*b", "*a*b", "[ab]", "[!a]", "a?*"])
+_NAMES = st.text(alphabet="abc", min_size=1, max_size=4)
+
+
+@given(parts=st.lists(_PARTS, min_size=1, max_size=5), names=st.lists(_NAMES, min_size=1, max_size=5))
+def test_patterns_mean_what_a_regular_expression_of_them_means(parts: list[str], names: list[str]) -> None:
+    globs = Globs(["/".join(["out", *parts])], ["out"])
+    position = globs.enter("out", globs.start)
+    for name in names[:-1]:
+        position = globs.enter(name, position)
+    signs = {"*": "[^/]*", "?": "[^/]"}
+    texts = [re.sub(r"\*|\?", lambda sign: signs[sign[0]], part.replace("[!", "[^/")) for part in parts]
+    expression = "".join("(/[^/]+)*" if part == "**" else f"/{text}" for part, text in zip(parts, texts, strict=True))
+    assert globs.is_match(names[-1], position) == bool(re.fullmatch(expression, "".join(f"/{name}" for name in names)))
 
 
 def test_unclosed_signs_are_characters(workspace: Workspace) -> None:

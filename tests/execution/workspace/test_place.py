@@ -13,6 +13,7 @@ import pytest
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.execution.workspace import PlaceError, default_place, inputs
+from flink_skills.execution.workspace import metadata as workspace_metadata
 from flink_skills.execution.workspace.removal import remove_tree
 
 from .conftest import Skill
@@ -131,13 +132,14 @@ def test_what_is_noted(workspace: Workspace) -> None:
 
 
 @pytest.mark.row("H12")
-def test_records_do_not_pile_up(workspace: Workspace) -> None:
-    for number in range(260):
+def test_records_do_not_pile_up(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace_metadata, "_MOST_RECORDS", 8)
+    for number in range(12):
         workspace.place(f"work/f{number}", data=b"", record=RECORD)
         workspace.note_outputs({"globs": [str(number)]})
     noted = metadata(workspace)
-    assert [entry["to"] for entry in noted["inputs"]] == [f"work/f{number}" for number in range(4, 260)]
-    assert [entry["globs"] for entry in noted["outputs"]] == [[str(number)] for number in range(4, 260)]
+    assert [entry["to"] for entry in noted["inputs"]] == [f"work/f{number}" for number in range(4, 12)]
+    assert [entry["globs"] for entry in noted["outputs"]] == [[str(number)] for number in range(4, 12)]
 
 
 @pytest.mark.row("F7", "F9")
@@ -181,7 +183,7 @@ def test_links_inside(workspace: Workspace) -> None:
         "work/x/a.txt", source=workspace.out_dir / "sub" / "a.txt", mode="link", record={"from": "workspace://out/a"}
     )
     assert placed.mode == "link"
-    assert os.readlink(placed.path) == "../../out/sub/a.txt"
+    assert str(placed.path.readlink()) == "../../out/sub/a.txt"
     assert placed.path.read_text() == "linked"
     folder = workspace.place("inputs/f", source=workspace.out_dir, mode="link", record={"from": "workspace://out"})
     assert (folder.path / "sub" / "a.txt").read_text() == "linked"

@@ -1,4 +1,4 @@
-"""Skills that bring tools, used by keys as turns use them: real processes, and the real tools of the profile ``full``."""
+"""Skills that bring tools, used by keys as turns use them: real processes, and the tools of the profile ``full``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class Bundles:
     def __init__(self, shell: ShellRunner, bundled: BundledTools, skills: Mapping[str, Mapping[str, str]]) -> None:
         self.shell = shell
         self.bundled = bundled
-        self.view = SkillView([AgentSkill(name, f"All about {name}.", "How to.", files) for name, files in skills.items()])
+        self.view = SkillView(
+            [AgentSkill(name, f"All about {name}.", "How to.", files) for name, files in skills.items()]
+        )
 
     def key(self, name: str = "k") -> Key:
         return Key(self, name)

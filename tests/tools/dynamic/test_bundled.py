@@ -238,9 +238,29 @@ async def test_the_program_that_was_used_longest_ago_makes_place(tmp_path: Path)
         for key in keys:
             await key.load("geo")
         assert bundles.bundled.running == 2
-        found = await asyncio.gather(*(_value(key.call("count")) for key in keys * 4))
-        assert bundles.bundled.running <= 2
-        assert len(found) == 12
+        assert await _value(keys[2].call("count")) == 1
+        assert await _value(keys[1].call("count")) == 1
+        # "a" was used longest ago: it has lost its place, and now takes that of "c".
+        assert await _value(keys[0].call("count")) == 1
+        assert await _value(keys[1].call("count")) == 2
+        assert await _value(keys[2].call("count")) == 1
+
+
+async def test_more_keys_than_programs_all_get_their_turn(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"geo": {"tools.py": GEO}}, most=2) as bundles:
+        keys = [bundles.key(name) for name in "abcde"]
+        for key in keys:
+            await key.load("geo")
+        seen = set()
+
+        async def call(key):  # type: ignore[no-untyped-def]
+            value = await _value(key.call("later", text="x"))
+            seen.add(bundles.bundled.running)
+            return value
+
+        found = await asyncio.wait_for(asyncio.gather(*(call(key) for key in keys * 3)), 60)
+        assert found == [{"text": "x"}] * 15
+        assert max(seen) <= 2
 
 
 async def test_a_program_that_nobody_asks_is_ended_and_started_again(tmp_path: Path) -> None:
@@ -292,7 +312,10 @@ async def test_what_a_tool_prints_comes_after_its_result(tmp_path: Path) -> None
         (("raises", {"what": "way"}), "raises failed: ValueError: no way (tools.py, line 10)"),
         (("exits", {"code": 3}), "exits failed: SystemExit: 3"),
         (("dies", {}), "dies failed: its process ended without an answer (exit code 9)\n\nprinted:\nlast words"),
-        (("odd", {"what": "object"}), "its result cannot be given to a model: it holds a object, which has no form in JSON"),
+        (
+            ("odd", {"what": "object"}),
+            "its result cannot be given to a model: it holds a object, which has no form in JSON",
+        ),
         (("odd", {"what": "self"}), "nested deeper than"),
         (("many", {"size": 100_000}), "write it to a file in $OUTPUT_DIR"),
     ],
@@ -362,13 +385,13 @@ async def test_endless_output_ends_the_tool(tmp_path: Path) -> None:
 
 
 async def test_a_call_has_a_time_limit(tmp_path: Path) -> None:
-    options = {"skills.shell.max-timeout": "2s"}
+    options = {"skills.shell.max-timeout": "1s"}
     async with opened(tmp_path, {"faulty": {"tools.py": FAULTY}}, **options) as bundles:  # type: ignore[arg-type]
         key = bundles.key()
         await key.load("faulty")
         result = await asyncio.wait_for(key.call("sleeps", seconds=600), 60)
         assert result.is_error
-        assert "ran longer than 2 s" in result.content
+        assert "ran longer than 1 s" in result.content
         assert await _value(key.call("big", size=1)) == "x"
 
 
@@ -414,7 +437,9 @@ async def test_hidden_values_are_hidden(tmp_path: Path, monkeypatch: pytest.Monk
         loaded = await key.load("geo")
         result = await key.call("token")
         assert result.value == {"t": "[hidden]"}
-        said = json.dumps([loaded.content, loaded.effects, result.content, [s.description for s in key.tools().specs()]])
+        said = json.dumps(
+            [loaded.content, loaded.effects, result.content, [s.description for s in key.tools().specs()]]
+        )
         assert "t0k3n" not in said
         assert "Has [hidden]" in said
 
@@ -434,11 +459,18 @@ async def test_schema_json_alone_runs_commands(tmp_path: Path) -> None:
                 },
                 "command": ["sh", "scripts/shout.sh", "a b"],
             },
-            {"type": "function", "function": {"name": "fail", "description": "Fails."}, "command": ["sh", "-c", "exit 3"]},
+            {
+                "type": "function",
+                "function": {"name": "fail", "description": "Fails."},
+                "command": ["sh", "-c", "exit 3"],
+            },
             {"name": "nothing", "description": "Has no command."},
         ]
     }
-    files = {"schema.json": json.dumps(declared), "scripts/shout.sh": 'echo "$1 $SKILL_NAME"; echo note >&2; tr a-z A-Z\n'}
+    files = {
+        "schema.json": json.dumps(declared),
+        "scripts/shout.sh": 'echo "$1 $SKILL_NAME"; echo note >&2; tr a-z A-Z\n',
+    }
     async with opened(tmp_path, {"loud": files}) as bundles:
         key = bundles.key()
         loaded = await key.load("loud")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from flink_skills.tools import ToolContext
-from flink_skills.tools.docstrings import parse_docstring as trusted_docstring
+from flink_skills.tools.dynamic.program.docstrings import parse_docstring as trusted_docstring
 from flink_skills.tools.dynamic.program.docstrings import parse_docstring
 from flink_skills.tools.dynamic.runner_program import OLDEST_PYTHON, program_argv
 from flink_skills.tools.dynamic.specs import checked_parameters
@@ -212,17 +213,20 @@ def add(a: int, b: float = 0.5, name: str = "x", on: bool = True, items: list[st
 
 @pytest.mark.row("J1")
 async def test_a_function_is_described_and_called_as_one_of_the_jobs_own(tmp_path: Path) -> None:
-    source = Path(__file__).read_text()
-    node = next(part for part in ast.parse(source).body if isinstance(part, ast.FunctionDef) and part.name == "add")
-    text = ast.get_source_segment(source, node)
-    (tmp_path / "tools.py").write_text(f"from __future__ import annotations\n\n{text}\n")
+    (tmp_path / "tools.py").write_text(f"from __future__ import annotations\n\n{inspect.getsource(add)}\n")
     own = FunctionTool(add)
-    asked = ({"a": 1}, {"a": "2", "items": ["i"]}, {"a": 1, "items": None}, {"a": 3.0, "on": "false"}, {"b": 1}, {"a": "x"})
+    asked = (
+        {"a": 1},
+        {"a": "2", "items": ["i"]},
+        {"a": 1, "items": None},
+        {"a": 3.0, "on": "false"},
+        {"b": 1},
+        {"a": "x"},
+    )
     described, *answers = _ask(tmp_path, {"op": "describe"}, *(_call("add", **arguments) for arguments in asked))
     (spec,) = described["value"]["tools"]
     assert spec["description"] == own.spec.description
-    if sys.version_info >= (3, 10):
-        assert checked_parameters(spec["parameters"]) == own.spec.parameters
+    assert checked_parameters(spec["parameters"]) == own.spec.parameters
     for arguments, answer in zip(asked, answers, strict=True):
         result = await own.call(arguments, ToolContext())
         assert result.is_error == ("error" in answer), arguments
@@ -282,6 +286,8 @@ def test_docstrings_of_all_styles(text: str, described: dict[str, str]) -> None:
     assert parse_docstring(text) == ("Do it.", described)
 
 
-@pytest.mark.parametrize("text", [GOOGLE, "", None, "Two\nlines.\n\nText.", "Args:\n    a: b\n", "x: y\n\nArgs:\n  a (b): c\nd"])
+@pytest.mark.parametrize(
+    "text", [GOOGLE, "", None, "Two\nlines.\n\nText.", "Args:\n    a: b\n", "x: y\n\nArgs:\n  a (b): c\nd"]
+)
 def test_docstrings_are_read_as_those_of_the_jobs_own_functions(text: str | None) -> None:
     assert parse_docstring(text) == trusted_docstring(text)

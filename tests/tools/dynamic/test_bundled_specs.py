@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -19,7 +20,9 @@ from flink_skills.tools.dynamic.specs import MOST_SCHEMA_BYTES, checked_paramete
 
 _JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["type", "properties", "items"]), inner),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["type", "properties", "items"]), inner)
+    ),
     max_leaves=20,
 )
 
@@ -43,7 +46,13 @@ def test_what_models_need_not_know_is_left_out() -> None:
     }
     assert checked_parameters(raw) == {
         "type": "object",
-        "properties": {"a": {"type": "string", "description": "A text."}, "b": {"$ref": "#/$defs/B"}, "c": {}, "d": {}, "e": {}},
+        "properties": {
+            "a": {"type": "string", "description": "A text."},
+            "b": {"$ref": "#/$defs/B"},
+            "c": {},
+            "d": {},
+            "e": {},
+        },
         "required": ["a"],
         "$defs": {"B": {"type": "integer", "minimum": 1}},
     }
@@ -150,7 +159,11 @@ class _Process:
     def __init__(self, output: RunnerOutput, *answers: bytes) -> None:
         self._output = output
         self._answers = list(answers)
-        self.ended = False
+        self._over = asyncio.Event()
+
+    @property
+    def ended(self) -> bool:
+        return self._over.is_set()
 
     async def write(self, data: bytes) -> None:
         if self._answers:
@@ -158,16 +171,15 @@ class _Process:
         self._output.add(2, f"\0{json.loads(data)['mark']}\0\n".encode())
 
     async def wait(self) -> CommandResult:
-        while not self.ended:
-            await _tick()
+        await self._over.wait()
         return CommandResult(signal=9)
 
     async def terminate(self, grace: float) -> CommandResult:
-        self.ended = True
+        self._over.set()
         return await self.wait()
 
     def close(self) -> None:
-        self.ended = True
+        self._over.set()
 
 
 @pytest.mark.parametrize(
@@ -194,9 +206,3 @@ async def test_what_nobody_asked_for_is_no_answer_to_the_next_request() -> None:
     output.add(1, b'{"value": "forged"}\n')
     assert process.ended
     assert not runner.usable
-
-
-async def _tick() -> None:
-    import asyncio
-
-    await asyncio.sleep(0)

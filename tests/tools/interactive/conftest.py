@@ -7,10 +7,19 @@ from typing import Any
 
 import pytest
 
+from flink_skills.artifacts import ArtifactStore
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
-from flink_skills.tools import ShellRunner, SkillSettings, SkillState, ToolContext, ToolResult, ToolServices, ToolSet
-from flink_skills.tools import profile_tools
+from flink_skills.tools import (
+    ShellRunner,
+    SkillSettings,
+    SkillState,
+    ToolContext,
+    ToolResult,
+    ToolServices,
+    ToolSet,
+    profile_tools,
+)
 from flink_skills.tools.interactive.sessions import ProcessSessions
 from flink_skills.tools.state import load_effect
 
@@ -28,7 +37,14 @@ class Talk:
         self.key = key
         self.skills = view
         settings = SkillSettings.of(config, {"skill_tools": "full"})
-        self.services = ToolServices(view, config=config, settings=settings, shell=shell, sessions=sessions)
+        self.services = ToolServices(
+            view,
+            config=config,
+            settings=settings,
+            shell=shell,
+            sessions=sessions,
+            artifacts=ArtifactStore.open(config),
+        )
         self.tools = ToolSet(profile_tools(settings.tools, self.services))
         self.state = SkillState()
         self.calls = 0
@@ -84,6 +100,14 @@ class Talk:
             if wanted(value):
                 return output, value
             assert asyncio.get_running_loop().time() < end, f"not in {_PATIENCE} s: {output!r}, {value}"
+
+
+async def until(true: Callable[[], bool], what: str) -> None:
+    """Wait for a condition; fails with ``what`` when it does not come."""
+    end = asyncio.get_running_loop().time() + _PATIENCE
+    while not true():
+        assert asyncio.get_running_loop().time() < end, f"not in {_PATIENCE} s: {what}"
+        await asyncio.sleep(0.005)
 
 
 StartTalk = Callable[..., Awaitable[Talk]]

@@ -1,44 +1,58 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.tools.interactive.conftest import StartTalk, Talk
-
-_PATIENCE = 20.0
+from tests.tools.interactive.conftest import StartTalk, Talk, until
 
 
 async def _gone(pid: int) -> None:
-    end = asyncio.get_running_loop().time() + _PATIENCE
-    while Path(f"/proc/{pid}").exists():
-        assert asyncio.get_running_loop().time() < end, f"process {pid} is still there"
-        await asyncio.sleep(0.02)
+    await until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of process {pid}")
 
 
-async def _pid(talk: Talk, **arguments: object) -> tuple[int, str]:
+async def _pid(talk: Talk) -> tuple[int, str]:
     value = await talk.call("workspace_exec", command="echo $$; exec sleep 100", background=True, yield_time_ms=10_000)
     return int(value["output"]), value["session_id"]
 
 
 @pytest.mark.row("G6")
 async def test_what_nobody_uses_is_ended_and_then_forgotten(talk_with: StartTalk) -> None:
-    talk = await talk_with(skills__exec__ttl="700 ms")
+    talk = await talk_with(skills__exec__ttl="1 s")
     pid, session = await _pid(talk)
-    for _ in range(3):
-        # Each use begins the time anew.
-        await asyncio.sleep(0.4)
-        await talk.call("workspace_write_stdin", session_id=session, yield_time_ms=0)
-    os.kill(pid, 0)
+    process = talk.sessions.get('"k"', session)
     await _gone(pid)
-    _, last = await talk.until(
-        "workspace_write_stdin", lambda value: value["status"] == "exited", session_id=session, yield_time_ms=1_000
-    )
-    assert "it was ended, because it was not used for 0.7 s" in last["warnings"]
-    await asyncio.sleep(0.9)
+    await until(lambda: process.ended, "the end of the process is known")
+    last = await talk.call("workspace_write_stdin", session_id=session)
+    assert last["status"] == "exited"
+    assert last["warnings"] == ["it was ended, because it was not used for 1 s"]
+    await until(lambda: not talk.sessions._keys, "what it printed is forgotten")
     assert (await talk.result("workspace_write_stdin", session_id=session)).is_error
+
+
+async def test_each_use_begins_the_time_anew(talk: Talk) -> None:
+    _, session = await _pid(talk)
+    process = talk.sessions.get('"k"', session)
+    for tool in ("workspace_write_stdin", "skill_poll_session", "skill_write_stdin"):
+        process.used_at = 0.0
+        await talk.call(tool, session_id=session, yield_ms=0)
+        assert process.used_at > 0
+
+
+async def test_a_process_has_a_longest_life(talk_with: StartTalk) -> None:
+    talk = await talk_with(**{"skills.exec.max-time": "1 s"})
+    talk.load("billing")
+    first = await talk.call("skill_exec", skill="billing", command="exec sleep 100", yield_ms=0, timeout=200)
+    _, last = await talk.until(
+        "skill_poll_session",
+        lambda value: value["status"] == "exited",
+        session_id=first["session_id"],
+        yield_ms=10_000,
+    )
+    assert last["exit_code"] == -9 or last["exit_code"] == -15
+    assert "this job allows processes 1 s, not 200 s" in last["result"]["warnings"]
+    assert last["result"]["timed_out"]
 
 
 async def test_a_key_has_only_so_many(talk_with: StartTalk) -> None:
@@ -79,46 +93,37 @@ async def test_of_those_that_ended_only_so_many_are_kept(talk_with: StartTalk) -
 
 
 async def test_a_call_that_was_interrupted_finds_its_process_again(talk: Talk) -> None:
-    command = "echo $$; read x; echo got $x; cat"
-    call = asyncio.ensure_future(
-        talk.result("skill_exec", call_id="same", skill="billing", command=command, yield_ms=100_000, tty=True)
-    )
-    # Started, and before its answer.
-    while not talk.sessions._keys:
-        await asyncio.sleep(0.01)
-    call.cancel()
+    command = 'echo $$ >> $WORK_DIR/started; read x; echo "$x" >> $WORK_DIR/got; cat'
+    start = {"call_id": "same", "skill": "billing", "command": command}
+    work = talk.shell.workspaces.for_key('"k"').work_dir
+    starting = asyncio.ensure_future(talk.result("skill_exec", **start, yield_ms=100_000))
+    await until(lambda: bool(talk.sessions._keys), "it is started, and not answered")
+    starting.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await call
-    again = await talk.call("skill_exec", call_id="same", skill="billing", command=command, yield_ms=10_000, tty=True)
-    assert len(talk.sessions._keys['"k"']) == 1
-    pid = int(again["output"])
+        await starting
+    again = await talk.call("skill_exec", **start, yield_ms=0)
     session = again["session_id"]
-    writing = asyncio.ensure_future(
-        talk.result("skill_write_stdin", call_id="write", session_id=session, chars="one\n", yield_ms=100_000)
-    )
-    process = talk.sessions.get('"k"', session)
-    while process.is_read:
-        await asyncio.sleep(0.001)
+    assert list(talk.sessions._keys['"k"']) == [session]
+
+    write = {"call_id": "write", "session_id": session, "chars": "one\n"}
+    writing = asyncio.ensure_future(talk.result("skill_write_stdin", **write, yield_ms=100_000))
+    await until(lambda: _text(work / "got") == "one\n", "it has got what was written")
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await writing
-    output, _ = await talk.until(
-        "skill_write_stdin",
-        lambda value: "got" in value["output"],
-        call_id="write",
-        session_id=session,
-        chars="one\n",
-        yield_ms=1_000,
-    )
-    assert output == "one\ngot one\n"
-    # A new call writes again, and a new start is a new process.
-    more, _ = await talk.until(
-        "skill_write_stdin", lambda value: value["output"] != "", session_id=session, chars="two\n", yield_ms=1_000
-    )
-    assert more.startswith("two\n")
-    other = await talk.call("skill_exec", call_id="same", skill="billing", command=command, yield_ms=10_000, tty=True)
+    assert (await talk.call("skill_write_stdin", **write, yield_ms=0))["output"] == ""
+    # A call of its own writes, and what it gets back is all that was written after the first line.
+    more = await talk.call("skill_write_stdin", session_id=session, chars="two\n", yield_ms=10_000)
+    assert more["output"] == "two\n"
+    assert len(_text(work / "started").split()) == 1
+    # An answered call is not the same as one that looks like it.
+    other = await talk.call("skill_exec", **start, yield_ms=0)
     assert other["session_id"] != session
-    assert int(other["output"]) != pid
+    await until(lambda: len(_text(work / "started").split()) == 2, "a second one is started")
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
 
 
 async def test_ids_are_the_same_on_a_retry_after_a_failover(talk: Talk, talk_with: StartTalk) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -85,7 +87,7 @@ async def test_the_end_of_input_reaches_a_pipe(talk: Talk) -> None:
 
 @pytest.mark.row("G3", "G4")
 async def test_output_comes_by_pieces_and_the_result_once(talk: Talk) -> None:
-    command = 'printf "go? "; read x; i=0; while [ $i -lt 100 ]; do i=$((i+1)); echo line $i; done; echo kept > $OUTPUT_DIR/a.txt; exit 3'
+    command = 'printf "go? "; read x; seq -f "line %g" 100; echo kept > $OUTPUT_DIR/a.txt; exit 3'
     first = await talk.call(
         "skill_exec", skill="log-triage", command=command, yield_ms=10_000, output_files=["out/*.txt"]
     )
@@ -102,7 +104,7 @@ async def test_output_comes_by_pieces_and_the_result_once(talk: Talk) -> None:
         if value["status"] == "exited" and value["next_offset"] == 100:
             break
     assert output == "".join(f"line {number}\n" for number in range(1, 101))
-    assert all(end == begin for (_, end), (begin, _) in zip(offsets, offsets[1:], strict=False))
+    assert all(end == begin for (_, end), (begin, _) in pairwise(offsets))
     assert [entry["content"] for result in results for entry in result["output_files"]] == ["kept\n"]
     assert results[0]["exit_code"] == 3
     again = await talk.call("skill_poll_session", session_id=session)
@@ -238,6 +240,49 @@ async def test_a_flood_neither_fills_memory_nor_stops_others(talk: Talk) -> None
     assert any("no longer kept" in text for text in later["warnings"]), later["warnings"]
     assert len(later["output"]) <= 16_384
     await talk.call("skill_kill_session", session_id=first["session_id"])
+
+
+@pytest.mark.row("G1", "G4", "D4")
+async def test_what_it_leaves_is_collected_at_the_end(talk_with: StartTalk, tmp_path: Path) -> None:
+    talk = await talk_with(**{"skills.artifacts.dir": f"file://{tmp_path}/artifacts"})
+    talk.load("billing")
+    command = 'printf "go? "; read x; cat $WORK_DIR/inputs/a.md > $OUTPUT_DIR/report.txt'
+    first = await talk.call(
+        "skill_exec",
+        skill="billing",
+        command=command,
+        yield_ms=10_000,
+        inputs=[{"from": "skill://billing/SKILL.md", "to": "inputs/a.md"}],
+        output_files=["$OUTPUT_DIR/*.txt"],
+        save_as_artifacts=True,
+    )
+    assert talk.state.last_saved is None
+    last = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="\n", yield_ms=10_000)
+    result = last["result"]
+    assert [entry["name"] for entry in result["output_files"]] == ["out/report.txt"]
+    assert "Reads invoices" in result["output_files"][0]["content"]
+    assert [entry["name"] for entry in result["artifact_files"]] == ["out/report.txt"]
+    saved = talk.state.last_saved
+    assert saved is not None
+    assert saved["tool_call_id"] == "call-2"
+
+
+@pytest.mark.row("G4")
+async def test_output_that_is_there_as_a_whole_is_not_said_twice(talk: Talk) -> None:
+    value = await talk.call("skill_exec", skill="billing", command="echo hi; exit 2", yield_ms=10_000)
+    assert (value["status"], value["output"], value["exit_code"]) == ("exited", "hi\n", 2)
+    assert value["result"]["exit_code"] == 2
+    assert "stdout" not in value["result"]
+
+
+async def test_an_answer_to_input_is_waited_for_though_older_output_is_unread(talk: Talk) -> None:
+    first = await talk.call(
+        "skill_exec", skill="billing", command="seq 60; read x; sleep 0.4; echo late", yield_ms=10_000
+    )
+    value = await talk.call(
+        "skill_write_stdin", session_id=first["session_id"], chars="\n", yield_ms=10_000, poll_lines=100
+    )
+    assert value["output"].endswith("60\nlate\n")
 
 
 @pytest.mark.row("G8")

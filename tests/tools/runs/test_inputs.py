@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from flink_skills.agents.files import event_files, stage_files
 from flink_skills.artifacts import ArtifactStore
 from flink_skills.tools import ToolResult
 from tests.tools.conftest import Conversation
@@ -27,10 +28,13 @@ async def read(talk: Conversation, path: str, *inputs: Any) -> str:
     return str(result.value["stdout"])
 
 
+def artifacts_of(talk: Conversation) -> ArtifactStore:
+    assert isinstance(talk.services.artifacts, ArtifactStore)
+    return talk.services.artifacts
+
+
 def save(talk: Conversation, name: str, text: str) -> str:
-    store = talk.services.artifacts
-    assert isinstance(store, ArtifactStore)
-    return store.save(talk.context.owner, name, text.encode(), "text/plain").version
+    return artifacts_of(talk).save(talk.context.owner, name, text.encode(), "text/plain").version
 
 
 def noted(talk: Conversation) -> list[dict[str, Any]]:
@@ -133,6 +137,8 @@ async def test_a_file_of_a_skill(talk: Conversation) -> None:
     for wrong in ("skill://secret-ops/SKILL.md", "skill://billing/../log-triage/SKILL.md", "skill://billing//etc/passwd",
                   "skill://billing/out/x", "skill://", "skill://billing/none"):  # fmt: skip
         assert (await run(talk, "true", {"from": wrong})).is_error, wrong
+    climbing = await run(talk, "true", {"from": "skill://billing/scripts/../../log-triage/SKILL.md"})
+    assert "leads out of the skill" in climbing.content
 
 
 @pytest.mark.row("F7")
@@ -224,14 +230,30 @@ async def test_links(talk: Conversation) -> None:
     assert (await run(talk, "true", {**link, "mode": "move"})).is_error
 
 
-@pytest.mark.row("F11", "F22")
-async def test_files_of_the_event_are_named_in_the_result(talk: Conversation) -> None:
-    staged = [{"name": "work/inputs/a.csv", "original_name": "a.csv", "mime_type": "text/csv", "size_bytes": 3}]
-    talk.context.staged_inputs = staged
-    save(talk, "b.txt", "x")
-    result = await run(talk, "true", {"from": "artifact://b.txt"})
-    assert [record["name"] for record in result.value["staged_inputs"]] == ["work/inputs/a.csv", "work/inputs/b.txt"]
-    assert result.value["staged_inputs"][0] == staged[0]
+@pytest.mark.row("F11", "F22", "F31")
+async def test_files_of_the_event(talk: Conversation) -> None:
+    assert talk.workspace is not None
+    version = save(talk, "b.txt", "kept")
+    event = {
+        "files": [
+            {"name": "../a b.csv", "text": "x,y"},
+            {"name": "../a b.csv", "text": "again"},
+            {"data": b"raw"},
+            {"uri": f"artifact://b.txt@{version}"},
+        ]
+    }
+    talk.context.staged_inputs = stage_files(
+        talk.workspace, event_files(event), artifacts_of(talk), talk.context.owner, talk.skill_state
+    )
+    names = [record["name"] for record in talk.context.staged_inputs]
+    listed = " ".join(f'"$WORKSPACE_DIR/{name}"' for name in names)
+    command = f'for file in {listed}; do cat "$file"; echo; done'
+    result = await run(talk, command, {"from": "skill://billing/scripts/sum.sh"})
+    assert result.value["stdout"] == "x,y\nagain\nraw\nkept\n"
+    assert [record["original_name"] for record in result.value["staged_inputs"]] == [
+        *("../a b.csv", "../a b.csv", "upload_3", "b.txt", "skill://billing/scripts/sum.sh")
+    ]
+    assert [record["size_bytes"] for record in result.value["staged_inputs"]] == [3, 5, 3, 4, 8]
 
 
 async def test_an_input_that_fails_ends_the_run_before_it_begins(talk: Conversation) -> None:

@@ -338,7 +338,7 @@ async def test_values_of_the_job_stay_hidden(talk_with: Talk, monkeypatch: pytes
 @pytest.mark.row("F30", "F31")
 async def test_what_models_are_told(talk: Conversation) -> None:
     spec = talk.tools.specs(["skill_run"])[0]
-    assert "skill's documents ask for" in spec.description and "no general shell" in spec.description
+    assert "a skill asks for" in spec.description and "no general shell" in spec.description
     assert "$WORK_DIR/inputs" in spec.description and "$OUTPUT_DIR" in spec.description
     parameters = json.loads(json.dumps(spec.parameters))
     assert parameters["properties"]["skill"].pop("enum") == ["billing", "log-triage"]
@@ -381,3 +381,22 @@ async def test_a_command_that_fails_is_no_error_and_one_that_is_not_run_is(talk:
     assert (await run(talk, "echo a\0b")).is_error
     assert (await run(talk, "true", inputs=[{"from": "gopher://x"}])).is_error
     assert (await run(talk, "true", output_files=3)).is_error
+
+
+@pytest.mark.row("F32")
+@pytest.mark.parametrize(
+    ("more", "is_error"),
+    [
+        ({"command": "echo \ud800"}, True),
+        ({"env": {"A": "\ud800"}}, True),
+        ({"cwd": "\ud800"}, True),
+        ({"output_files": ["out/\ud800"]}, True),
+        ({"inputs": ["workspace://out/\ud800"]}, True),
+        ({"stdin": "\ud800"}, False),
+        ({"editor_text": "\ud800"}, False),
+    ],
+)
+async def test_half_characters(talk: Conversation, more: dict[str, Any], is_error: bool) -> None:
+    result = await run(talk, more.pop("command", "true"), **more)
+    assert result.is_error is is_error
+    assert "failed:" not in result.content

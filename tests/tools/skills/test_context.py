@@ -38,9 +38,9 @@ async def test_body_documents_and_tools(talk_full: Conversation) -> None:
     await talk_full.call("skill_select_tools", skill="weather", tools=["get_forecast"])
     text = system_block(talk_full.skill_state, talk_full.services.view, max_doc_chars=MOST)
     assert text.startswith('Loaded skills: weather\n<skill_content name="weather">\nAsk for a city first.')
-    assert "Documents of weather: references/units.md\n" in text
+    assert "Docs loaded: references/units.md\n" in text
     assert '<skill_doc skill="weather" path="references/units.md">\nCelsius\n</skill_doc>' in text
-    assert text.endswith("Tools selected of weather: get_forecast")
+    assert text.endswith("Tools selected: get_forecast")
     assert "Oslo" not in text
 
 
@@ -49,7 +49,7 @@ def test_sorted_by_name_and_the_same_every_time(view: SkillView) -> None:
     state = loaded(view, "weather", "billing")
     text = system_block(state, view, max_doc_chars=MOST)
     assert text.index('name="billing"') < text.index('name="weather"')
-    assert "Documents of billing: none" in text
+    assert "Docs loaded: none" in text
     state.apply({"op": "touch", "skill": "weather"})
     assert system_block(state, view, max_doc_chars=MOST) == text
 
@@ -60,7 +60,7 @@ def test_all_documents(view: SkillView) -> None:
     state.apply(docs_effect("weather", "*"))
     text = skill_block("weather", state["weather"], view, max_doc_chars=MOST)
     assert text.count("<skill_doc ") == 3
-    assert "Documents of weather: guide.md, references/cities.txt, references/units.md\n" in text
+    assert "Docs loaded: guide.md, references/cities.txt, references/units.md\n" in text
     assert "1,2" not in text
 
 
@@ -131,4 +131,4 @@ def test_tools_in_words(view: SkillView) -> None:
     state = loaded(view, "weather")
     for selected, shown in (((), "none"), ("*", "all")):
         state.apply(tools_effect("weather", selected))  # type: ignore[arg-type]
-        assert f"Tools selected of weather: {shown}" in system_block(state, view, max_doc_chars=MOST)
+        assert f"Tools selected: {shown}" in system_block(state, view, max_doc_chars=MOST)

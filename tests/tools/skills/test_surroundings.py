@@ -14,7 +14,7 @@ from flink_skills.tools.skills.surroundings import command_surroundings
 ENVIRON = {"PATH": "/usr/bin:/bin", "SEEN": "1", "SECRET": "2"}
 
 
-def lacks(requires: dict[str, object], *, remote: bool = False, **options: object) -> list[str]:
+def lacks(requires: dict[str, object], *, remote: bool | None = None, **options: object) -> list[str]:
     config = SkillConfig({key.replace("__", "."): value for key, value in options.items()})
     skill = AgentSkill("a", "Does a.", extra={"requires": requires})
     return missing_requirements(skill, command_surroundings(config, ENVIRON, remote=remote))
@@ -46,6 +46,7 @@ def test_programs_are_looked_up_on_the_path_of_commands(tmp_path, monkeypatch: p
 def test_on_other_machines_programs_are_not_known() -> None:
     assert lacks({"bins": ["only-there"]}, remote=True) == []
     assert lacks({"env": ["SECRET"]}, remote=True) != []
+    assert lacks({"bins": ["only-there"]}, **{"skills.shell.backend": "remote"}) == []
 
 
 @pytest.mark.row("K5")

@@ -66,9 +66,7 @@ class Tools:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"its result cannot be given to a model: {error}") from None
 
-    def _functions(
-        self, declared: list[Mapping[str, Any]] | None
-    ) -> tuple[dict[str, ToolFunction], list[str]]:
+    def _functions(self, declared: list[Mapping[str, Any]] | None) -> tuple[dict[str, ToolFunction], list[str]]:
         key = json.dumps(declared)
         if key not in self._found:
             self._found[key] = functions_of(self._imported(), declared)

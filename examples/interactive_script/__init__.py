@@ -1,0 +1,1 @@
+"""A skill whose script asks questions and shows a menu, and one that runs until it is stopped."""

@@ -1,0 +1,1 @@
+"""Answers of a declared type from an agent that works with skills."""

@@ -1,0 +1,76 @@
+"""What fifty processes leave in the worker: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from pathlib import Path
+
+import psutil
+
+from flink_skills.execution.live import LiveProcess
+
+from .conftest import Output, Processes, terminals, until
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def one(processes: Processes, number: int) -> weakref.ref[LiveProcess]:
+    """A process that is started and ended in one of many ways."""
+    output = Output()
+    process = await processes.start(
+        "echo up; [ $1 = 3 ] && exec sleep 100; cat".replace("$1", str(number % 5)),
+        tty=bool(number % 2),
+        on_output=output,
+        cwd="/no/such" if number % 10 == 9 else str(processes.workspace.work_dir),
+        stdin=b"x" * 100_000 if number % 4 == 0 else b"",
+    )
+    if number % 10 != 9:
+        await output.has(b"up")
+    if number % 5 == 0:
+        process.close_stdin()
+        if number % 2:
+            await process.terminate(1)
+    elif number % 5 == 1:
+        process.close()
+    elif number % 5 == 2:
+        written = asyncio.ensure_future(process.write(b"y\n"))
+        await asyncio.sleep(0)
+        written.cancel()
+        await asyncio.wait([written])
+        await process.terminate(0)
+    else:
+        await process.terminate(1)
+    await process.wait()
+    assert process.ended
+    return weakref.ref(process)
+
+
+async def test_fifty_processes_leave_no_descriptor_thread_task_or_object(processes: Processes) -> None:
+    await asyncio.gather(*(one(processes, number) for number in range(10)))
+    gc.collect()
+    before = (descriptors(), threading.active_count(), len(asyncio.all_tasks()))
+    left: list[weakref.ref[LiveProcess]] = []
+    for batch in range(5):
+        left += await asyncio.gather(*(one(processes, 10 * batch + number) for number in range(10)))
+    await asyncio.sleep(0)
+    gc.collect()
+    assert (descriptors(), threading.active_count(), len(asyncio.all_tasks())) == before
+    assert [found for found in left if found() is not None] == []
+    launcher = psutil.Process(processes.backend.launcher_pid)
+    await until(lambda: launcher.children() == [])
+    assert launcher.num_fds() < 12
+
+
+async def test_no_terminal_is_left(processes: Processes) -> None:
+    before = terminals()
+    for _ in range(5):
+        process = await processes.start("echo up; read line", tty=True)
+        assert len(terminals() - before) >= 1
+        await process.write(b"\n")
+        await process.wait()
+    await until(lambda: terminals() <= before)
