@@ -100,6 +100,10 @@ docs: setup ## Build the documentation into site/
 	$(BIN)/python .ci/groups docs | $(BIN)/python -m pip install -q -r /dev/stdin
 	$(BIN)/mkdocs build --strict
 
+.PHONY: features
+features: setup ## Run the tests of every feature and write docs/features.md
+	$(BIN)/python docs/gen_features.py --run
+
 .PHONY: format
 format: setup ## Format the Python code
 	$(BIN)/ruff check --fix .

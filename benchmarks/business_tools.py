@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
+import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.function import FunctionTool
 
 Severity = Literal["low", "medium", "high", "critical"]
@@ -156,23 +157,36 @@ def export(since: str, until: str, format: Literal["csv", "json", "parquet"] = "
 ALL: tuple[Callable[..., Any], ...] = (search, get, timeline, link, update, report, create, estimate, notify, export)
 
 
+class BusinessTool(Tool):
+    """One of the functions above for one subject. Its schema is made once for all subjects."""
+
+    def __init__(self, function: Callable[..., Any], subject: str) -> None:
+        self._tool = _as_tool(function)
+        spec = self._tool.spec
+        told = spec.description.replace("{subject}", subject.replace("_", " "))
+        self._spec = ToolSpec(f"{spec.name}_{subject}", told, spec.parameters)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        return await self._tool.call(arguments, context)
+
+
+@functools.cache
+def _as_tool(function: Callable[..., Any]) -> FunctionTool:
+    return FunctionTool(function)
+
+
 def names(subject: str, count: int) -> list[str]:
     """The names of the first ``count`` tools of ``subject``."""
     return [f"{function.__name__}_{subject}" for function in ALL[:count]]
 
 
-def describe(function: Callable[..., Any], subject: str) -> str:
-    """What models are told of it."""
-    text = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
-    return text.replace("{subject}", subject.replace("_", " "))
-
-
-def tools(subject: str, count: int) -> list[FunctionTool]:
+def tools(subject: str, count: int) -> list[BusinessTool]:
     """The first ``count`` tools of ``subject``, at most ten."""
-    return [
-        FunctionTool(function, name=name, description=describe(function, subject))
-        for function, name in zip(ALL, names(subject, count), strict=False)
-    ]
+    return [BusinessTool(function, subject) for function in ALL[:count]]
 
 
 def arguments(tool: str, number: int) -> dict[str, Any]:
@@ -205,4 +219,4 @@ def _result(what: str, asked: str) -> dict[str, Any]:
         }
         for number in range(4)
     ]
-    return json.loads(json.dumps({"asked": f"{what} {asked}", "total": 4, "records": rows}))
+    return {"asked": f"{what} {asked}", "total": len(rows), "records": rows}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ _TEXTS = ("docs/*.md", "docs/reference/*.md", "skills/*/references/*.md", "*.md"
 _LEFT_OUT = ("features.md",)
 _SHORTEST, _LONGEST = 1_800, 3_200
 _LONGEST_DESCRIPTION = 320
+_COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _HEADING = re.compile(r"#{1,3} (.+)")
 
 
@@ -36,29 +38,30 @@ class Text:
         return self.name.replace("-", "_")
 
 
-def texts(count: int) -> list[Text]:
+@functools.cache
+def texts(count: int) -> tuple[Text, ...]:
     """``count`` skills: the checkout's own first, then sections from all over the documentation."""
     found = [_own(folder) for folder in sorted(_OWN.iterdir()) if (folder / "SKILL.md").is_file()][:count]
     sections = list(_sections())
     wanted = count - len(found)
     if wanted > len(sections):
         raise SystemExit(f"the documentation makes {len(sections)} skills, and {wanted} are asked for")
-    return [*found, *(sections[number * len(sections) // wanted] for number in range(wanted))]
+    return (*found, *(sections[number * len(sections) // wanted] for number in range(wanted)))
 
 
-def write(folder: Path, chosen: list[Text], tools: int) -> None:
-    """The skills below ``folder``, each with ``tools`` tools in its ``Tools:`` section."""
+def write(folder: Path, chosen: Sequence[Text], tools: int) -> None:
+    """The skills below ``folder``, each with the names of ``tools`` tools."""
     for text in chosen:
         home = folder / text.name
         if text.folder is not None:
             shutil.copytree(text.folder, home, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             home.mkdir(parents=True)
-        names = "\n".join(f"- {name}" for name in business_tools.names(text.subject, tools))
         heading, _, rest = text.body.partition("\n")
+        names = "".join(f"- {name}\n" for name in business_tools.names(text.subject, tools))
+        section = f"\nTools:\n{names}" if names else ""
         (home / "SKILL.md").write_text(
-            f"---\nname: {text.name}\ndescription: {_quoted(text.description)}\n---\n\n"
-            f"{heading}\n\nTools:\n{names}\n{rest}"
+            f"---\nname: {text.name}\ndescription: {_quoted(text.description)}\n---\n\n{heading}\n{section}{rest}"
         )
 
 
@@ -75,7 +78,7 @@ def _sections() -> Iterator[Text]:
         for path in sorted(ROOT.glob(pattern)):
             if path.name in _LEFT_OUT:
                 continue
-            for title, body in _pieces(path.read_text()):
+            for title, body in _pieces(_COMMENT.sub("", path.read_text())):
                 name = _name(f"{path.stem} {title}", names)
                 yield Text(name, _description(title, body), f"# {title}\n\n{body}\n")
 
@@ -111,7 +114,8 @@ def _name(text: str, names: set[str]) -> str:
 
 def _description(title: str, body: str) -> str:
     """The beginning of the prose, as far as it fits."""
-    prose = next((line for line in _paragraphs(body) if line[0].isalpha() or line[0] == "`"), title)
+    plain = (text for text in _paragraphs(body) if len(text) > 60 and "```" not in text and text[0] not in "-*|<#=0123")
+    prose = next(plain, body.partition("\n")[0])
     text = f"{title}: {prose}"
     cut = text if len(text) <= _LONGEST_DESCRIPTION else text[:_LONGEST_DESCRIPTION].rsplit(" ", 1)[0] + " …"
     return f"{cut} Use when a question is about this."

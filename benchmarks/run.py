@@ -13,7 +13,12 @@ import importlib
 import sys
 
 #: Imported when they are run: skills and commands are measured without Flink.
-SUITES = {"skills": "benchmarks.skills", "turns": "benchmarks.turns", "execution": "benchmarks.execution"}
+SUITES = {
+    "skills": "benchmarks.skills",
+    "turns": "benchmarks.turns",
+    "execution": "benchmarks.execution",
+    "economics": "benchmarks.economics",
+}
 
 
 def main() -> int:

@@ -9,7 +9,9 @@
     ├── SkillLockError       a skill is not the one that skills.lock names
     ├── ResourceError        a file of a skill that may not or cannot be read
     ├── ExecutionError       a command could not be run as the policy asks (never: a command that ran and failed)
-    │   └── IsolationError   … because the machine cannot keep commands apart as well as the job demands
+    │   ├── IsolationError   … because the machine cannot keep commands apart as well as the job demands
+    │   ├── PlaceError       (``flink_skills.execution``) a place in a workspace that cannot be read or written
+    │   └── ArtifactError    (``flink_skills.artifacts``) an artifact that cannot be saved or read (``retryable``)
     ├── ModelError           a chat model did not answer (``retryable``, ``retry_after``)
     ├── TurnError            a turn ended without a result
     │   └── LimitError       … because it reached a limit of the job

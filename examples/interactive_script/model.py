@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolMessage
-from flink_skills.agents.models.registry import Provider, register_provider
+from flink_skills.agents.models import Provider, register_provider
 from flink_skills.testing import ScriptedModel, call, calls
 
 # What it answers to the questions of the script.
@@ -14,26 +14,28 @@ ANSWERS = {"Name of the topic:": "orders", "Choose a number:": "2", "Days to kee
 
 
 def decide(request: ModelRequest) -> ModelResponse | str:
-    """Load the skill, answer its questions, then look at the topic for a while."""
-    last = request.messages[-1]
-    if not isinstance(last, ToolMessage):
+    """Load the skill, answer the questions of its script, then look at the topic for a while."""
+    results = [message for message in request.messages if isinstance(message, ToolMessage)]
+    if not results:
         return calls(call("skill_load", skill="new-topic"))
+    last = results[-1]
     if last.name == "skill_load":
         return calls(call("skill_exec", skill="new-topic", command="python3 scripts/create.py"))
     if last.is_error:
         return last.content
+    if last.name == "skill_kill_session":
+        return "The topic orders is there, compacted, and events arrive in it."
     seen: dict[str, Any] = json.loads(last.content)
     session = seen["session_id"]
     if "interaction" in seen:
         answer = ANSWERS[seen["interaction"]["hint"]]
         return calls(call("skill_write_stdin", session_id=session, chars=answer, submit=True))
-    if last.name == "skill_write_stdin":
+    if seen["status"] == "exited":
         return calls(call("skill_exec", skill="new-topic", command="python3 scripts/watch.py"))
-    if last.name == "skill_exec":
-        return calls(call("skill_poll_session", session_id=session))
-    if last.name == "skill_poll_session":
+    watching = sum(result.name == "skill_exec" for result in results) == 2
+    if watching and last.name == "skill_poll_session" and seen["output"]:
         return calls(call("skill_kill_session", session_id=session))
-    return "The topic orders is there, compacted, and events arrive in it."
+    return calls(call("skill_poll_session", session_id=session))
 
 
 def use_script() -> ScriptedModel:

@@ -47,7 +47,7 @@ def converse(lifetime: str, content: str) -> Sequence[ModelRequest]:
     model = use_script()
     env = AgentsExecutionEnvironment.get_execution_environment()
     env.add_skills_from_paths([str(SKILLS)])
-    config = env.get_config().set(SkillOptions.TOOLS, ["knowledge_only"])
+    config = env.get_config().set(SkillOptions.TOOLS, ["knowledge_only"]).set(SkillOptions.TURN_ON_ERROR, "fail")
     config.set(SkillOptions.LOAD_LIFETIME, lifetime).set(SkillOptions.LOAD_CONTENT, content)
     env.from_list(QUESTIONS).apply(RulesAgent).to_list()
     return model.requests

@@ -33,12 +33,13 @@ class Agent:
     ...     model = "offline"
     """
 
-    instructions: str = ""
+    # Any: a method with @prompt or @chat_model_setup may have the name of either.
+    instructions: Any = ""
     output_type: Any = None
     input_type: Any = None
     session: str = "event"
     state_type: Any = None
-    model: str | None = None
+    model: Any = None
 
     #: Field of an event that holds files for commands: a list of mappings with ``name`` and ``data`` (bytes or base64),
     #: ``text`` or ``uri`` (``artifact://…``). They are staged to ``work/inputs/``, and models read only their names.

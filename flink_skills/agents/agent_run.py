@@ -127,6 +127,14 @@ class AgentRun:
             self.skill_states[model.name] = found
         return found
 
+    @property
+    def artifacts(self) -> dict[str, str]:
+        """The newest version of each artifact that the conversations of this run saved, by name."""
+        # Not by what is in memory alone: a conversation of earlier turns may not have gone on in this one.
+        for model in self.generation.models.values():
+            self.skill_state_of(model)
+        return {name: version for state in self.skill_states.values() for name, version in state.artifacts.items()}
+
     # -- what agents ask for ---------------------------------------------------------------
 
     async def chat(self, message: Any, *, model: str | None, output_type: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.messages import Usage
+from flink_skills.artifacts import artifact_ref
 
 if TYPE_CHECKING:
     from flink_skills.agents.agent_run import AgentRun
@@ -63,6 +64,11 @@ class AgentContext:
     def loaded_skills(self) -> list[str]:
         """Names of the skills that this turn loaded, in order."""
         return list(self._run.loaded)
+
+    @property
+    def artifacts(self) -> dict[str, str]:
+        """What this conversation saved: references such as ``artifact://report.csv@0f3a…`` by name, the newest of each."""
+        return {name: artifact_ref(name, version) for name, version in self._run.artifacts.items()}
 
     async def chat(self, message: Any = None, *, model: str | None = None, output_type: Any = ...) -> Any:
         """Let a chat model answer, with its skills and tools, until it has a final answer.

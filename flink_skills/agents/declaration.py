@@ -111,7 +111,7 @@ def read_declaration(agent: Agent) -> Declaration:
 
 
 def _setup_class(model: str) -> str:
-    return ResourceName.ChatModel.OFFLINE_SETUP if model == "offline" else model
+    return model if ":" in model or "." in model else f"{model}.setup"
 
 
 def _marked(cls: type) -> list[tuple[str, Mark]]:

@@ -39,7 +39,11 @@ def to_plain(value: Any) -> Any:
     """``value`` as JSON-like data (dict, list, str, int, float, bool, None)."""
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
-    return to_jsonable_python(value, fallback=str, bytes_mode="utf8", inf_nan_mode="strings")
+    try:
+        return to_jsonable_python(value, fallback=str, bytes_mode="utf8", inf_nan_mode="strings")
+    except UnicodeDecodeError:
+        # Bytes that are no text, an image in an event for one: all bytes of such a value are base64.
+        return to_jsonable_python(value, fallback=str, bytes_mode="base64", inf_nan_mode="strings")
 
 
 def event_text(event: Any) -> str:

@@ -111,5 +111,4 @@ class AgentTool(Tool):
 
     def _artifacts(self, run: AgentRun, call_id: str) -> list[dict[str, Any]]:
         """What the agent saved: the caller may read it, too."""
-        saved = {name: version for state in run.skill_states.values() for name, version in state.artifacts.items()}
-        return [artifacts_effect(call_id, saved.items())] if saved else []
+        return [artifacts_effect(call_id, run.artifacts.items())] if run.artifacts else []

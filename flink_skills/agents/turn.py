@@ -205,6 +205,7 @@ class Turn:
                 "output_tokens": self.usage.output_tokens,
                 "requests": self.usage.requests,
             },
+            **({"artifacts": saved} if (saved := list(self.main.context.artifacts.values())) else {}),
         }
 
     def emit(self, tag: str, output: Any) -> None:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.launcher.protocol import GRACE, STARTING, Report
+from flink_skills.execution.launcher.protocol import GRACE, Report
 from flink_skills.execution.launcher_process import LauncherProcess
 
 __all__ = ["CommandControl", "NotStartedError"]
@@ -51,9 +51,10 @@ class CommandControl:
             received += self._rest_of_report()
         if not received:
             raise NotStartedError("the command launcher died before it started the command")
-        if received == STARTING:
+        try:
+            return Report.decode(bytes(received))
+        except ValueError:  # nothing but STARTING, or half a report
             return Report(error="the process that watched the command was killed, and the command with it")
-        return Report.decode(bytes(received))
 
     def ask_to_end(self, grace: float) -> None:
         """Have the command sent SIGTERM, and ended after ``grace`` seconds; its report still comes."""

@@ -53,9 +53,10 @@ def _agent_stream(gateway: JavaGateway, jar: str) -> Any:
     jvm = gateway.jvm
     urls = gateway.new_array(jvm.java.net.URL, 1)
     urls[0] = jvm.java.net.URL(jar)
-    # The loader of Flink itself, whichever thread answers.
-    flink = jvm.org.apache.flink.streaming.api.environment.StreamExecutionEnvironment._java_lang_class.getClassLoader()
-    loader = jvm.java.net.URLClassLoader(urls, flink)
+    # The loader of Flink's classes for Python, whichever thread answers: with "flink run" they come with the program
+    # and not with Flink itself.
+    python = jvm.org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo._java_lang_class
+    loader = jvm.java.net.URLClassLoader(urls, python.getClassLoader())
     constructor = loader.loadClass(_AGENT_STREAM).getDeclaredConstructors()[0]
     constructor.setAccessible(True)
     return constructor.newInstance(gateway.new_array(jvm.java.lang.Object, 0))

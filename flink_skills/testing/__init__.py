@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from flink_skills.testing.execution import ExecutionBackendContract
     from flink_skills.testing.flink_rest import ClusterError
     from flink_skills.testing.model_server import ScriptedModelServer
-    from flink_skills.testing.scripted_model import ScriptedModel, call, calls
+    from flink_skills.testing.scripted_model import Answer, ScriptedModel, call, calls
     from flink_skills.testing.scripts import Call, Reply, Rule, Script, load_script
     from flink_skills.testing.sources import SkillSourceContract
 
 __all__ = [
+    "Answer",
     "Call",
     "ChatModelContract",
     "ClusterError",
@@ -44,6 +45,7 @@ __all__ = [
 
 # Imported when asked for: a test of a worker should not pay for a web server.
 _HOMES = {
+    "Answer": "scripted_model",
     "Call": "scripts",
     "ChatModelContract": "chat_models",
     "ClusterError": "flink_rest",

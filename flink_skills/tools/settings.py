@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.options import Option, SkillConfig, SkillOptions
 from flink_skills.tools.profiles import CORE, KNOWLEDGE_ONLY, LOAD_SKILL, PROFILES, resolve_tools
 
@@ -69,7 +69,7 @@ class SkillSettings:
 
         try:
             profile, tools = resolve_tools(get("skill_tools"))
-        except ConfigError as error:
+        except UnknownNameError as error:
             place = "skill_tools" if "skill_tools" in said else f"option {SkillOptions.TOOLS.key}"
             raise ConfigError(f"{place}: {error}") from None
         by_hand = LOAD_SKILL in tools

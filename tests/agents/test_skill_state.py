@@ -258,3 +258,44 @@ async def test_what_an_agent_loads_that_is_a_tool_is_not_in_the_prompt_of_its_ca
     assert theirs[0].messages[0].content == "what of ants"
     spec = next(spec for spec in mine[0].tools if spec.name == "look_up")
     assert spec.description == "Looks things up."
+
+
+@pytest.mark.row("B12")
+async def test_an_agent_may_show_other_skills_for_another_event(open_agent: Any, script: Any, skills: Path) -> None:
+    class Choosy(Agent):
+        model = "scripted:m"
+
+        def visible_skills(self, event: Any, ctx: Any) -> list[str] | None:
+            return None if event == "all" else [event, "nobody-has-this"]
+
+    tried = [call("skill_load", skill="ants"), call("skill_run", skill="ants", command="true")]
+    model = script([calls(*tried), "done", "done"])
+    bench = await open_agent(Choosy, skills, **FULL)
+    await bench.turn("bees")
+    await bench.turn("all", number=2)
+    first, after, every = model.requests
+    assert [f"About {name}." in first.system for name in ("ants", "bees", "cats")] == [False, True, False]
+    load = next(spec for spec in first.tools if spec.name == "skill_load")
+    assert load.parameters["properties"]["skill"]["enum"] == ["bees"]
+    results = [message for message in after.messages if isinstance(message, ToolMessage)]
+    assert all(result.is_error and "ants" in result.content and "bees" in result.content for result in results)
+    assert all(f"About {name}." in every.system for name in ("ants", "bees", "cats"))
+
+
+@pytest.mark.row("D4", "F27")
+async def test_an_agent_knows_what_its_turn_saved(open_agent: Any, script: Any, skills: Path, tmp_path: Path) -> None:
+    class Saves(Full):
+        async def on_event(self, event: Any, ctx: Any) -> Any:
+            await ctx.chat(event)
+            return ctx.artifacts
+
+    command = "mkdir -p out && echo hello > $OUTPUT_DIR/a.txt"
+    run = call("skill_run", skill="ants", command=command, output_files=["out/a.txt"], save_as_artifacts=True)
+    script([calls(call("skill_load", skill="ants"), run), "done", "done"])
+    bench = await open_agent(Saves, skills, **FULL, **{"skills.artifacts.dir": str(tmp_path / "kept")})
+    first = await bench.turn("x")
+    ((_, saved),) = first.outputs
+    assert list(saved) == ["out/a.txt"]
+    assert saved["out/a.txt"].startswith("artifact://out/a.txt@")
+    second = await bench.turn("y", number=2, session=first.session)
+    assert second.outputs == first.outputs, "the conversation goes on, and what it saved is still there"

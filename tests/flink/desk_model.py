@@ -12,10 +12,23 @@ from typing import Any
 from flink_skills.testing import Call, Reply
 from tests.flink.skill_files import write_skill
 
-__all__ = ["DeskModel", "call", "write_desk_skills"]
+__all__ = [
+    "DESK",
+    "LIBRARIAN",
+    "NOTES",
+    "Asked",
+    "DeskModel",
+    "call",
+    "desk_cases",
+    "read_again",
+    "session_of",
+    "tool_results",
+    "value_of",
+    "write_desk_skills",
+]
 
-Step = Sequence[Call] | Callable[[Sequence[str]], Sequence[Call]]
-"""The calls of a step, or a function that makes them of all tool results of the conversation."""
+Step = Sequence[Call] | Callable[["Asked"], Sequence[Call]]
+"""The calls of a step, or a function that makes them of the request."""
 
 TOOLS_PY = '''
 """What the ledger brings itself."""
@@ -55,7 +68,7 @@ def write_desk_skills(folder: Path) -> tuple[Path, Path]:
     return desk, books
 
 
-def call(name: str, **arguments: Any) -> Call:
+def call(name: str, /, **arguments: Any) -> Call:
     return Call(name, arguments)
 
 
@@ -77,9 +90,14 @@ class Asked:
         return "\n".join(m["content"] for m in self.body["messages"] if m["role"] in ("system", "developer"))
 
     @property
+    def told(self) -> list[str]:
+        """What the tools of this conversation said so far."""
+        return tool_results(self.body["messages"])
+
+    @property
     def results(self) -> list[str]:
         """What the tools of this turn said so far."""
-        return _results(_of_turn(self.body))
+        return tool_results(_of_turn(self.body))
 
 
 @dataclass
@@ -104,11 +122,12 @@ class DeskModel:
         self.asked.append(asked)
         if self.before is not None:
             await self.before(asked)
-        steps = self.agents[agent].get(case, self.agents[agent].get("*", ()))
+        # "arrival of ada" is the case arrival.
+        steps = self.agents[agent].get(case.partition(" ")[0], ())
         if step >= len(steps):
             return Reply("done: {last_tool}")
         wanted = steps[step]
-        return Reply(tool_calls=tuple(wanted(_results(body["messages"])) if callable(wanted) else wanted))
+        return Reply(tool_calls=tuple(wanted(asked) if callable(wanted) else wanted))
 
     def of(self, agent: str, case: str) -> list[Asked]:
         """The requests of a case, oldest first."""
@@ -121,7 +140,8 @@ def _of_turn(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     return messages[last:]
 
 
-def _results(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+def tool_results(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The texts of tool results among messages."""
     return [message["content"] for message in messages if message["role"] == "tool"]
 
 
@@ -134,3 +154,43 @@ def session_of(results: Sequence[str]) -> str:
 def value_of(text: str) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(text)
     return value
+
+
+DESK, LIBRARIAN = "You are the front desk.", "You look things up."
+LOUD = "tr a-z A-Z < work/inputs/notes.txt > $OUTPUT_DIR/loud.txt"
+AGAIN = {"from": "artifact://out/loud.txt", "to": "work/inputs/again.txt"}
+NOTES = {"name": "notes.txt", "text": "some notes\n"}
+
+
+def read_again(asked: Asked) -> list[Call]:
+    """Reads what an earlier turn of the key saved."""
+    return [call("skill_run", skill="ledger", command="cat work/inputs/again.txt", inputs=[AGAIN])]
+
+
+def desk_cases(mark: str) -> dict[str, dict[str, list[Step]]]:
+    """What desk and librarian do when somebody arrives and comes back.
+
+    ``mark`` is in the command that is left running.
+    """
+    arrival: list[Step] = [
+        [call("skill_list")],
+        [call("skill_load", skill="ledger", docs=["guide.md"])],
+        [call("skill_select_docs", skill="ledger", docs=["other.txt"], mode="add")],
+        [call("skill_run", skill="ledger", command=LOUD, output_files=["out/*.txt"], save_as_artifacts=True)],
+        [
+            call("weigh", text="12345"),
+            call("total", numbers=[1, 2, 3]),
+            call("find_city", street="Elm Street"),
+            call("of_turn"),
+            call("double", number=21),
+            call("whose"),
+            call("ring"),
+        ],
+        lambda asked: [call("look_up", request=f"law for: {asked.case}")],
+        [call("skill_exec", skill="ledger", command=f"sh scripts/ask.sh {mark}")],
+    ]
+    back: list[Step] = [
+        lambda asked: [call("skill_write_stdin", session_id=session_of(asked.told), chars="Ada", submit=True)],
+        read_again,
+    ]
+    return {DESK: {"arrival": arrival, "return": back}, LIBRARIAN: {"law": [[call("load_skill", name="law")]]}}

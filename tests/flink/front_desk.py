@@ -59,7 +59,10 @@ class Modelled(Agent):
     @chat_model_setup
     def scripted(self) -> ResourceDescriptor:
         return ResourceDescriptor(
-            clazz=ResourceName.ChatModel.OPENAI_COMPATIBLE_SETUP, connection="server", model="scripted", **self.settings()
+            clazz=ResourceName.ChatModel.OPENAI_COMPATIBLE_SETUP,
+            connection="server",
+            model="scripted",
+            **self.settings(),
         )
 
     def settings(self) -> dict[str, Any]:

@@ -3,76 +3,64 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import json
 import sys
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import psutil
 import pytest
 
-from flink_skills import AgentsExecutionEnvironment, load_agent_yaml
-from flink_skills.testing import ScriptedModelServer
-from tests.flink.desk_model import Asked, DeskModel, call, session_of, value_of, write_desk_skills
-from tests.flink.running import collect, flink_environment, nodes
+from flink_skills import (
+    Agent,
+    AgentsExecutionEnvironment,
+    PlanError,
+    ResourceDescriptor,
+    ResourceName,
+    SkillsError,
+    agent_tool,
+    chat_model_setup,
+    load_agent_yaml,
+    tool,
+    tool_pool,
+)
+from flink_skills.testing import Call, ScriptedModelServer
+from flink_skills.testing.flink_rest import wait_until
+from tests.flink.desk_model import (
+    DESK,
+    LIBRARIAN,
+    NOTES,
+    Asked,
+    DeskModel,
+    call,
+    desk_cases,
+    read_again,
+    session_of,
+    value_of,
+    write_desk_skills,
+)
+from tests.flink.running import agents_environment, collect, flink_environment, nodes
+from tests.passable import passable_folder
 
 pytestmark = pytest.mark.flink
 
 MODULE = Path(__file__).with_name("front_desk.py")
-DESK, LIBRARIAN, CLERK = "You are the front desk.", "You look things up.", "You are the clerk."
+CLERK = "You are the clerk."
 
-LOUD = "tr a-z A-Z < work/inputs/notes.txt > $OUTPUT_DIR/loud.txt"
-AGAIN = {"from": "artifact://out/loud.txt", "to": "work/inputs/again.txt"}
-
-
-@pytest.fixture
-def front_desk(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module as the client has it; workers get it only if it is shipped."""
-    with monkeypatch.context() as only_now:
-        only_now.syspath_prepend(MODULE.parent)
-        module = importlib.import_module("front_desk")
-    monkeypatch.setitem(sys.modules, "front_desk", module)
-    return module
-
-
+# By which the process that is left running is known among those of this machine.
+MARK = f"asks-{uuid.uuid4().hex}"
 CASES = {
-    DESK: {
-        "arrival": [
-            [call("skill_list")],
-            [call("skill_load", skill="ledger", docs=["guide.md"])],
-            [call("skill_select_docs", skill="ledger", docs=["other.txt"], mode="add")],
-            [call("skill_run", skill="ledger", command=LOUD, output_files=["out/*.txt"], save_as_artifacts=True)],
-            [
-                call("weigh", text="12345"),
-                call("total", numbers=[1, 2, 3]),
-                call("find_city", street="Elm Street"),
-                call("of_turn"),
-                call("double", number=21),
-                call("whose"),
-                call("ring"),
-            ],
-            [call("look_up", request="the law")],
-            [call("skill_exec", skill="ledger", command="sh scripts/ask.sh")],
-        ],
-        "return": [
-            lambda results: [call("skill_write_stdin", session_id=session_of(results), chars="Ada", submit=True)],
-            [call("skill_run", skill="ledger", command="cat work/inputs/again.txt", inputs=[AGAIN])],
-        ],
-        "stranger": [
-            [call("weigh", text="1")],
-            [call("skill_load", skill="ledger")],
-            [call("skill_run", skill="ledger", command="cat work/inputs/again.txt", inputs=[AGAIN])],
-        ],
-    },
-    LIBRARIAN: {"*": [[call("skill_load", skill="law")]]},
     CLERK: {
         "arrival": [
             [call("skill_load", skill="ledger"), call("skill_load", skill="atlas")],
             [call("find_city", street="Elm Street")],
-        ],
-        "*": [],
+        ]
     },
 }
 
@@ -93,57 +81,251 @@ tool_pool: ["front_desk:total", find_city]
 """
 
 
-@pytest.mark.row("C8", "D4", "D9", "D13", "F10", "F11", "F14", "G1", "G2", "I1", "I3", "J3", "J12", "K1")
-def test_every_tool_of_the_full_profile_in_one_job(
-    serve: Callable[..., ScriptedModelServer], tmp_path: Path, front_desk: ModuleType
-) -> None:
+@dataclass
+class Job:
+    """The job of this module: what it said, and what its models were asked."""
+
+    model: DeskModel
+    plan: dict[str, Any]
+    described: dict[str, str]
+    records: list[Any]
+    artifacts: Path
+    session: str
+
+    def answer(self, agent: str, case: str) -> str:
+        """The answer of an agent."""
+        (found,) = [
+            record["answer"] if agent == DESK else record
+            for record in self.records
+            if (record["case"] == case if isinstance(record, dict) else False) == (agent == DESK)
+        ]
+        return str(found)
+
+    def results(self, agent: str, case: str) -> list[str]:
+        """What the tools said in a turn."""
+        return self.model.of(agent, case)[-1].results
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """One job for all tests of this module: a mini cluster costs ten times what its turns do."""
     left = asyncio.Event()
-    sessions: list[str] = []
+    session = ""
 
     async def before(asked: Asked) -> None:
-        # The stranger comes when the other key has its artifact and its process.
-        if (asked.agent, asked.case) == (DESK, "stranger") and asked.step == 0:
+        nonlocal session
+        if asked.agent == DESK and asked.case == "stranger" and asked.step == 0:
+            # The stranger comes when the other key has its artifact and its process.
             await asyncio.wait_for(left.wait(), 60)
-        if (asked.agent, asked.case) == (DESK, "return"):
-            sessions.append(session_of(asked.results or [m.get("content") or "" for m in asked.body["messages"]]))
+        if asked.agent == DESK and asked.case == "return":
+            session = session or session_of(asked.told)
             left.set()
 
-    def stranger(results: list[str]) -> list[Any]:
-        return [call("skill_write_stdin", session_id=sessions[0], chars="Eve", submit=True)]
+    def intrude(asked: Asked) -> list[Call]:
+        return [call("skill_write_stdin", session_id=session, chars="Eve", submit=True)]
 
-    cases = {**CASES, DESK: {**CASES[DESK], "stranger": [*CASES[DESK]["stranger"], stranger]}}
+    cases = {**desk_cases(MARK), **CASES}
+    cases[DESK]["stranger"] = [
+        [call("weigh", text="1"), call("double", number=1)],
+        [call("skill_load", skill="ledger")],
+        read_again,
+        intrude,
+    ]
     model = DeskModel(cases, before)
-    server = serve(model)
-    desk, books = write_desk_skills(tmp_path)
-    artifacts = tmp_path / "artifacts"
-    env = flink_environment(
-        {"skills.artifacts.dir": artifacts.as_uri(), "skills.store.dir": str(tmp_path / "store"), "skills.turn.timeout": "90 s"}
-    )
-    env.add_python_file(str(MODULE))
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
-    agents_env.add_skills_from_paths(str(desk))
-    notes = [{"name": "notes.txt", "text": "some notes\n"}]
-    events = env.from_collection(
-        [{"k": "a", "case": "arrival", "files": notes}, {"k": "b", "case": "stranger"}, {"k": "a", "case": "return"}]
-    )
-    given = agents_env.from_datastream(events, lambda event: event["k"])
-    yaml = tmp_path / "clerk.yaml"
-    yaml.write_text(CLERK_YAML.format(url=server.url))
-    outputs = given.apply(front_desk.FrontDesk(server.url, str(books))), given.apply(load_agent_yaml(yaml))
+    with passable_folder() as folder, client_module(MODULE) as front_desk, ScriptedModelServer(model) as server:
+        desk, books = write_desk_skills(folder)
+        artifacts = folder / "artifacts"
+        env = flink_environment({"skills.artifacts.dir": artifacts.as_uri(), "skills.store.dir": str(folder / "store")})
+        env.add_python_file(str(MODULE))
+        agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+        agents_env.add_skills_from_paths(str(desk))
+        arrival = {"k": "a", "case": "arrival", "files": [NOTES]}
+        given = env.from_collection([arrival, {"k": "b", "case": "stranger"}, {"k": "a", "case": "return"}])
+        events = agents_env.from_datastream(given, lambda event: event["k"])
+        yaml = folder / "clerk.yaml"
+        yaml.write_text(CLERK_YAML.format(url=server.url))
+        outputs = events.apply(front_desk.FrontDesk(server.url, str(books))), events.apply(load_agent_yaml(yaml))
+        plan = json.loads(agents_env.get_execution_plan())
+        described = {node["type"]: node["contents"] for node in nodes(agents_env)}
+        records = collect(*(output.to_datastream(tag=tag) for output in outputs for tag in ("", "errors")))
+        assert [record["error"] for record in records if isinstance(record, dict) and "error" in record] == []
+        yield Job(model, plan, described, records, artifacts, session)
 
-    plan = json.loads(agents_env.get_execution_plan())
-    of_desk, of_clerk = plan["agents"]
-    assert of_desk["models"]["scripted"]["skill_tools"] == "full"
-    assert of_desk["agents"]["look_up"]["agent"] == "librarian"
-    assert of_desk["agents"]["look_up"]["models"]["scripted"]["effective_skills"] == ["atlas", "law", "ledger"]
-    assert of_clerk["models"]["scripted"]["skill_tools"] == ["skill_load", "skill_select_tools"]
-    described = {node["type"]: node["contents"] for node in nodes(agents_env)}
-    assert "agent tool look_up: (agent librarian" in described["agent front-desk"]
 
-    records = collect(*(output.to_datastream(tag=tag) for output in outputs for tag in ("", "errors")))
-    assert [record for record in records if isinstance(record, dict) and record.get("error")] == []
-    answers = {record["case"]: record["answer"] for record in records if isinstance(record, dict)}
+@contextlib.contextmanager
+def client_module(file: Path) -> Iterator[ModuleType]:
+    """A module as the client alone has it: workers get it if it is shipped."""
+    with pytest.MonkeyPatch.context() as patch:
+        with patch.context() as only_now:
+            only_now.syspath_prepend(file.parent)
+            module = importlib.import_module(file.stem)
+        patch.setitem(sys.modules, file.stem, module)
+        yield module
 
-    for asked in model.asked:
-        print(asked.agent, asked.case, asked.step, sorted(asked.tools), asked.results)
-    print(answers)
+
+@pytest.mark.row("B15", "C13", "J12")
+def test_the_plan_says_the_tools_of_each_model_and_the_agents_that_are_tools(job: Job) -> None:
+    desk, clerk = job.plan["agents"]
+    assert desk["models"]["scripted"]["skill_tools"] == "full"
+    assert clerk["models"]["scripted"]["skill_tools"] == ["skill_load", "skill_select_tools"]
+    librarian = desk["agents"]["look_up"]
+    assert librarian["agent"] == "librarian"
+    assert librarian["models"]["scripted"]["effective_skills"] == ["atlas", "law", "ledger"]
+    assert desk["models"]["scripted"]["effective_skills"] == ["atlas", "ledger"]
+    assert "agent tool look_up: (agent librarian" in job.described["agent front-desk"]
+
+
+@pytest.mark.row("C1", "C8", "E3", "F11", "F14", "I1", "I2", "I3", "J3")
+def test_skills_docs_files_and_tools_of_all_kinds_in_a_turn(job: Job) -> None:
+    asked = job.model.of(DESK, "arrival")
+    dynamic = {"weigh", "total", "find_city", "of_turn", "double", "whose"}
+    assert [request.tools & dynamic for request in asked[:3]] == [set(), set(), dynamic]
+    assert {"ring", "look_up", "skill_list", "workspace_save_artifact"} <= asked[0].tools
+    for text, since in (("Body of the ledger.", 2), ("Guide to the ledger.", 2), ("Other things about", 3)):
+        assert [text in request.system for request in asked] == [at >= since for at in range(len(asked))]
+
+    listed, loaded, selected, ran, *called = job.results(DESK, "arrival")
+    assert json.loads(listed) == ["atlas", "ledger"]
+    assert loaded.startswith("loaded: ledger, with guide.md")
+    assert value_of(selected)["selected_docs"] == ["guide.md", "other.txt"]
+    assert value_of(ran)["output_files"][0]["content"] == "SOME NOTES\n"
+    assert called[:3] == ["5", "6", "Elm Street is in Springfield"]
+    assert called[3] == "turn 1 of a"
+    assert called[4].startswith("42")
+    assert called[5:7] == ["sandbox", "ding"]
+    assert value_of(called[8])["interaction"]["hint"] == "Who are you?"
+    (saved,) = value_of(ran)["artifact_files"]
+    files = [path for path in job.artifacts.rglob("loud.txt") if path.is_file()]
+    assert [(path.read_text(), path.parent.name) for path in files] == [("SOME NOTES\n", saved["version"])]
+
+
+@pytest.mark.row("D13", "J12")
+def test_an_agent_as_a_tool_has_skills_of_its_own(job: Job) -> None:
+    assert job.results(DESK, "arrival")[-2].startswith("done: ")
+    assert "Body of the law." in job.results(DESK, "arrival")[-2]
+    assert "law" not in job.model.of(DESK, "arrival")[0].system
+    first, second = job.model.of(LIBRARIAN, "law for: arrival")
+    assert first.tools == {"load_skill", "unload_skill", "load_skill_resource", "execute_shell_command"}
+    assert "Body of the law." in second.results[0]
+
+
+@pytest.mark.row("D4", "D9", "F10", "G2")
+def test_the_next_event_of_a_key_goes_on_with_what_there_is(job: Job) -> None:
+    asked = job.model.of(DESK, "return")
+    # Loaded in the turn before, with its docs and tools.
+    assert "Other things about the ledger." in asked[0].system
+    assert {"weigh", "total", "double"} <= asked[0].tools
+    wrote, ran = job.results(DESK, "return")
+    assert value_of(wrote)["output"] == "Hello, Ada.\n"
+    assert value_of(wrote)["session_id"] == job.session
+    assert value_of(ran)["stdout"] == "SOME NOTES\n"
+    assert job.answer(DESK, "return") == f"done: {ran}"
+
+
+@pytest.mark.row("G8", "I6", "K1")
+def test_another_key_has_nothing_of_it(job: Job) -> None:
+    asked = job.model.of(DESK, "stranger")
+    assert "Body of the ledger." not in asked[0].system
+    unloaded, unbrought, _, artifact, process = job.results(DESK, "stranger")
+    assert "Tool 'weigh' not found. Is the skill loaded? Skill ledger has it" in unloaded
+    assert "There is no tool 'double'" in unbrought or "not found" in unbrought
+    assert "there is no artifact 'out/loud.txt'" in artifact
+    assert f"unknown session_id '{job.session}'" in process
+
+
+@pytest.mark.row("D10", "I1")
+def test_an_agent_in_yaml_has_a_pool_and_settings_of_its_model(job: Job) -> None:
+    asked = job.model.of(CLERK, "arrival")
+    assert asked[0].tools == {"skill_load", "skill_select_tools"}
+    # At most one skill: of the two that were loaded at once, the second one stays.
+    assert asked[1].tools == {"skill_load", "skill_select_tools", "find_city"}
+    assert "Body of the atlas." in asked[1].system
+    assert "Body of the ledger." not in asked[1].system
+    assert asked[2].results[-1] == "Elm Street is in Springfield"
+    # Its skills are for a turn.
+    later = [request for case in ("stranger", "return") for request in job.model.of(CLERK, case)]
+    assert [request.tools for request in later] == [{"skill_load", "skill_select_tools"}] * 2
+    assert sum(isinstance(record, str) for record in job.records) == 3
+
+
+def test_what_runs_in_the_background_ends_with_the_job(job: Job) -> None:
+    def left() -> list[int]:
+        return [process.pid for process in psutil.process_iter(["cmdline"]) if MARK in (process.info["cmdline"] or [])]
+
+    wait_until(lambda: not left(), 10, "the process of the last turn to end")
+
+
+class Ringing(Agent):
+    """The agent that a case of :data:`MISTAKES` asks for."""
+
+    name = "ringing"
+
+    def __init__(self, pool: Sequence[Any] = (), **setup: Any) -> None:
+        self.pool = pool
+        self.setup = {"clazz": ResourceName.ChatModel.OFFLINE_SETUP, **setup}
+
+    @chat_model_setup
+    def chatter(self) -> ResourceDescriptor:
+        return ResourceDescriptor(**self.setup)
+
+    @tool
+    def ring(self) -> str:
+        """Rings."""
+        return "ding"
+
+    @tool_pool
+    def more(self) -> Sequence[Any]:
+        return self.pool
+
+
+class Narcissus(Agent):
+    """Asks itself."""
+
+    name = "narcissus"
+    model = "offline"
+
+    @agent_tool
+    def mirror(self) -> Agent:
+        return Narcissus()
+
+
+def skill_run(command: str) -> str:
+    """Is named like one of the runtime's."""
+    return command
+
+
+@pytest.mark.row("C11", "I8")
+@pytest.mark.parametrize(
+    ("make", "options", "error", "message"),
+    [
+        (Ringing, {"skills.tools": "ful"}, PlanError, "skills.tools: unknown tool 'ful': did you mean 'full'"),
+        (
+            Ringing,
+            {"skills.tools": "core;skill_rum"},
+            PlanError,
+            "unknown tool 'skill_rum'.*did you mean 'skill_run'",
+        ),
+        (
+            lambda: Ringing(skill_tools=["skill_lode"]),
+            {},
+            PlanError,
+            "chat model 'chatter' of agent ringing: skill_tools: unknown tool 'skill_lode'.*did you mean 'skill_load'",
+        ),
+        (lambda: Ringing(skill_lifetime="ever"), {}, PlanError, "skill_lifetime='ever'.*auto, turn, once, session"),
+        (lambda: Ringing(max_loaded_skills=-1), {}, PlanError, "max_loaded_skills=-1"),
+        (Narcissus, {}, PlanError, "its tool 'mirror' leads back to agent narcissus.*cannot call itself"),
+        (lambda: Ringing([skill_run]), {}, PlanError, "'skill_run' of the pool is named like one of the runtime's"),
+        (lambda: Ringing([{"no": "tool"}]), {}, PlanError, r"@tool_pool more\(\), item 1 is .*give a function"),
+        (Ringing, {"skills.artifacts.dir": "artifacts"}, PlanError, "skills.artifacts.dir.*no absolute path"),
+    ],
+)
+def test_mistakes_with_tools_are_errors_at_apply(
+    make: Callable[[], Any], options: dict[str, str], error: type[SkillsError], message: str
+) -> None:
+    agents_env = agents_environment(options)
+    env = agents_env._env
+    assert env is not None
+    events = agents_env.from_datastream(env.from_collection(["a"]), lambda event: event)
+    with pytest.raises(error, match=f"(?s){message}") as caught:
+        events.apply(make())
+    assert len(str(caught.value)) < 600

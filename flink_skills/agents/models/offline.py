@@ -129,6 +129,8 @@ def _loaded_text(messages: Sequence[Message], skill: str) -> str | None:
                 continue
             if unloads:
                 text = None
+            elif message.stub and "<skill_content" not in message.content:
+                text = None  # it was loaded for a turn that is over
             elif text is None or first_command(message.content) is not None:
                 # Loading twice may only be told "is loaded already": the instructions are the earlier ones.
                 text = message.content

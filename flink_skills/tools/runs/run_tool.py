@@ -23,6 +23,10 @@ _ROOM_FOR_GAP = 64
 _SHOWN_PROGRAMS = 20
 
 
+# A primary output up to this long may be in a result twice: models look in either place.
+_TWICE = 4_096
+
+
 class SkillRun(SkillFace[RunArguments]):
     """Runs a command in a skill's folder and hands back what it said and the files that it left."""
 
@@ -75,9 +79,9 @@ def _what_may_run(policy: CommandPolicy) -> str:
 
 
 def told(value: dict[str, Any]) -> str:
-    """A result as the model reads it: what ``output_files`` shows already is not shown again as primary output."""
+    """A result as the model reads it: a long text in ``output_files`` is not there again as primary output."""
     primary = value.get("primary_output")
     shown = {entry["name"] for entry in value.get("output_files", ()) if "content" in entry}
-    if primary is not None and primary["name"] in shown:
+    if primary is not None and primary["name"] in shown and len(primary.get("content", "")) > _TWICE:
         value = {**value, "primary_output": {name: text for name, text in primary.items() if name != "content"}}
     return json.dumps(value, ensure_ascii=False)

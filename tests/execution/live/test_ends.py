@@ -15,10 +15,10 @@ import pytest
 
 from flink_skills.execution import Limits
 from flink_skills.execution.backends.local import LocalBackend
-from tests.execution.conftest import processes_with
+from tests.execution.conftest import processes_with, until
 from tests.execution.escape.machine import COMMAND_USER
 
-from .conftest import DAEMON, Output, Processes, until
+from .conftest import DAEMON, Output, Processes
 
 TTY = pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
 

@@ -8,7 +8,9 @@ import time
 import psutil
 import pytest
 
-from .conftest import Output, Processes, until
+from tests.execution.conftest import until
+
+from .conftest import Output, Processes
 
 GIB = 1 << 30
 MIB = 1 << 20

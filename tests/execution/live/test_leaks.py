@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 
 from flink_skills.execution.live import LiveProcess
+from tests.execution.conftest import until
 
-from .conftest import Output, Processes, terminals, until
+from .conftest import Output, Processes, terminals
 
 
 def descriptors() -> int:

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from flink_skills.execution import Limits
+from tests.execution.conftest import until
 
-from .conftest import Processes, until
+from .conftest import Processes
 
 MIB = 1 << 20
 PAST = {

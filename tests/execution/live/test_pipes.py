@@ -11,8 +11,9 @@ import pytest
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import Limits
 from flink_skills.execution.backends.local import LocalBackend
+from tests.execution.conftest import until
 
-from .conftest import Output, Processes, until
+from .conftest import Output, Processes
 
 MIB = 1 << 20
 
@@ -158,6 +159,44 @@ async def test_many_may_wait_and_cancelling_one_does_nothing(processes: Processe
     assert not process.ended
     await process.write(b"\n")
     assert [result.exit_code for result in await asyncio.gather(*waiting[1:])] == [3, 3]
+
+
+ATTEMPTS = """
+import os, socket, sys
+print(sorted(int(name) for name in os.listdir("/proc/self/fd"))[:3], len(os.listdir("/proc/self/fd")))
+for attempt in (
+    lambda: open(sys.argv[1]).read(),
+    lambda: socket.socket(),
+    lambda: os.listdir(sys.argv[2]),
+    lambda: os.setuid(0),
+):
+    try:
+        print("done", attempt())
+    except OSError as error:
+        print("stopped")
+"""
+
+
+@pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
+async def test_it_is_confined_as_commands_are(processes: Processes, backend_name: str, tty: bool) -> None:
+    outside = processes.workspace.root.parent.parent / "outside"
+    outside.mkdir()
+    (outside / "canary").write_text("canary")
+    (outside / "canary").chmod(0o644)
+    leaked = os.open(outside / "canary", os.O_RDONLY)
+    os.set_inheritable(leaked, True)
+    argv = ("/usr/bin/env", "python3", "-c", ATTEMPTS, str(outside / "canary"), str(outside))
+    ran = await processes.backend.run(processes.request(*argv))
+    process = await processes.backend.start_process(processes.request(*argv), tty=tty, on_output=processes.output)
+    assert (await process.wait()).exit_code == 0
+    os.close(leaked)
+    said = processes.output.out.replace(b"\r\n", b"\n")
+    assert said == ran.stdout
+    files = "done" if backend_name == "hygiene" else "stopped"
+    words = [line.split()[0] for line in said.decode().splitlines()[1:]]
+    assert words == [files, "stopped", files, "stopped"]
+    # Standard input and output, and the folder that is being listed.
+    assert said.startswith(b"[0, 1, 2] 4\n")
 
 
 async def test_commands_and_processes_work_side_by_side(processes: Processes) -> None:

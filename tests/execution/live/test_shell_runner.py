@@ -22,8 +22,9 @@ from flink_skills.execution.workspace import Workspace
 from flink_skills.options import SkillConfig
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.arguments import ArgumentError
+from tests.execution.conftest import until
 
-from .conftest import Output, until
+from .conftest import Output
 
 REPORT = IsolationReport(level=IsolationLevel.HYGIENE, backend="hygiene")
 

@@ -8,8 +8,9 @@ import pytest
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import CommandResult, Limits
+from tests.execution.conftest import until
 
-from .conftest import Output, Processes, terminals, until
+from .conftest import Output, Processes, terminals
 
 
 async def said(processes: Processes, text: str) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from flink_skills.tools import ToolContext
-from flink_skills.tools.dynamic.program.docstrings import parse_docstring as trusted_docstring
 from flink_skills.tools.dynamic.program.docstrings import parse_docstring
+from flink_skills.tools.dynamic.program.docstrings import parse_docstring as trusted_docstring
 from flink_skills.tools.dynamic.runner_program import OLDEST_PYTHON, program_argv
 from flink_skills.tools.dynamic.specs import checked_parameters
 from flink_skills.tools.function import FunctionTool
