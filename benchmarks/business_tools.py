@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -19,7 +18,6 @@ def search(
     until: str = "",
     severity: Severity | None = None,
     limit: int = 20,
-    include_closed: bool = False,
 ) -> dict[str, Any]:
     """Search the records of {subject} by words that they contain, newest first. Gives ids, titles and times; get the
     whole record by its id.
@@ -30,7 +28,6 @@ def search(
         until: Only records before this time, ISO 8601 with a zone.
         severity: Only records of this severity.
         limit: Most records to give, 1 to 100.
-        include_closed: Also records that are closed.
     """
     return _result("search", query)
 
@@ -142,13 +139,15 @@ def notify(channel: str, text: str, record: str = "", urgent: bool = False) -> d
     return _result("notify", channel)
 
 
-def export(since: str, until: str, format: Literal["csv", "json", "parquet"] = "csv", fields: list[str] | None = None) -> Any:  # noqa: A002
+def export(
+    since: str, until: str, form: Literal["csv", "json", "parquet"] = "csv", fields: list[str] | None = None
+) -> Any:
     """Export the records of {subject} of some time as a file, and give where it can be fetched for a day.
 
     Args:
         since: Begin of the time, ISO 8601 with a zone.
         until: End of the time, ISO 8601 with a zone.
-        format: The form of the file.
+        form: How the file is written.
         fields: Names of the columns, in this order; without it all of them.
     """
     return _result("export", since)
@@ -198,7 +197,7 @@ def arguments(tool: str, number: int) -> dict[str, Any]:
         "get": {"record": record, "with_history": True},
         "update": {"record": record, "state": "in_progress", "comment": f"Looked at attempt {number}: same cause."},
         "report": {"measure": "p95_duration", "group_by": "day", **time},
-        "create": {"title": f"Job {number} restarts", "text": "Seen since noon, after the deployment.", "severity": "high"},
+        "create": {"title": f"Job {number} restarts", "text": "Seen since the deployment.", "severity": "high"},
         "link": {"record": record, "other": "INC-20001", "kind": "caused_by"},
         "timeline": {"record": record, "around_minutes": 45},
         "estimate": {"record": record},

@@ -43,7 +43,8 @@ class Mode:
     """How skills and tools come before the model.
 
     ``bodies`` and ``tools`` say what stands in every request; what does not is loaded by the tools of ``profile``.
-    ``selected`` is how many of a skill's tools the model selects after loading, 0: all.
+    ``selected`` is how many of a skill's tools the model selects, 0: all; ``at_once`` says that it does so together
+    with loading, as a model can that knows the tools' names before.
     """
 
     profile: str = ""
@@ -52,6 +53,7 @@ class Mode:
     bodies: bool = False
     tools: bool = False
     selected: int = 0
+    at_once: bool = False
 
     @property
     def loads(self) -> bool:
@@ -96,8 +98,9 @@ class Desk(Agent):
 
     @chat_model_setup
     def model(self) -> ResourceDescriptor:  # type: ignore[override]
-        of = {"skill_tools": self.mode.profile, "skill_lifetime": self.mode.lifetime, "skill_content": self.mode.content}
-        return ResourceDescriptor(clazz=f"{_PROVIDER}.setup", **{key: value for key, value in of.items() if value})
+        mode = self.mode
+        said = {"skill_tools": mode.profile, "skill_lifetime": mode.lifetime, "skill_content": mode.content}
+        return ResourceDescriptor(clazz=f"{_PROVIDER}.setup", **{key: value for key, value in said.items() if value})
 
     @tool_pool
     def business(self) -> list[BusinessTool]:
@@ -105,8 +108,8 @@ class Desk(Agent):
 
     def declare(self, found: Declaration) -> None:
         """The tools that models always have, as the agent's own."""
-        own = self._tools() if self.mode.tools else business_tools.tools(_COMMON, self.setting.common_tools)
-        for tool in own:
+        common = business_tools.tools(_COMMON, self.setting.common_tools)
+        for tool in (*common, *(self._tools() if self.mode.tools else ())):
             found.tools[tool.spec.name] = _Made(tool.spec.name, tool.spec.description, tool.call, made=tool)
 
     def _tools(self) -> list[BusinessTool]:
@@ -137,7 +140,8 @@ def run(mode: Mode, setting: Setting, skills: Path) -> list[ModelRequest]:
     config = SkillConfig(options)
     plan = compile_plan(Desk(mode, setting), job_scopes=scopes, config=config)
     outputs = run_list(plan, [("key", _event(number)) for number in range(len(turns))])
-    failed = [message for message in model.requests[-1].messages if isinstance(message, ToolMessage) and message.is_error]
+    conversation = model.requests[-1].messages
+    failed = [message for message in conversation if isinstance(message, ToolMessage) and message.is_error]
     if outputs != [("", _ANSWER)] * len(turns) or failed:
         raise SystemExit(f"{mode} of {setting} did not go as written: {outputs} {failed[:1]}")
     return model.requests
@@ -155,17 +159,18 @@ def _turns(mode: Mode, setting: Setting) -> Iterator[list[Answer]]:
         for which in turn:
             text = in_use[which]
             names = business_tools.names(text.subject, setting.tools) or business_tools.names(_COMMON, 4)
-            wanted: list[ToolCall] = []
+            # What was only just loaded or selected can be called in the next response.
+            wanted: list[list[ToolCall]] = []
             if mode.loads and text.name not in loaded:
                 loaded.add(text.name)
-                wanted.append(_load(mode, text.name))
+                wanted.append([_load(mode, text.name)])
                 if mode.selected:
-                    wanted.append(call("skill_select_tools", skill=text.name, tools=names[: mode.selected]))
+                    select = call("skill_select_tools", skill=text.name, tools=names[: mode.selected])
+                    wanted = [[*wanted[0], select]] if mode.at_once else [*wanted, [select]]
             usable = names[: _called(setting)]
             name = usable[step % len(usable)]
-            # What was only just loaded or selected can be called in the next response.
-            for one in (*wanted, call(name, **business_tools.arguments(name, step))):
-                responses.append(calls(one, prefix=f"call-{len(responses)}-{step}"))
+            for group in (*wanted, [call(name, **business_tools.arguments(name, step))]):
+                responses.append(calls(*group, prefix=f"call-{len(responses)}-{step}"))
             step += 1
         yield [*responses, _ANSWER]
 
@@ -181,9 +186,9 @@ def _load(mode: Mode, name: str) -> ToolCall:
 
 def _event(number: int) -> str:
     return (
-        f"Incident {number}: since 07:1{number} UTC the job payments restarts every few minutes. The web interface says "
-        "that checkpoints expire before completing; nobody has deployed anything since yesterday. What is it, who works "
-        "on it, and until when will it take?"
+        f"Incident {number}: since 07:1{number} UTC the job payments restarts every few minutes. The web interface "
+        "says that checkpoints expire before completing; nobody has deployed anything since yesterday. What is it, who "
+        "works on it, and until when will it take?"
     )
 
 

@@ -67,7 +67,7 @@ class AgentContext:
 
     @property
     def artifacts(self) -> dict[str, str]:
-        """What this conversation saved: references such as ``artifact://report.csv@0f3a…`` by name, the newest of each."""
+        """What this conversation saved: references such as ``artifact://report.csv@0f3a…`` by name, the newest each."""
         return {name: artifact_ref(name, version) for name, version in self._run.artifacts.items()}
 
     async def chat(self, message: Any = None, *, model: str | None = None, output_type: Any = ...) -> Any:

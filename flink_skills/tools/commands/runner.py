@@ -177,13 +177,17 @@ class ShellRunner:
         """Start ``command`` as a process that lives on: see :meth:`run` for what is the same.
 
         It has no slot of ``skills.shell.max-concurrent``, and the workspace is in use for as long as it lives.
-        ``timeout`` is its longest life, and ``stdin`` what its input begins with. What ``on_output`` gets may hold
+        ``timeout`` is its longest life, also above that of commands, and ``stdin`` what its input begins with. What ``on_output`` gets may hold
         values of ``skills.env``: hide them by :attr:`hidden` before anybody reads it.
 
         Raises what :meth:`run` raises, and :class:`~flink_skills.errors.ExecutionError` where the backend cannot start
         such a process.
         """
-        call = _Call(command, workspace, cwd, skill_name, call_id, env or {}, stdin, self._allowed(limits, timeout))
+        allowed = self._allowed(limits, None)
+        if timeout is not None:
+            # Not cut to the longest time of a command: how long processes live is for their owner to say.
+            allowed = replace(allowed, wall_time=timeout)
+        call = _Call(command, workspace, cwd, skill_name, call_id, env or {}, stdin, allowed)
         await asyncio.to_thread(workspace.ensure)
         let_go = workspace.hold()
         folder = run_dir
