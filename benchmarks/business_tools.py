@@ -192,7 +192,7 @@ def arguments(tool: str, number: int) -> dict[str, Any]:
     """What a model calls ``tool`` with, the ``number``-th time."""
     record = f"INC-{20_000 + 37 * number}"
     time = {"since": "2026-03-01T00:00:00Z", "until": f"2026-03-{2 + number % 27:02d}T00:00:00Z"}
-    return {
+    found: dict[str, dict[str, Any]] = {
         "search": {"query": f"checkpoint expired operator {number}", **time, "limit": 10},
         "get": {"record": record, "with_history": True},
         "update": {"record": record, "state": "in_progress", "comment": f"Looked at attempt {number}: same cause."},
@@ -203,7 +203,8 @@ def arguments(tool: str, number: int) -> dict[str, Any]:
         "estimate": {"record": record},
         "notify": {"channel": "#operations", "text": f"{record} is being worked on.", "record": record},
         "export": time,
-    }[tool.partition("_")[0]]
+    }
+    return found[tool.partition("_")[0]]
 
 
 def _result(what: str, asked: str) -> dict[str, Any]:

@@ -53,7 +53,10 @@ class _Group:
 
 _GROUPS: dict[str, _Group] = {
     "5 turns, 4 tools for each skill": _Group(4, FIVE_TURNS, _MODES),
-    "1 turn, 4 tools for each skill": _Group(4, ONE_TURN, _MODES),
+    # Within a turn its life time is that of a session.
+    "1 turn, 4 tools for each skill": _Group(
+        4, ONE_TURN, {label: mode for label, mode in _MODES.items() if label == _UP_FRONT or "default" in label}
+    ),
     "5 turns, skills without tools": _Group(
         0, FIVE_TURNS, {label: mode for label, mode in _MODES.items() if not mode.tools or mode.bodies}
     ),

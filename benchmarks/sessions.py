@@ -92,12 +92,12 @@ class Desk(Agent):
         self.setting = setting
 
     @prompt
-    def instructions(self) -> str:  # type: ignore[override]
+    def instructions(self) -> str:
         bodies = [text.body for text in own_texts.texts(self.setting.skills)] if self.mode.bodies else []
         return "\n\n".join([INSTRUCTIONS, *bodies])
 
     @chat_model_setup
-    def model(self) -> ResourceDescriptor:  # type: ignore[override]
+    def model(self) -> ResourceDescriptor:
         mode = self.mode
         said = {"skill_tools": mode.profile, "skill_lifetime": mode.lifetime, "skill_content": mode.content}
         return ResourceDescriptor(clazz=f"{_PROVIDER}.setup", **{key: value for key, value in said.items() if value})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.answers import AnswerType
@@ -132,13 +132,25 @@ async def _run_tools(run: AgentRun, model: ModelRuntime, step: str, calls: tuple
     results: list[ToolResult] = []
     for group in _groups(model, calls):
         first = len(results)
-        done = await asyncio.gather(
-            *(run.run_tool(model, f"{step}.{first + i}", call.name, call.arguments) for i, call in enumerate(group))
+        done = await _all(
+            run.run_tool(model, f"{step}.{first + i}", call.name, call.arguments) for i, call in enumerate(group)
         )
         for call, result in zip(group, done, strict=True):
             run.apply(model, call.name, call.arguments, result)
         results += done
     return [_message(model, call, result) for call, result in zip(calls, results, strict=True)]
+
+
+async def _all(calls: Iterable[Coroutine[Any, Any, ToolResult]]) -> list[ToolResult]:
+    """The results of calls that run at the same time. Where one ends the turn, the others end with it."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 def _groups(model: ModelRuntime, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:

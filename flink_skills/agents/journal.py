@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from flink_skills.agents.codec import decode, encode
+from flink_skills.tools.base import TurnInterruptedError
 
 __all__ = ["Journal", "JournalMismatchError", "fingerprint"]
 
 
-class JournalMismatchError(Exception):
+class JournalMismatchError(TurnInterruptedError):
     """A step asks for something else than when it was journalled: the agent's code has changed.
 
     Caught by the turn, which then starts anew with an empty journal.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
     from flink_skills.tools.state import SkillState
 
-__all__ = ["Tool", "ToolContext", "ToolResult", "ToolSpec"]
+__all__ = ["Tool", "ToolContext", "ToolResult", "ToolSpec", "TurnInterruptedError"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,10 @@ class ToolContext:
     def shown_key(self) -> str:
         """The stream key as audit trails and metadata show it."""
         return "" if self.key is None else str(self.key)
+
+
+class TurnInterruptedError(Exception):
+    """Ends or restarts the turn that a tool was called in. The one error of a tool that becomes no result."""
 
 
 class Tool(ABC):

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from flink_skills.errors import ConfigError, UnknownNameError, near_misses
-from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.errors import ConfigError, LimitError, UnknownNameError, near_misses
+from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
 
 __all__ = ["ToolSet"]
 
@@ -80,7 +80,7 @@ class ToolSet:
         """Call a tool as a model asked for it.
 
         ``arguments`` may be the model's raw text. Whatever is wrong with the call, and any error of the tool,
-        is a result that says so; only cancellation is raised.
+        is a result that says so. Raised are cancellation, and what ends or restarts the whole turn.
         """
         tool = self._tools.get(name)
         if tool is None:
@@ -90,6 +90,8 @@ class ToolSet:
             return parsed
         try:
             return await tool.call(parsed, context)
+        except (LimitError, TurnInterruptedError):
+            raise  # of an agent that is a tool: the limits and the journal are those of the whole turn
         except Exception as error:  # a turn survives a faulty tool
             _log.exception("tool %s failed in turn %s (call %s)", name, context.turn, context.call_id)
             return ToolResult(f"{name} failed: {type(error).__name__}: {error}", is_error=True)

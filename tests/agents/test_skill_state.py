@@ -299,3 +299,63 @@ async def test_an_agent_knows_what_its_turn_saved(open_agent: Any, script: Any, 
     assert saved["out/a.txt"].startswith("artifact://out/a.txt@")
     second = await bench.turn("y", number=2, session=first.session)
     assert second.outputs == first.outputs, "the conversation goes on, and what it saved is still there"
+
+
+class Callee(Agent):
+    """Asks without end."""
+
+    model = "scripted:m"
+    instructions = "You are called."
+
+
+class Caller(Agent):
+    model = "scripted:m"
+
+    @agent_tool(description="Asks somebody else.")
+    def ask(self) -> Agent:
+        return Callee()
+
+
+@pytest.mark.row("J12")
+async def test_the_limits_of_the_turn_are_those_of_all_its_agents(open_agent: Any, script: Any, skills: Path) -> None:
+    script(
+        lambda request: calls(
+            call("skill_list" if request.system.startswith("You are called.") else "ask", request="x")
+        )
+    )
+    bench = await open_agent(Caller, skills, **FULL, **{"skills.turn.max-steps": "10"})
+    outcome = await bench.turn("x")
+    assert outcome.status == TurnStatus.FAILED
+    assert "skills.turn.max-steps = 10" in outcome.message
+
+
+@pytest.mark.row("J12")
+async def test_a_callee_whose_code_changed_meanwhile_begins_anew_with_its_turn(open_agent: Any, script: Any) -> None:
+    class Steps(Agent):
+        name = "steps"
+        argument = "old"
+
+        async def on_event(self, event: Any, ctx: Any) -> Any:
+            return await ctx.step("note", str.upper, self.argument)
+
+    class Above(Agent):
+        name = "above"
+
+        def __init__(self, callee: Agent) -> None:
+            self.callee = callee
+
+        @agent_tool
+        def ask(self) -> Agent:
+            return self.callee
+
+        async def on_event(self, event: Any, ctx: Any) -> Any:
+            return await ctx.call_tool("ask", request=event)
+
+    bench = await open_agent(Above(Steps()))
+    await bench.turn("x")
+    inner = bench.journal[:1]
+    changed = Steps()
+    changed.argument = "new"
+    bench = await open_agent(Above(changed))
+    outcome = await bench.turn("x", journal=inner)
+    assert [value for _, value in outcome.outputs] == ["NEW"]

@@ -177,8 +177,8 @@ class ShellRunner:
         """Start ``command`` as a process that lives on: see :meth:`run` for what is the same.
 
         It has no slot of ``skills.shell.max-concurrent``, and the workspace is in use for as long as it lives.
-        ``timeout`` is its longest life, also above that of commands, and ``stdin`` what its input begins with. What ``on_output`` gets may hold
-        values of ``skills.env``: hide them by :attr:`hidden` before anybody reads it.
+        ``timeout`` is its longest life, also above that of commands, and ``stdin`` what its input begins with. What
+        ``on_output`` gets may hold values of ``skills.env``: hide them by :attr:`hidden` before anybody reads it.
 
         Raises what :meth:`run` raises, and :class:`~flink_skills.errors.ExecutionError` where the backend cannot start
         such a process.

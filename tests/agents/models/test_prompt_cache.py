@@ -28,8 +28,10 @@ KEY = "TEST_MODEL_KEY"
 ENOUGH = 0.95
 
 INCIDENT = json.dumps({"job": "payments", "log": [f"07:1{n} checkpoint {40 + n} expired" for n in range(10)]})
-#: What a model does in the turns of a session: two skills loaded, a file of each read, one loaded again.
-CORE = (
+#: The tool calls of each turn of a session.
+Work = Sequence[Sequence[tuple[str, dict[str, Any]]]]
+#: What a model does in a session: two skills loaded, a file of each read, one loaded again.
+CORE: Work = (
     (("load_skill", {"name": "checkpoint-diagnosis"}),
      ("load_skill_resource", {"name": "checkpoint-diagnosis", "path": "references/timeouts.md"})),
     (("load_skill", {"name": "memory-diagnosis"}),
@@ -37,7 +39,7 @@ CORE = (
      ("load_skill", {"name": "checkpoint-diagnosis"})),
     (("load_skill_resource", {"name": "memory-diagnosis", "path": "SKILL.md"}),),
 )  # fmt: skip
-FULL = (
+FULL: Work = (
     (("skill_load", {"skill": "checkpoint-diagnosis"}),
      ("skill_list_docs", {"skill": "checkpoint-diagnosis"})),
     (("skill_load", {"skill": "memory-diagnosis", "docs": ["references/memory-model.md"]}),
@@ -45,8 +47,6 @@ FULL = (
     (("skill_list_docs", {"skill": "memory-diagnosis"}),),
 )  # fmt: skip
 PROFILES = {"core": CORE, "full": FULL}
-#: A tool call in the work of a session.
-Work = Sequence[Sequence[tuple[str, dict[str, Any]]]]
 
 
 @pytest.fixture(autouse=True)
@@ -228,9 +228,10 @@ async def test_tools_that_come_with_a_skill_break_it_once(
 
 async def test_marks_for_the_cache_move_and_nothing_else_does(open_agent: Any, serve: ServerFactory) -> None:
     """Anthropic caches what is marked; the marks are settings of the client, and off unless they are asked for."""
-    for marks, expected in (({}, 0), ({"anthropic_cache": True}, 1), ({"anthropic_cache_messages": True}, 1)):
+    for marks, expected in (((), 0), (("anthropic_cache",), 1), (("anthropic_cache_messages",), 1)):
         server = serve(answers(CORE, "native"))
-        bodies = await session_of(open_agent, desk(server, "anthropic", **marks, **setup_of("core")), server, CORE)
+        setup = {**dict.fromkeys(marks, True), **setup_of("core")}
+        bodies = await session_of(open_agent, desk(server, "anthropic", **setup), server, CORE)
         assert [_json(body).count('"cache_control"') for body in bodies] == [expected] * len(bodies)
         assert shares([_without_marks(body) for body in bodies]) == [1.0] * (len(bodies) - 1)
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools.skills.guidance import guidance
 from tests.tools.interactive.conftest import StartTalk, Talk
 
 ASK = 'printf "Name: "; read name; echo "hello $name"; printf "Age? "; read age; echo "age $age"'
@@ -288,5 +290,6 @@ async def test_an_answer_to_input_is_waited_for_though_older_output_is_unread(ta
 @pytest.mark.row("G8")
 async def test_the_model_is_told_when_to_use_it(talk: Talk) -> None:
     description = talk.tools.specs(["skill_exec"])[0].description
-    for word in ("prompts", "menu", "runs long", "prefer skill_run", "editor_text", "full-screen editor"):
+    for word in ("asks", "menu", "runs long", "else use skill_run"):
         assert word in description
+    assert "Prefer editor_text" in guidance(SkillSettings(), talk.tools.names)
