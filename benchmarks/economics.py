@@ -138,8 +138,7 @@ def _figures(requests: Sequence[ModelRequest]) -> dict[str, Any]:
         "worst_prefix": round(min(shares), 4),
         "breaks": sum(share < 0.95 for share in shares),
         "tokens_of_skills_tools": _tokens(sum(len(sessions.as_sent_tool(spec)) for spec in of_skills)),
-        "tokens_by_request": [_tokens(size) for size, _ in of_each],
-        "cached_by_request": [_tokens(same) for _, same in of_each],
+        "last_request_tokens": _tokens(of_each[-1][0]),
     }
 
 

@@ -14,7 +14,7 @@ from flink_skills.skill import load_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 _OWN = ROOT / "skills"
-_TEXTS = ("docs/*.md", "docs/reference/*.md", "skills/*/references/*.md", "*.md", "benchmarks/README.md")
+_TEXTS = ("docs/*.md", "docs/reference/*.md", "skills/*/references/*.md", "*.md")
 # The table of features is generated, and one long table.
 _LEFT_OUT = ("features.md",)
 _SHORTEST, _LONGEST = 1_800, 3_200

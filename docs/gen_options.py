@@ -133,7 +133,11 @@ def _default(option: _Declared) -> str:
         return f"`{_size(value)}`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{value}`" if value not in ("", ()) else "empty"
+    if value is None:
+        return "unset"
+    if isinstance(value, tuple):
+        value = ";".join(value)
+    return f"`{value}`" if value != "" else "empty"
 
 
 def _size(value: int) -> str:

@@ -83,6 +83,7 @@ class AgentRun:
         self.skill_states: dict[str, SkillState] = {}
         self._pools: dict[str, asyncio.Future[Mapping[str, Tool]]] = {}
         self._tools: dict[str, tuple[int, ToolSet]] = {}
+        self._revisions: dict[str, int] = {}
         self._counts: dict[str, int] = {}
         self.context = AgentContext(self)
         self.generation = generation
@@ -179,6 +180,12 @@ class AgentRun:
             tools = model.tools_with(state, pool)
             self._tools[model.name] = (state.revision, tools)
         return tools
+
+    def is_new(self, model: ModelRuntime, state: SkillState) -> bool:
+        """Whether anything was loaded or chosen since this was asked last, which was before the last request."""
+        before = self._revisions.get(model.name)
+        self._revisions[model.name] = state.revision
+        return before != state.revision
 
     async def _pool_tools(self, model: ModelRuntime) -> Mapping[str, Tool]:
         """The tools of the job's pool, asked for once in a turn: they may depend on the key."""

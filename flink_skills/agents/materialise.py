@@ -7,6 +7,7 @@ what is loaded stands behind everything fixed, and nothing else of the fixed tex
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -37,8 +38,11 @@ async def build_request(
     tools = await run.tools_of(model)
     system = model.system
     if len(state):
-        # In a thread where files may have to be read: after the first time they are in memory.
-        system, messages = _materialised(model, state, messages)
+        if run.is_new(model, state):
+            # Files may have to be read, and other turns run on this loop. Later they are in memory.
+            system, messages = await asyncio.to_thread(_materialised, model, state, messages)
+        else:
+            system, messages = _materialised(model, state, messages)
     if settings.lifetime == "once":
         state.note_shown()
     return model.request(system, messages, tools.specs(), answer_type)

@@ -94,7 +94,9 @@ class ModelRequest:
 
     ``system`` is the whole system text (instructions and skill menu), ``tools`` what the model may call
     now, ``output_schema`` a JSON schema that the final answer must fit, ``settings`` provider-neutral
-    settings (``temperature``, ``max_tokens``, ``top_p``, ``seed``), ``timeout`` seconds for this request.
+    settings (``temperature``, ``max_tokens``, ``top_p``, ``seed``), ``timeout`` seconds for this request. With
+    ``describes_schema`` the system text says what the answer must look like: a provider that takes no schema needs no
+    more of it.
     """
 
     system: str
@@ -103,6 +105,7 @@ class ModelRequest:
     output_schema: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     timeout: float | None = None
+    describes_schema: bool = False
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from flink_skills.agents.plan import AgentPlan, compile_plan
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.configuration import AgentsConfiguration
 from flink_skills.flink.stream import AgentInput, ListInput, StreamInput, plan_json
-from flink_skills.flink.validation import embed_lock, resolve_skills
+from flink_skills.flink.validation import check_artifacts, embed_lock, resolve_skills
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillOptions
 from flink_skills.skill import Limits
@@ -207,6 +207,7 @@ class AgentsExecutionEnvironment:
         )
         scopes = [scope] if scope.paths or scope.resources or scope.urls else []
         plan = compile_plan(agent, job_scopes=scopes, config=config, events=events, outputs=outputs, model=model)
+        check_artifacts(plan, local=local)
         plan = embed_lock(plan, local=local)
         names = plan.resources if config.get(SkillOptions.VALIDATE_ON_SUBMIT) != "never" else ()
         with client_resources(self._job_jars() if names else [], names, Limits.from_config(config)) as resource_paths:

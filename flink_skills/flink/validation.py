@@ -1,4 +1,4 @@
-"""What a client can check before it submits: sources, skill names and the lock."""
+"""What a client can check before it submits: sources, skill names, the lock and the place of artifacts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 
 from flink_skills.agents.generation import effective_view
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.artifacts import ArtifactStore
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.sources.address import redact
+from flink_skills.sources.address import protocol_of, redact
 
-__all__ = ["check_paths", "embed_lock", "resolve_skills"]
+__all__ = ["check_artifacts", "check_paths", "embed_lock", "resolve_skills"]
 
 _log = logging.getLogger("flink_skills.submit")
 
@@ -54,6 +55,24 @@ def embed_lock(plan: AgentPlan, *, local: bool) -> AgentPlan:
     if not local and not os.access(path, os.R_OK):
         return plan
     return _locked(plan, SkillLock.read(path).to_json())
+
+
+def check_artifacts(plan: AgentPlan, *, local: bool) -> None:
+    """Raises :class:`ConfigError` for a ``skills.artifacts.dir`` that cannot be one; nothing is contacted.
+
+    A file system that only the cluster may know is left to the operator's open, as sources are.
+    """
+    config = SkillConfig(plan.options)
+    mode = config.get(SkillOptions.VALIDATE_ON_SUBMIT)
+    if mode == "never":
+        return
+    try:
+        ArtifactStore.open(config)
+    except ConfigError as error:
+        location = config.get(SkillOptions.ARTIFACTS_DIR).strip()
+        if mode == "always" or local or protocol_of(location) in ("", "file", "local"):
+            raise
+        _log.info("the place of artifacts is checked when the operator opens: %s", error)
 
 
 def _locked(plan: AgentPlan, lock: Mapping[str, Any]) -> AgentPlan:

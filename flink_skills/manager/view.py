@@ -65,6 +65,7 @@ class SkillView:
         self._activated: OrderedDict[str, _Cached] = OrderedDict()
         self._docs: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._doc_chars = 0
+        self._declared: dict[str, tuple[str, ...]] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._skills
@@ -155,14 +156,20 @@ class SkillView:
             self._audit(AuditEvent("read", name, "ok", digest, skill.origin, key, path))
 
     def declared_tools(self, name: str) -> list[str]:
-        """The tools that the ``Tools:`` section of a skill names (row A6), in its order.
+        """The tools that the ``Tools:`` section of a skill names (row A6), in its order; read once.
 
-        Raises :class:`UnknownNameError` for the skill and :class:`ResourceError` where it cannot be read.
+        Raises :class:`UnknownNameError` for the skill and :class:`ResourceError` where it cannot be read, or is not what
+        it was when the skill was loaded.
         """
-        try:
-            return list(self._known(name).tools)
-        except ResourceError as error:
-            raise _of_skill(name, error) from None
+        declared = self._declared.get(name)
+        if declared is None:
+            skill = self._known(name)
+            try:
+                self._bind(skill)
+                declared = self._declared[name] = tuple(skill.tools)
+            except ResourceError as error:
+                raise _of_skill(name, error) from None
+        return list(declared)
 
     def content(self, name: str) -> Activation:
         """What :meth:`activate` gives, for a skill that a model has loaded already: not audited again."""

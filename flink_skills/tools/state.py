@@ -137,7 +137,7 @@ class SkillState:
 
     @property
     def revision(self) -> int:
-        """Another number after each change of what is loaded or chosen."""
+        """Another number after each change of what is loaded or chosen, whatever was used since."""
         return self._revision
 
     @property
@@ -190,7 +190,8 @@ class SkillState:
         if op in ("artifacts", "pin"):
             self._apply_artifacts(effect)
             return
-        self._revision += 1
+        # Which tools there are does not depend on the order of use.
+        self._revision += op != "touch"
         skill = effect.get("skill")
         if not isinstance(skill, str) or op not in ("load", "touch", "unload", "docs", "tools"):
             raise ConfigError(
@@ -242,8 +243,9 @@ class SkillState:
 
     def forget_shown(self) -> None:
         """Put the skills away that a request had already (row D8)."""
-        self._loaded = {skill: loaded for skill, loaded in self._loaded.items() if not loaded.shown}
-        self._revision += 1
+        kept = {skill: loaded for skill, loaded in self._loaded.items() if not loaded.shown}
+        self._revision += len(kept) != len(self._loaded)
+        self._loaded = kept
 
     # -- plain data ------------------------------------------------------------------------
 

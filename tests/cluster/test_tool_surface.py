@@ -162,7 +162,7 @@ def desk(cluster: StandaloneCluster) -> Iterator[Desk]:
                 cluster.cancel(desk.job)
 
 
-@pytest.mark.row("D6", "E7", "F14", "F27", "G8", "I1", "J12")
+@pytest.mark.row("D6", "E7", "F14", "F27", "G1", "I1", "J12")
 def test_a_worker_killed_after_any_step_changes_nothing_and_asks_nothing_again(desk: Desk) -> None:
     desk.await_answers(desk.place("arrival", ["calm"]))
     desk.await_answers(desk.place("return", ["calm"]))
@@ -200,8 +200,10 @@ def test_a_worker_killed_after_any_step_changes_nothing_and_asks_nothing_again(d
     assert desk.repeated() == dict.fromkeys((*CUT.values(), *cut), 2)
     assert desk.cluster.restarts(desk.job) == restarts
 
-    one = dict.fromkeys(desk.saved(), 1)
-    assert desk.saved() == {name: 1 + len(CUT) for name in one}, "not the same artifacts for everybody"
+    # Each version once for everybody, whatever was saved again.
+    saved = desk.saved()
+    assert set(saved.values()) == {1 + len(CUT)}
+    assert any(name.endswith(": SOME NOTES\n") for name in saved)
 
 
 @pytest.mark.row("D9", "F10")

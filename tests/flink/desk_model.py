@@ -18,6 +18,7 @@ __all__ = [
     "NOTES",
     "Asked",
     "DeskModel",
+    "Step",
     "call",
     "desk_cases",
     "read_again",

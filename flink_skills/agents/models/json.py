@@ -42,6 +42,8 @@ class JsonActions(ChatModel):
                 output_schema=action_schema(actions),
                 settings=request.settings,
                 timeout=request.timeout,
+                # The system text has all actions, and so is the same with each request; this schema is not.
+                describes_schema=True,
             )
         )
         return _interpret(response, request, actions)

@@ -93,7 +93,9 @@ class PydanticAIModel(ChatModel):
         return bool(getattr(profile, "supports_json_schema_output", False))
 
     def _schema_in_text(self, request: ModelRequest) -> bool:
-        return request.output_schema is not None and not self._native_schema(request)
+        if request.output_schema is None or request.describes_schema:
+            return False
+        return not self._native_schema(request)
 
     async def close(self) -> None:
         if self._closed:

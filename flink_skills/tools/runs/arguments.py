@@ -156,7 +156,7 @@ class RunArguments(BaseModel):
                     "properties": {
                         "from": {"type": "string", "description": "artifact|workspace|skill|host://…"},
                         "to": {"type": "string"},
-                        "mode": {"enum": ["copy", "link"]},
+                        "mode": {"type": "string", "enum": ["copy", "link"]},
                         "pin": {"type": "boolean"},
                     },
                     "required": ["from"],

@@ -177,7 +177,9 @@ async def test_closing_ends_processes_and_lets_go(
     assert not is_leased(manager, workspace)
 
 
-async def test_the_time_and_the_limits_of_the_job_hold(manager: WorkspaceManager, workspace: Workspace) -> None:
+async def test_the_limits_of_the_job_hold_and_its_time_for_commands(
+    manager: WorkspaceManager, workspace: Workspace
+) -> None:
     requests: list[CommandRequest] = []
 
     class Noting(HygieneBackend):
@@ -194,11 +196,12 @@ async def test_the_time_and_the_limits_of_the_job_hold(manager: WorkspaceManager
     config = SkillConfig({"skills.shell.max-timeout": "20 s"})
     shell = ShellRunner(backend, manager, config, report=REPORT)
     wanted = replace(Limits(), memory=1 << 40, processes=7)
-    for timeout in (5, 500):
+    for timeout in (5, 500, None):
         given: dict[str, Any] = {"workspace": workspace, "timeout": timeout, "limits": wanted}
         await (await shell.start_process("true", on_output=Output(), **given)).wait()
         await shell.run("true", **given)
-    assert [request.limits.wall_time for request in requests] == [5, 5, 20, 20]
+    # How long a process lives is for its owner to say, and for the job where nobody does.
+    assert [request.limits.wall_time for request in requests] == [5, 5, 500, 20, 20, 20]
     assert {(request.limits.memory, request.limits.processes) for request in requests} == {(shell.limits.memory, 7)}
     assert len({request.writable for request in requests}) == 1
     await shell.close()
