@@ -84,6 +84,7 @@ class AgentRun:
         self._pools: dict[str, asyncio.Future[Mapping[str, Tool]]] = {}
         self._tools: dict[str, tuple[int, ToolSet]] = {}
         self._revisions: dict[str, int] = {}
+        self._outlive_turn: set[str] = set()
         self._counts: dict[str, int] = {}
         self.context = AgentContext(self)
         self.generation = generation
@@ -123,9 +124,22 @@ class AgentRun:
         if found is None:
             kept = self.session.skill_states.get(model.name)
             found = SkillState.from_json(kept) if kept is not None else SkillState()
-            if model.settings.lifetime != "session":
+            if model.settings.lifetime == "session":
+                self._outlive_turn.add(model.name)
+            else:
                 found.clear()
             self.skill_states[model.name] = found
+        return found
+
+    def kept_skill_states(self) -> dict[str, Any]:
+        """What the session keeps of the skill state of each conversation, at the end of the turn."""
+        found = {}
+        for name, state in self.skill_states.items():
+            if name not in self._outlive_turn:
+                state.clear()
+            data = state.to_json()
+            if name in self.session.skill_states or data != SkillState().to_json():
+                found[name] = data
         return found
 
     @property

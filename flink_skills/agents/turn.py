@@ -172,8 +172,7 @@ class Turn:
         ]
         state = self.runtime.plain_state(self.main.state)
         if self.runtime.keeps_conversation:
-            skill_states = {name: of.to_json() for name, of in self.main.skill_states.items()}
-            session, change = self.start.session.after(self.main.conversations, state, skill_states)
+            session, change = self.start.session.after(self.main.conversations, state, self.main.kept_skill_states())
         else:
             session, change = self.start.session.after({}, state, {})
         return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session)
