@@ -188,7 +188,10 @@ class AgentPlan:
         }
 
     def _skill_tools(self, model: ModelPlan) -> str | list[str]:
-        settings = SkillSettings.of(SkillConfig(self.options), model.skill_settings)
+        config = SkillConfig(self.options)
+        settings = SkillSettings.of(config, model.skill_settings)
+        if not config.get(SkillOptions.SHELL_ENABLED) and not COMMAND_TOOLS.isdisjoint(settings.tools):
+            return [name for name in settings.tools if name not in COMMAND_TOOLS]
         return settings.profile or list(settings.tools)
 
     def summary(self) -> str:
@@ -201,6 +204,10 @@ class AgentPlan:
                 shown = ", ".join(model.skill_names)
             else:
                 shown = "all of the job's and agent's sources" if self.scopes else "none"
+            tools = self._skill_tools(model)
+            shown += (
+                f"; tools for skills: {tools if isinstance(tools, str) else ', '.join(tools)}" if self.scopes else ""
+            )
             lines.append(f"model {model.name} ({model.setup.provider} {model.setup.model}) skills: {shown}")
         lines += [f"agent tool {name}: ({callee.summary()})" for name, callee in self.agents.items()]
         return "; ".join(lines)

@@ -82,6 +82,10 @@ class AgentRuntime:
         self._refreshes = self._failed_refreshes = 0
         self._refreshing = asyncio.Lock()
         self._refresher: asyncio.Task[None] | None = None
+        for callee in self._callees.values():
+            callee._on_figures = lambda _: self._tell_figures()
+        for callee in self._callees.values():
+            callee._on_figures = lambda _: self._tell_figures()
         self._parts = GenerationParts(
             plan=plan,
             chat_models=chat_models,
@@ -260,18 +264,23 @@ class AgentRuntime:
             self._on_figures(self.figures())
 
     def figures(self) -> dict[str, int]:
-        """What metrics show of the skills, and the number of the isolation level where commands can run."""
-        summary = self.manager.summary()
+        """What metrics show: the skills, with those of agents that are tools, and the number of the isolation level."""
+        agents = list(self.tree())
+        summaries = [agent.manager.summary() for agent in agents]
+
+        def total(name: str) -> int:
+            return sum(summary[name] for summary in summaries)
+
         return {
             **({"isolationLevel": int(self._shell.level)} if self._shell is not None else {}),
-            "skills": summary["skills"],
-            "diagnosticErrors": summary["errors"],
-            "diagnosticWarnings": summary["warnings"],
-            "diagnosticInfos": summary["infos"],
-            "failedSources": summary["failed_sources"],
+            "skills": total("skills"),
+            "diagnosticErrors": total("errors"),
+            "diagnosticWarnings": total("warnings"),
+            "diagnosticInfos": total("infos"),
+            "failedSources": total("failed_sources"),
             "generation": self.generation.number,
-            "refreshes": self._refreshes,
-            "refreshFailures": self._failed_refreshes,
+            "refreshes": sum(agent._refreshes for agent in agents),
+            "refreshFailures": sum(agent._failed_refreshes for agent in agents),
         }
 
     # -- for turns -------------------------------------------------------------------------

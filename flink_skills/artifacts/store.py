@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from flink_skills.options import SkillConfig, SkillOptions
 
 __all__ = ["Artifact", "ArtifactStore"]
 
+_log = logging.getLogger("flink_skills.artifacts")
 _LATEST = "latest"
 _LARGEST_RECORD = 64 << 10
 _BINARY = "application/octet-stream"
@@ -50,6 +52,7 @@ class ArtifactStore:
     def __init__(self, location: Location, max_size: int) -> None:
         self._location = location
         self.max_size = max_size
+        self._failing = False
 
     @classmethod
     def open(cls, config: SkillConfig) -> ArtifactStore | None:
@@ -64,6 +67,20 @@ class ArtifactStore:
         """
         check_name(name)
         self._check_size(name, len(data))
+        try:
+            saved = self._save(owner, name, data, mime_type)
+        except ArtifactError as error:
+            # Models are told, and go on: an operator would not hear of it. Once, and not for each file of each turn.
+            if not self._failing:
+                _log.warning("artifacts cannot be saved: %s", error)
+            self._failing = True
+            raise
+        if self._failing:
+            _log.info("artifacts are saved again in %s", self._location.shown)
+            self._failing = False
+        return saved
+
+    def _save(self, owner: str, name: str, data: bytes, mime_type: str) -> Artifact:
         version = hashlib.sha256(data).hexdigest()[:16]
         folder = folder_of(owner, name)
         found = self._record(folder, version)

@@ -158,8 +158,8 @@ class SkillView:
     def declared_tools(self, name: str) -> list[str]:
         """The tools that the ``Tools:`` section of a skill names (row A6), in its order; read once.
 
-        Raises :class:`UnknownNameError` for the skill and :class:`ResourceError` where it cannot be read, or is not what it
-        was when the skill was loaded.
+        Raises :class:`UnknownNameError` for the skill and :class:`ResourceError` where it cannot be read, or is not
+        what it was when the skill was loaded.
         """
         declared = self._declared.get(name)
         if declared is None:

@@ -79,7 +79,8 @@ def resolve_tools(wanted: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     ('core', ('', ('load_skill', 'skill_list')))
     """
     chosen: set[str] = set()
-    for name in wanted:
+    # Names have no commas: what is written with them is a list all the same.
+    for name in (part.strip() for item in wanted for part in item.split(",")):
         if name in PROFILES:
             chosen.update(PROFILES[name])
         elif name in _FACES:

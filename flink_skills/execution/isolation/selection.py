@@ -160,9 +160,11 @@ def _refusal(report: IsolationReport, wanted: IsolationLevel) -> str:
     reasons = [f"{name}: {reason}" for name, reason in report.skipped.items()]
     if report.backend:
         needed = frozenset[str]().union(*(names for level, names in REQUIRED.items() if level <= wanted))
-        open_ = _listed(tuple(name for name in report.not_enforced if name in needed))
-        reasons.append(f"{report.backend}: reached {report.level.name} only, because it does not stop {open_}")
-    ways = ["turn commands off (skills.shell.enabled: false)"]
+        open_names = tuple(name for name in report.not_enforced if name in needed)
+        open_ = _listed(open_names) if open_names else ""
+        why = f", because it does not stop {open_}" if open_ else ""
+        reasons.append(f"{report.backend}: reached {report.level.name} only{why}")
+    ways = ["turn commands off (skills.shell.enabled: false, or skills.tools: knowledge_only)"]
     if report.acceptable is not None:
         ways.append(f"accept less (skills.shell.min-isolation: {report.acceptable.name})")
     return (
