@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.answers import AnswerType
@@ -170,6 +170,14 @@ def _groups(model: ModelRuntime, calls: Sequence[ToolCall]) -> Iterator[list[Too
 
 
 def _message(model: ModelRuntime, call: ToolCall, result: ToolResult) -> ToolMessage:
-    skill = next((str(effect["skill"]) for effect in result.effects if effect.get("op") in ("load", "docs")), "")
-    stub = bool(skill) and not model.settings.loads_in_place
-    return ToolMessage(call.id, call.name, result.content, result.is_error, skill, stub)
+    effect: Mapping[str, Any] = next((of for of in result.effects if of.get("op") in ("load", "docs")), {})
+    in_place = bool(effect) and model.settings.loads_in_place
+    return ToolMessage(
+        call.id,
+        call.name,
+        result.content,
+        result.is_error,
+        skill=str(effect.get("skill", "")),
+        stub=bool(effect) and not in_place,
+        holds=str(effect.get("digest", "")) if in_place else "",
+    )

@@ -63,7 +63,7 @@ def message_to_json(message: Message) -> dict[str, Any]:
         return {"a": message.content, "c": [_call_to_json(call) for call in message.tool_calls]}
     found = {"t": message.content, "i": message.call_id, "n": message.name, "e": message.is_error}
     if message.skill:
-        found["k"] = [message.skill, message.stub]
+        found["k"] = [message.skill, message.stub, message.holds]
     return found
 
 

@@ -53,20 +53,17 @@ def _materialised(model: ModelRuntime, state: SkillState, messages: Sequence[Mes
     if model.settings.content == "system":
         return _joined(model.system, system_block(state, model.view, max_doc_chars=most)), messages
     placed = list(messages)
+    results = [(at, of) for at, of in enumerate(placed) if isinstance(of, ToolMessage) and of.skill]
+    held = {(of.skill, of.holds) for _, of in results}
     # The last result that is about a skill is the one that has its content (row E4).
-    last = {
-        message.skill: at for at, message in enumerate(placed) if isinstance(message, ToolMessage) and message.skill
-    }
+    last = {of.skill: (at, of) for at, of in results if of.stub}
     homeless = []
     for name in sorted(state):
-        at = last.get(name)
-        message = placed[at] if at is not None else None
-        if isinstance(message, ToolMessage) and at is not None and not message.stub:
+        if (name, state[name].digest) in held:
             continue  # the conversation itself has it
         block = skill_block(name, state[name], model.view, max_doc_chars=most)
-        if not block:
-            continue
-        if isinstance(message, ToolMessage) and at is not None:
+        if name in last:
+            at, message = last[name]
             placed[at] = replace(message, content=block)
         else:
             homeless.append(block)

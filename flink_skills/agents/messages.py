@@ -73,8 +73,9 @@ class AssistantMessage:
 class ToolMessage:
     """The result of one tool call, for the model.
 
-    ``skill`` is the skill that the call loaded, or chose documents of; with ``stub`` the content only says so, and a
-    request may have what is loaded in its place.
+    ``skill`` is the skill that the call loaded, or chose documents of. With ``stub`` the content only says so, and a
+    request may have what is loaded in its place. ``holds`` is the digest of the skill whose instructions the content
+    holds; empty for one that holds none.
     """
 
     call_id: str
@@ -83,6 +84,7 @@ class ToolMessage:
     is_error: bool = False
     skill: str = ""
     stub: bool = False
+    holds: str = ""
 
 
 Message = Union[UserMessage, AssistantMessage, ToolMessage]

@@ -205,7 +205,7 @@ class SkillState:
             self._loaded[skill] = replace(before, docs=_selection(effect["docs"]), shown=False)
         elif before is not None and op == "tools":
             tools = effect["tools"]
-            self._loaded[skill] = replace(before, tools=None if tools is None else _selection(tools))
+            self._loaded[skill] = replace(before, tools=None if tools is None else _selection(tools), shown=False)
         elif before is not None and op == "touch":
             self._loaded[skill] = before
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, ResourceDescriptor, agent_tool, chat_model_setup
+from flink_skills import Agent, ResourceDescriptor, agent_tool, chat_model_setup, tool
 from flink_skills.agents.messages import ModelRequest, ToolMessage
 from flink_skills.agents.turn import TurnStatus
 from flink_skills.testing import call, calls
@@ -172,6 +172,49 @@ async def test_what_no_result_can_hold_is_said_in_the_system_text(open_agent: An
     await bench.turn("x")
     assert "Loaded skill context:" in model.requests[0].system
     assert bodies(model.requests[0]) == ["ants"]
+
+
+@pytest.mark.row("E5")
+async def test_documents_alone_are_no_home_for_instructions(open_agent: Any, script: Any, skills: Path) -> None:
+    class Loads(Full):
+        async def on_event(self, event: Any, ctx: Any) -> Any:
+            await ctx.call_tool("skill_load", skill="ants")
+            return await ctx.chat(event)
+
+    model = script(
+        [
+            calls(call("skill_select_docs", skill="ants", docs=["other.txt"])),
+            calls(call("skill_load", skill="ants", docs=["references/more.md"]), prefix="b"),
+            "done",
+        ]
+    )
+    options = {"skills.load.content": "tool-result", "skills.load.lifetime": "session"}
+    bench = await open_agent(Loads, skills, **FULL, **options)
+    await bench.turn("x")
+    assert [bodies(request) for request in model.requests] == [["ants"]] * 3
+
+
+@pytest.mark.row("D8", "C4")
+async def test_for_one_request_a_selection_counts_for_the_next(open_agent: Any, script: Any, tmp_path: Path) -> None:
+    class Weighs(Full):
+        @tool(dynamic=True)
+        def weigh(self) -> str:
+            """Weighs."""
+            return "5"
+
+    folder = tmp_path / "weighing" / "scales"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: scales\ndescription: Weighs.\n---\nUse it.\n")
+    model = script(
+        [
+            calls(call("skill_load", skill="scales")),
+            calls(call("skill_select_tools", skill="scales", tools=["weigh"], mode="add"), prefix="b"),
+            "done",
+        ]
+    )
+    bench = await open_agent(Weighs, folder.parent, **FULL, **{"skills.load.lifetime": "once"})
+    await bench.turn("x")
+    assert ["weigh" in [spec.name for spec in request.tools] for request in model.requests] == [False, False, True]
 
 
 @pytest.mark.row("E1", "E2", "E7")
