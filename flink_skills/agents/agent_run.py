@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,6 +72,8 @@ class AgentRun:
         self.turn = turn
         self.runtime = runtime
         self.event = event
+        # Without the contents of files, where the event has some.
+        self.event_for_model = event
         self.session = session
         self.state = state
         self.prefix = prefix
@@ -88,11 +89,6 @@ class AgentRun:
         self._counts: dict[str, int] = {}
         self.context = AgentContext(self)
         self.generation = generation
-
-    @functools.cached_property
-    def event_for_model(self) -> Any:
-        """The event without the contents of its files."""
-        return self.runtime.event_for_model(self.event)
 
     async def run(self) -> Any:
         """What the agent's ``on_event`` returns."""

@@ -21,7 +21,7 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.declaration import Declaration, read_declaration
 from flink_skills.agents.event import Record, event_text, to_plain
-from flink_skills.agents.files import event_files, stage_files, without_data
+from flink_skills.agents.files import EventFile, event_files, stage_files, without_data
 from flink_skills.agents.generation import Generation, GenerationParts, effective_names
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.registry import create_model
@@ -36,7 +36,7 @@ from flink_skills.execution.workspace import open_workspaces
 from flink_skills.manager import AgentSkillManager
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.store import usual_folder
-from flink_skills.tools import ShellRunner, SkillState
+from flink_skills.tools import ShellRunner
 from flink_skills.tools.services import ToolServices
 
 __all__ = ["AgentRuntime"]
@@ -304,19 +304,47 @@ class AgentRuntime:
             _log.debug("ctx.state was kept as JSON, some of its values changed their type")
         return plain
 
-    def event_for_model(self, event: Any) -> Any:
-        """The event without the contents of its files, which models read by their names."""
-        return without_data(event, self.agent.files_field, self._input_names)
+    def has_files(self, event: Any) -> bool:
+        """Whether the event has a field for files at all, so that :meth:`read_event` is worth its while."""
+        field = self.agent.files_field
+        value = event.get(field) if isinstance(event, Mapping) else getattr(event, field, None)
+        return isinstance(value, (list, tuple, Mapping)) and bool(value)
 
-    def hand_over(self, workspace: Workspace, event: Any, owner: str, state: SkillState) -> Sequence[Mapping[str, Any]]:
-        """Write the event, and the files that it holds, into ``work/inputs/``; what was staged (row F22).
+    def read_event(self, event: Any) -> tuple[Any, Sequence[EventFile]]:
+        """The event as models read it, and its files. Decodes them: call it from a thread."""
+        field = self.agent.files_field
+        return without_data(event, field, self._input_names), event_files(event, field, self._input_names)
 
-        ``state`` says in which version the conversation knows an artifact that the event names. Blocks. Raises
+    def artifact_versions(self, files: Sequence[EventFile], owner: str, known: Mapping[str, str]) -> dict[str, str]:
+        """The versions of the artifacts that files are without saying which: as ``known`` to the conversation, else the
+        newest of ``owner``, "" for one that there is not. Blocks."""
+        store = self._services.artifacts
+        return {
+            file.ref.path: known.get(file.ref.path)
+            or (store.newest(owner, file.ref.path) if store is not None else None)
+            or ""
+            for file in files
+            if file.ref is not None and not file.ref.version
+        }
+
+    def hand_over(
+        self,
+        workspace: Workspace,
+        event_for_model: Any,
+        files: Sequence[EventFile],
+        owner: str,
+        versions: Mapping[str, str],
+    ) -> Sequence[Mapping[str, Any]]:
+        """Write the event, and its files, into ``work/inputs/``; what was staged (row F22).
+
+        ``versions`` are those of :meth:`artifact_versions`. Blocks. Raises
         :class:`~flink_skills.errors.ExecutionError` where the workspace cannot be used.
         """
-        workspace.write_event(self.event_json(self.event_for_model(event)))
-        files = event_files(event, self.agent.files_field, self._input_names)
-        return stage_files(workspace, files, self._services.artifacts, owner, state) if files else ()
+        workspace.write_event(self.event_json(event_for_model))
+        if not files:
+            return ()
+        pinned = [_pinned(file, versions) for file in files]
+        return stage_files(workspace, pinned, self._services.artifacts, owner, None)
 
     def event_json(self, event: Any) -> bytes:
         """The event as a command finds it in ``work/inputs/event.json``."""
@@ -357,6 +385,16 @@ class AgentRuntime:
         await _release(
             self.manager, self._chat_models, self._callees, self._services, self.workspaces, is_main=self._is_main
         )
+
+
+def _pinned(file: EventFile, versions: Mapping[str, str]) -> EventFile:
+    """A file of an event, in the version that its turn began with."""
+    if file.ref is None or file.ref.version:
+        return file
+    version = versions.get(file.ref.path)
+    if version:
+        return replace(file, ref=replace(file.ref, version=version))
+    return replace(file, ref=None, problem=f"there was no artifact {file.ref.path!r} when the turn began")
 
 
 class _Place(NamedTuple):

@@ -23,6 +23,7 @@ from flink_skills.options import SkillOptions
 from flink_skills.tools.base import ToolContext
 
 if TYPE_CHECKING:
+    from flink_skills.agents.files import EventFile
     from flink_skills.agents.generation import Generation, ModelRuntime
     from flink_skills.agents.runtime import AgentRuntime
     from flink_skills.execution import Workspace
@@ -93,6 +94,8 @@ class Turn:
         self.usage = Usage()
         self._outputs: list[tuple[str, Any]] = []
         self._steps = 0
+        self._files: Sequence[EventFile] = ()
+        self._versions: dict[str, str] = {}
         self.main = AgentRun(
             self,
             self.runtime,
@@ -163,6 +166,8 @@ class Turn:
             return await self._run_once()
 
     async def _run_once(self) -> TurnOutcome:
+        if self.runtime.has_files(self.start.event):
+            await self._read_files()
         result = await self.main.run()
         if result is not None:
             self.emit("", result)
@@ -270,6 +275,18 @@ class Turn:
         """Stands for agent and key: whose artifacts and processes those of this turn are."""
         return owner_of(self.runtime.plan.agent_id, self.start.key)
 
+    async def _read_files(self) -> None:
+        """Take the files out of the event, and note which versions of artifacts it means."""
+        self.main.event_for_model, self._files = await asyncio.to_thread(self.runtime.read_event, self.start.event)
+        if any(file.ref is not None and not file.ref.version for file in self._files):
+            known = dict(self.main.skill_state_of(self.main.generation.tool_scope(None)).artifacts)
+
+            async def look_up() -> dict[str, str]:
+                return await asyncio.to_thread(self.runtime.artifact_versions, self._files, self.owner, known)
+
+            # Before the turn saves anything, and the same after a failover.
+            self._versions = await self.durable("files#0", look_up)
+
     async def workspace(self) -> Workspace:
         """The key's workspace, with the event and its files in it. Opened once in a turn."""
         if self._workspace is None:
@@ -280,10 +297,9 @@ class Turn:
         if self.runtime.workspaces is None:
             raise ExecutionError("this job has no workspaces: set skills.shell.enabled to true")
         workspace = self.runtime.workspaces.for_key(self.start.key)
-        state = self.main.skill_state_of(self.main.generation.tool_scope(None))
         # In a thread: a disk may be slow, and all other turns run on this loop.
         self._staged_inputs = await asyncio.to_thread(
-            self.runtime.hand_over, workspace, self.start.event, self.owner, state
+            self.runtime.hand_over, workspace, self.main.event_for_model, self._files, self.owner, self._versions
         )
         return workspace
 

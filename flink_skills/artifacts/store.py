@@ -105,6 +105,11 @@ class ArtifactStore:
         self._check_size(name, artifact.size_bytes)
         return artifact, self._content(folder, artifact)
 
+    def newest(self, owner: str, name: str) -> str | None:
+        """The version that was saved last; None for an artifact that there is not. Raises :class:`ArtifactError`."""
+        check_name(name)
+        return self._latest(folder_of(owner, name))
+
     def versions(self, owner: str, name: str) -> tuple[str, ...]:
         """The versions of an artifact, in no order that means anything. Raises :class:`ArtifactError`."""
         check_name(name)

@@ -15,6 +15,7 @@ from flink_skills.errors import ConfigError
 
 __all__ = [
     "ALL",
+    "MOST_TOOL_NAMES",
     "LoadedSkill",
     "Selection",
     "SkillState",
@@ -36,14 +37,18 @@ Selection = tuple[str, ...] | Literal["*"]
 # A conversation without end may not fill its state with the names of files.
 _MOST_ARTIFACTS = 256
 
+#: Most names of brought tools that a conversation remembers.
+MOST_TOOL_NAMES = 512
+
 
 @dataclass(frozen=True)
 class LoadedSkill:
     """A skill that is loaded, in the version ``digest``.
 
     ``docs`` are the selected documents. ``tools`` are the selected tools, None for those that the skill's ``Tools:``
-    section names. ``bundled`` describes the tools that the skill brings itself. ``shown`` says that a request to the
-    model had its content, which is the end of it for the life time ``once``.
+    section names. ``bundled`` describes the tools that the skill brings itself, each with the name ``exposed`` that it
+    has in this conversation. ``shown`` says that a request to the model had its content, which is the end of it for the
+    life time ``once``.
     """
 
     digest: str
@@ -133,6 +138,7 @@ class SkillState:
         self._artifacts: dict[str, str] = {}
         self._last_saved: tuple[str, tuple[tuple[str, str], ...]] | None = None
         self._pins: dict[str, tuple[str, str]] = {}
+        self._tool_names: dict[str, tuple[str, str]] = {}
         self._revision = 0
 
     @property
@@ -158,6 +164,15 @@ class SkillState:
         """The digest of a loaded skill; None if it is not loaded."""
         found = self._loaded.get(skill)
         return None if found is None else found.digest
+
+    @property
+    def tool_names(self) -> Mapping[str, tuple[str, str]]:
+        """Skill and tool by the name that this conversation gave to a tool which a skill brings.
+
+        It stays when the skill is put away, so that a name never comes to mean another skill's code. The first
+        ``MOST_TOOL_NAMES`` are kept, and none is forgotten for a later one.
+        """
+        return self._tool_names
 
     @property
     def artifacts(self) -> Mapping[str, str]:
@@ -201,6 +216,7 @@ class SkillState:
         before = self._loaded.pop(skill, None)
         if op == "load":
             self._loaded[skill] = LoadedSkill.from_json(effect)
+            self._note_tool_names(skill, self._loaded[skill].bundled)
         elif before is not None and op == "docs":
             self._loaded[skill] = replace(before, docs=_selection(effect["docs"]), shown=False)
         elif before is not None and op == "tools":
@@ -208,6 +224,11 @@ class SkillState:
             self._loaded[skill] = replace(before, tools=None if tools is None else _selection(tools), shown=False)
         elif before is not None and op == "touch":
             self._loaded[skill] = before
+
+    def _note_tool_names(self, skill: str, bundled: Iterable[Mapping[str, Any]]) -> None:
+        for spec in bundled:
+            if "exposed" in spec and len(self._tool_names) < MOST_TOOL_NAMES:
+                self._tool_names.setdefault(str(spec["exposed"]), (skill, str(spec["name"])))
 
     def _apply_artifacts(self, effect: Mapping[str, Any]) -> None:
         if effect["op"] == "pin":
@@ -225,7 +246,7 @@ class SkillState:
             self._last_saved = (str(effect.get("call_id", "")), saved[-_MOST_ARTIFACTS:])
 
     def clear(self) -> None:
-        """Put all skills away (row D7). Artifacts stay: they are there."""
+        """Put all skills away (row D7). Artifacts stay: they are there. Names of tools keep their meaning."""
         self._loaded.clear()
         self._revision += 1
 
@@ -258,6 +279,8 @@ class SkillState:
             found["last_saved"] = [self._last_saved[0], [list(pair) for pair in self._last_saved[1]]]
         if self._pins:
             found["pins"] = {place: list(pair) for place, pair in self._pins.items()}
+        if self._tool_names:
+            found["tool_names"] = {name: list(of) for name, of in self._tool_names.items()}
         return found
 
     @classmethod
@@ -271,6 +294,7 @@ class SkillState:
             call_id, saved = data["last_saved"]
             found._last_saved = (str(call_id), tuple((str(name), str(version)) for name, version in saved))
         found._pins = {str(place): (str(pair[0]), str(pair[1])) for place, pair in data.get("pins", {}).items()}
+        found._tool_names = {str(name): (str(of[0]), str(of[1])) for name, of in data.get("tool_names", {}).items()}
         return found
 
     def __getitem__(self, skill: str) -> LoadedSkill:

@@ -166,3 +166,53 @@ async def test_a_failover_after_any_step_changes_nothing(open_agent: Any, script
     for steps in range(0, len(whole), 5):
         outcome, _, _ = await run("straight", first.session, whole[:steps], 2)
         assert plain(outcome) == plain(after), f"after {steps} steps of the second turn"
+
+
+@pytest.mark.row("F11")
+async def test_an_artifact_that_an_event_names_is_the_one_that_its_turn_began_with(
+    open_agent: Any, script: Any, tmp_path: Path
+) -> None:
+    """Also where the turn itself saves a newer one, and is restarted after that."""
+
+    class Saves(Agent):
+        session = "key"
+        name = "saves"
+
+        @chat_model_setup
+        @staticmethod
+        def the_model() -> ResourceDescriptor:
+            return ResourceDescriptor(clazz="scripted:m", skill_tools="full")
+
+    (tmp_path / "made" / "maker").mkdir(parents=True)
+    (tmp_path / "made" / "maker" / "SKILL.md").write_text("---\nname: maker\ndescription: Makes.\n---\nMake it.\n")
+
+    def save(text: str) -> Any:
+        return call(
+            "skill_run",
+            skill="maker",
+            command=f"echo {text} > $OUTPUT_DIR/x.txt",
+            output_files=["out/x.txt"],
+            save_as_artifacts=True,
+        )
+
+    load = call("skill_load", skill="maker")
+    show = call("skill_run", skill="maker", command="cat $WORK_DIR/inputs/x.txt")
+    options = {"skills.artifacts.dir": str(tmp_path / "kept")}
+    event = {"n": 2, "files": [{"uri": "artifact://out/x.txt"}]}
+
+    script([calls(load, save("first")), "done"])
+    bench = await open_agent(Saves, tmp_path / "made", **options)
+    first = await bench.turn({"n": 1})
+    script([calls(load, save("second")), calls(show, prefix="b"), "done"])
+    bench = await open_agent(Saves, tmp_path / "made", **options)
+    straight = await bench.turn(event, number=2, session=first.session)
+    journal = bench.journal
+    for steps in range(len(journal) + 1):
+        # The script goes on where the journal ends.
+        done = sum(decode(entry)["id"].rpartition("/")[2].startswith("m") for entry in journal[:steps])
+        script([calls(load, save("second")), calls(show, prefix="b"), "done"][done:])
+        bench = await open_agent(Saves, tmp_path / "made", **options)
+        again = await bench.turn(event, number=2, session=first.session, journal=journal[:steps])
+        assert plain(again) == plain(straight), f"after {steps} steps"
+    shown = plain(straight)[3]["the_model"][-2]["t"]
+    assert json.loads(shown)["stdout"] == "first\n"

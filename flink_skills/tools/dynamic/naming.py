@@ -1,12 +1,20 @@
-"""Names of the tools that skills bring: their own where these are free, else ``<skill>_<tool>``."""
+"""Names of the tools that skills bring: their own where these are free, else ``<skill>_<tool>``.
+
+A tool gets its name with the load of its skill. The state of the conversation keeps it, also when the skill is put
+away: what a model learned to call never comes to mean another skill's code.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-__all__ = ["exposed_name", "exposed_names"]
+from flink_skills.tools.state import MOST_TOOL_NAMES, SkillState
+
+__all__ = ["brought_names", "exposed_name", "named_specs"]
 
 _LONGEST = 64
 _DIGITS = 6
@@ -23,39 +31,87 @@ def exposed_name(skill: str, tool: str) -> str:
     return wanted if _fits(wanted) else _with_digits(skill, tool)
 
 
-def exposed_names(brought: Iterable[tuple[str, str]], reserved: Collection[str]) -> dict[tuple[str, str], str]:
-    """The name of each tool that the loaded skills bring, by skill and tool; none of them is in ``reserved``.
+def named_specs(
+    skill: str,
+    specs: Sequence[Mapping[str, Any]],
+    state: SkillState,
+    reserved: Collection[str],
+    others: Iterable[str] = (),
+) -> tuple[dict[str, Any], ...]:
+    """The ``specs`` of tools that ``skill`` brings, each with the name ``exposed`` that it has from this load on.
 
-    Of two skills with a tool of one name neither gets it: what a model learned to call must not come to mean
-    something else. So names depend on which skills are loaded, and not on their order.
+    A tool keeps the name that the conversation of ``state`` gave it before. Any other gets one that is not in
+    ``reserved`` and that the conversation never gave to another tool; nor one that begins like the prefixed names of
+    ``others``, the other skills, since a model would take the tool for theirs.
 
-    >>> exposed_names([("a", "run"), ("b", "run"), ("b", "plot")], ())
-    {('a', 'run'): 'a_run', ('b', 'run'): 'b_run', ('b', 'plot'): 'plot'}
+    >>> named_specs("geo", [{"name": "find"}, {"name": "run"}], SkillState(), ["run"])
+    ({'name': 'find', 'exposed': 'find'}, {'name': 'run', 'exposed': 'geo_run'})
     """
-    forms = {of: (of[1], exposed_name(*of), _with_digits(*of)) for of in brought}
-    chosen = dict.fromkeys(forms, 0)
-    while True:
-        alike: dict[str, list[tuple[str, str]]] = {}
-        for of, form in chosen.items():
-            alike.setdefault(forms[of][form], []).append(of)
-        unfit: list[tuple[str, str]] = []
-        for name, group in alike.items():
-            if name in reserved or not _fits(name):
-                unfit += group
-            elif len(group) > 1:
-                # The plainest give way, so that a skill cannot push another's tool aside by a foreseen name.
-                plainest = min(chosen[of] for of in group)
-                unfit += [of for of in group if chosen[of] == plainest]
-        unfit = [of for of in unfit if chosen[of] + 1 < len(forms[of])]
-        if not unfit:
-            return {of: forms[of][form] for of, form in chosen.items()}
-        for of in unfit:
-            chosen[of] += 1
+    before = {of: name for name, of in state.tool_names.items() if name not in reserved}
+    elsewhere = [_of(name, spec) for name in sorted(state) if name != skill for spec in state[name].bundled]
+    used = {*reserved, *state.tool_names, *brought_names(state, elsewhere, reserved).values()}
+    prefixes = tuple(f"{other}_" for other in others if other != skill)
+    tools = [str(spec["name"]) for spec in specs]
+    chosen = {tool: before[skill, tool] for tool in tools if (skill, tool) in before}
+    # What cannot be remembered has to be unlike all others by itself.
+    first = 0 if len(state.tool_names) + len(tools) <= MOST_TOOL_NAMES else 2
+    for tool in tools if first == 0 else ():
+        # These first: none of the tools may take a name that another one of the skill has by itself.
+        if tool not in chosen and tool not in used and _fits(tool) and not tool.startswith(prefixes):
+            chosen[tool] = tool
+            used.add(tool)
+    for tool in tools:
+        if tool not in chosen:
+            forms = itertools.islice(_forms(skill, tool), max(first, 1), None)
+            chosen[tool] = next(form for form in forms if form not in used)
+            used.add(chosen[tool])
+    return tuple({**spec, "exposed": chosen[tool]} for tool, spec in zip(tools, specs, strict=True))
 
 
-def _with_digits(skill: str, tool: str) -> str:
+def brought_names(
+    state: SkillState, brought: Iterable[tuple[str, str, str | None]], reserved: Collection[str]
+) -> dict[tuple[str, str], str]:
+    """The names that tools have now, by skill and tool. ``brought`` has skill, tool and the name of its load.
+
+    A tool has the name of its load. Only where the job has a tool of that name since then, or where there is none (a
+    session of an earlier release), it has another, which is none of ``reserved`` nor of another tool.
+    """
+    waiting: list[tuple[str, str]] = []
+    found: dict[tuple[str, str], str] = {}
+    used = {*reserved}
+    every = list(brought)
+    for skill, tool, name in every:
+        owner = state.tool_names.get(name, (skill, tool)) if name is not None else None
+        if name is not None and name not in used and _fits(name) and owner == (skill, tool):
+            found[skill, tool] = name
+            used.add(name)
+        else:
+            waiting.append((skill, tool))
+    named = {(skill, tool) for skill, tool, name in every if name is not None}
+    used.update(state.tool_names)
+    for of in waiting:
+        forms = itertools.islice(_forms(*of), 1 if of in named else 0, None)
+        found[of] = next(form for form in forms if _fits(form) and form not in used)
+        used.add(found[of])
+    return {(skill, tool): found[skill, tool] for skill, tool, _ in every}
+
+
+def _of(skill: str, spec: Mapping[str, Any]) -> tuple[str, str, str | None]:
+    exposed = spec.get("exposed")
+    return skill, str(spec["name"]), exposed if isinstance(exposed, str) else None
+
+
+def _forms(skill: str, tool: str) -> Iterator[str]:
+    """The names that a tool may have, the plainest first, without end."""
+    yield tool
+    yield exposed_name(skill, tool)
+    for salt in itertools.count():
+        yield _with_digits(skill, tool, salt)
+
+
+def _with_digits(skill: str, tool: str, salt: int = 0) -> str:
     clean = _NOT_IN_NAMES.sub("_", f"{skill}_{tool}")
-    digits = hashlib.sha256(f"{skill}\0{tool}".encode()).hexdigest()[:_DIGITS]
+    digits = hashlib.sha256(f"{skill}\0{tool}{f'{chr(0)}{salt}' if salt else ''}".encode()).hexdigest()[:_DIGITS]
     return f"{clean[: _LONGEST - _DIGITS - 1]}_{digits}"
 
 

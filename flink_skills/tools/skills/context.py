@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from flink_skills.errors import ResourceError
 from flink_skills.manager.activation import attribute
+from flink_skills.manager.menu import escape
 from flink_skills.skill.text import clean_line
 from flink_skills.tools.skills.selecting import names_of
 from flink_skills.tools.state import ALL, LoadedSkill, SkillState
@@ -39,12 +40,12 @@ def skill_block(name: str, loaded: LoadedSkill, view: SkillView, *, max_doc_char
             return _note(opening, "This skill has changed since it was loaded: load it again.")
         docs = names_of(loaded.docs, view.docs(name) if loaded.docs == ALL else ())
     except ResourceError as error:
-        return _note(opening, f"This skill cannot be read: {clean_line(str(error))}")
-    parts = [activation.text, f"Docs loaded: {', '.join(map(clean_line, docs)) or 'none'}"]
+        return _note(opening, f"This skill cannot be read: {_named(str(error))}")
+    parts = [activation.text, f"Docs loaded: {', '.join(map(_named, docs)) or 'none'}"]
     if docs:
         parts.append(docs_block(name, docs, view, max_doc_chars=max_doc_chars))
     if loaded.tools is not None:
-        tools = "all" if loaded.tools == ALL else ", ".join(map(clean_line, loaded.tools)) or "none"
+        tools = "all" if loaded.tools == ALL else ", ".join(map(_named, loaded.tools)) or "none"
         parts.append(f"Tools selected: {tools}")
     return "\n".join(parts)
 
@@ -55,7 +56,7 @@ def system_block(state: SkillState, view: SkillView, *, max_doc_chars: int) -> s
     if not names:
         return ""
     blocks = [skill_block(name, state[name], view, max_doc_chars=max_doc_chars) for name in names]
-    return "\n".join([f"Loaded skills: {', '.join(map(clean_line, names))}", *blocks])
+    return "\n".join([f"Loaded skills: {', '.join(map(_named, names))}", *blocks])
 
 
 def docs_block(name: str, docs: Sequence[str], view: SkillView, *, max_doc_chars: int) -> str:
@@ -70,13 +71,18 @@ def docs_block(name: str, docs: Sequence[str], view: SkillView, *, max_doc_chars
         try:
             text = view.doc_text(name, path)
         except ResourceError as error:
-            text = f"[{clean_line(str(error))}]"
+            text = f"[{_named(str(error))}]"
         most = min(max_doc_chars, room)
         room -= min(len(text), most)
         if len(text) > most:
             text = f"{text[:most]}\n[cut: these are the first {most} of {len(text)} characters]"
         found += [opening, text, "</skill_doc>"]
     return "\n".join(found)
+
+
+def _named(text: str) -> str:
+    """A name that a skill chose, on one line and unable to close or open a block."""
+    return escape(clean_line(text))
 
 
 def _note(opening: str, text: str) -> str:
