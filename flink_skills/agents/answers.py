@@ -13,7 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 
 __all__ = ["AnswerType"]
 
-_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?```", re.DOTALL)
+_FENCE = "```"
+# The rest of the line with an opening fence.
+_LABEL = re.compile(r"(?:json)?[^\S\n]*\n")
+_MOST_BLOCKS = 100
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,28 @@ class AnswerType:
 
 def _candidates(text: str) -> list[str]:
     """Where the JSON of an answer may be: the whole text, a fenced block, or from the first brace to the last."""
-    found = [text.strip(), *(match.strip() for match in _FENCE.findall(text))]
+    found = [text.strip(), *_fenced(text)]
     start, end = text.find("{"), text.rfind("}")
     if 0 <= start < end:
         found.append(text[start : end + 1])
     return list(dict.fromkeys(found))
+
+
+def _fenced(text: str) -> list[str]:
+    """The contents of the first 100 fenced blocks that are labelled as JSON or not at all, in one pass."""
+    found: list[str] = []
+    at = text.find(_FENCE)
+    while at >= 0 and len(found) < _MOST_BLOCKS:
+        label = _LABEL.match(text, at + len(_FENCE))
+        if label is None:
+            at = text.find(_FENCE, at + 1)
+            continue
+        end = text.find(_FENCE, label.end())
+        if end < 0:
+            break
+        found.append(text[label.end() : end].strip())
+        at = text.find(_FENCE, end + len(_FENCE))
+    return found
 
 
 @functools.lru_cache(maxsize=64)

@@ -225,7 +225,8 @@ def _file(entry: Any) -> EventFile:
 def _artifact(value: Any) -> Reference:
     if not isinstance(value, str):
         raise ValueError(f"its uri is {type(value).__name__}: give artifact://name")
-    ref = parse_reference(value)
+    # An empty version is none.
+    ref = parse_reference(value.strip().removesuffix("@"))
     if ref.scheme != "artifact":
         raise ValueError(f"its uri {value[:80]!r} is none that an event may name: give artifact://name")
     return ref

@@ -28,7 +28,8 @@ _LINE = re.compile(
     r"^<skill><name>([^<\n]*)</name><description>([^<\n]*)</description>(?:<origin>[^<\n]*</origin>)?</skill>$",
     re.MULTILINE,
 )
-_BLOCK = re.compile(r"^<available_skills>$(.*?)^</available_skills>$", re.MULTILINE | re.DOTALL)
+_OPENING = re.compile(r"^<available_skills>$", re.MULTILINE)
+_CLOSING = re.compile(r"^</available_skills>$", re.MULTILINE)
 _SPECIAL = re.compile("[&<>]")
 _GROWTH = {"&": len("&amp;") - 1, "<": len("&lt;") - 1, ">": len("&gt;") - 1}
 _SHORTEST = 40  # a description shorter than this says nothing: leave the skill out instead
@@ -91,10 +92,12 @@ def parse_menu(text: str) -> list[tuple[str, str]]:
 
     Reads exactly what :func:`render_menu` writes.
     """
-    block = _BLOCK.search(text)
-    if block is None:
+    opening = _OPENING.search(text)
+    closing = _CLOSING.search(text, opening.end()) if opening else None
+    if opening is None or closing is None:
         return []
-    return [(unescape(name), unescape(description)) for name, description in _LINE.findall(block.group(1))]
+    lines = _LINE.findall(text[opening.end() : closing.start()])
+    return [(unescape(name), unescape(description)) for name, description in lines]
 
 
 def escape(text: str) -> str:

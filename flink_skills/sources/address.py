@@ -14,8 +14,9 @@ from flink_skills.options import SkillConfig, SkillOptions
 __all__ = ["AddressPolicy", "host_of", "is_reserved", "links_of", "protocol_of", "redact", "redact_text"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_CHAIN = re.compile(r"::(?![^\[\]/]*\])")  # but not inside an IPv6 address
-_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^\s'\"<>]+")
+# Both with bounds, without which a server's text of many letters or colons would keep us busy for minutes.
+_CHAIN = re.compile(r"::(?![^\[\]/]{0,100}\])")  # but not inside an IPv6 address
+_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,40}:/{1,2}[^\s'\"<>]+")
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 _DOTS = str.maketrans(dict.fromkeys("\u3002\uff0e\uff61", "."))  # full stops that host names may use for '.'
 # Blocks that hold an IPv4 address in their last 32 bits, beside those that ipaddress knows.

@@ -1,26 +1,84 @@
-"""Arguments as models give them: whichever spelling of a name they use, and none that is lost without a word."""
+"""Arguments as models give them: in whichever spelling of a name, and none of them lost without a word."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from flink_skills.tools.arguments import ArgumentError
 
-__all__ = ["Given", "also"]
+__all__ = ["Also", "Given"]
 
-# What is at least this much like the name of an argument was meant to be one.
+# What is at least this much like the name of an argument was meant to be it.
 _ALIKE = 0.75
-_ALSO = "also"
 
 
-def also(*names: str) -> dict[str, Any]:
-    """For ``Field(json_schema_extra=…)`` of a :class:`Given`: other names of the argument. No schema shows them."""
+@dataclass(frozen=True, init=False)
+class Also:
+    """Other names of an argument, beside the one that its schema shows: ``Annotated[str, Also("cmd")]``."""
 
-    def keep(schema: dict[str, Any]) -> None:
-        del schema
+    names: tuple[str, ...]
 
-    return {"json_schema_extra": _Also(names), "_": keep}
+    def __init__(self, *names: str) -> None:
+        object.__setattr__(self, "names", names)
+
+
+class Given(BaseModel):
+    """The arguments of a tool. Each is understood by its own name and by those of :class:`Also`, however they are
+    spelled (``skill_name``, ``skillName``, ``SkillName``); of several, the first in this order counts.
+
+    A null is an argument that was left out, and so is a blank text where the argument may be left out. What a model
+    adds of its own does not make the rest wrong, but what is nearly the name of an argument was meant to be that:
+    raises :class:`ArgumentError`.
+
+    >>> class Read(Given):
+    ...     path: Annotated[str, Also("file_path")]
+    >>> Read.model_validate({"filePath": "a.md", "reason": "to know"}).path
+    'a.md'
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _understood(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        known = {_plain(name): argument for argument in cls.model_fields for name in _names(cls, argument)}
+        said: dict[str, Any] = {}
+        for name, value in given.items():
+            _check_known(str(name), known)
+            if value is not None:
+                said.setdefault(_plain(str(name)), value)
+        found: dict[str, Any] = {}
+        for argument, about in cls.model_fields.items():
+            values = [said[name] for name in map(_plain, _names(cls, argument)) if name in said]
+            if not about.is_required():
+                values = [value for value in values if not isinstance(value, str) or value.strip()]
+            if values:
+                found[argument] = values[0]
+        return found
+
+
+def _names(model: type[BaseModel], argument: str) -> list[str]:
+    more = [name for mark in model.model_fields[argument].metadata if isinstance(mark, Also) for name in mark.names]
+    return [argument, *more]
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").casefold()
+
+
+def _check_known(name: str, known: Mapping[str, str]) -> None:
+    """Raise :class:`ArgumentError` for a name that is not known and nearly one that is."""
+    plain = _plain(name)
+    if plain in known:
+        return
+    near = dict.fromkeys(known[like] for like in difflib.get_close_matches(plain, known, n=3, cutoff=_ALIKE))
+    if near:
+        there = ", ".join(dict.fromkeys(known.values()))
+        raise ArgumentError(f"There is no argument {name!r}: did you mean {' or '.join(near)}? Arguments: {there}.")

@@ -92,14 +92,17 @@ def resolve_tools(wanted: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 
 def profile_tools(names: Sequence[str], services: ToolServices) -> list[Tool]:
-    """The tools ``names`` of a model: none without skills, and none for commands where the job has no shell."""
-    if not services.view.names and services.shell is None:
-        return []
+    """The tools ``names`` of a model: none for commands where the job has no shell, and without skills none that is
+    about skills."""
     return [
         _face(name)(services)
         for name in names
-        if (services.shell is not None or name not in COMMAND_TOOLS) and (services.view.names or name in COMMAND_TOOLS)
+        if (services.shell is not None or name not in COMMAND_TOOLS) and (services.view.names or _needs_no_skill(name))
     ]
+
+
+def _needs_no_skill(name: str) -> bool:
+    return name in COMMAND_TOOLS and not name.startswith("skill_")
 
 
 def _face(name: str) -> Callable[[ToolServices], Tool]:

@@ -67,11 +67,12 @@ class SkillSettings:
             except ConfigError as error:
                 raise ConfigError(f"{key}={said[key]!r}: {str(error).rpartition(': ')[2]}") from None
 
+        place = "skill_tools" if "skill_tools" in said else f"option {SkillOptions.TOOLS.key}"
         try:
             profile, tools = resolve_tools(get("skill_tools"))
         except UnknownNameError as error:
-            place = "skill_tools" if "skill_tools" in said else f"option {SkillOptions.TOOLS.key}"
             raise ConfigError(f"{place}: {error}") from None
+        _check_loadable(tools, config, place)
         by_hand = LOAD_SKILL in tools
         lifetime, content = get("skill_lifetime"), get("skill_content")
         bundled = config.get(SkillOptions.BUNDLED_TOOLS)
@@ -83,4 +84,16 @@ class SkillSettings:
             max_loaded=get("max_loaded_skills"),
             guidance=get("skill_guidance"),
             bundled=profile not in (CORE, KNOWLEDGE_ONLY) if bundled == "auto" else bundled == "true",
+        )
+
+
+def _check_loadable(tools: tuple[str, ...], config: SkillConfig, place: str) -> None:
+    """Raise :class:`ConfigError` where a model could run a skill once it is loaded, and has nothing to load one."""
+    runs = [name for name in ("skill_run", "skill_exec") if name in tools]
+    if not runs or not {LOAD_SKILL, "skill_load"}.isdisjoint(tools) or not config.get(SkillOptions.SHELL_ENABLED):
+        return
+    if config.get(SkillOptions.RUN_REQUIRE_LOADED):
+        raise ConfigError(
+            f"{place}: {' and '.join(runs)} can never run, for no tool here loads a skill: add skill_load, or set "
+            f"{SkillOptions.RUN_REQUIRE_LOADED.key} to false"
         )

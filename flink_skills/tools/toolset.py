@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 # What all model providers accept.
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_FENCED = re.compile(r"\s*```(?:json)?\s*(.*?)\s*```\s*", re.DOTALL)
+_FENCE = "```"
 _SHOWN_NAMES = 40
 _SHOWN_CHARS = 200
 
@@ -123,8 +123,7 @@ def _parse(tool: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any] |
     for _ in range(3):
         if not isinstance(value, str):
             break
-        fenced = _FENCED.fullmatch(value)
-        text = fenced.group(1) if fenced else value.strip()
+        text = _unfenced(value.strip())
         if not text:
             return {}
         try:
@@ -144,6 +143,13 @@ def _parse(tool: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any] |
         f"{tool}: the arguments are a JSON {_kind(value)}, not an object. Send one JSON object.",
         is_error=True,
     )
+
+
+def _unfenced(text: str) -> str:
+    """``text`` without the code fence around it; by hand, as patterns for that can be kept busy for hours."""
+    if len(text) < 2 * len(_FENCE) or not (text.startswith(_FENCE) and text.endswith(_FENCE)):
+        return text
+    return text[len(_FENCE) : -len(_FENCE)].removeprefix("json").strip()
 
 
 def _kind(value: Any) -> str:

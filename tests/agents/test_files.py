@@ -310,7 +310,7 @@ def test_artifacts(workspace: Workspace, store: ArtifactStore) -> None:
     new = store.save(OWNER, "reports/may.csv", b"newest", "text/csv")
     event = {
         "files": [
-            {"uri": "artifact://reports/may.csv"},
+            {"uri": "artifact://reports/may.csv@"},
             {"uri": old.ref, "name": "before.csv"},
             {"uri": "artifact://none"},
         ]

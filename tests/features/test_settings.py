@@ -87,6 +87,13 @@ def test_tools_are_those_of_the_option_and_no_more(profile: str, run: Run, scrip
     assert ("Run sh scripts/run.sh" in second) == ("load_skill" in PROFILES[profile])
 
 
+class Blind(Plain):
+    """Sees no skill."""
+
+    def visible_skills(self, event: Any, ctx: Any) -> Any:
+        return []
+
+
 @pytest.mark.row("K3", "E9")
 def test_without_execution_no_tool_that_runs_is_there(run: Run, script: Any) -> None:
     model = script(["done"])
@@ -94,6 +101,27 @@ def test_without_execution_no_tool_that_runs_is_there(run: Run, script: Any) -> 
     names = {tool.name for tool in model.requests[0].tools}
     assert {"load_skill", "skill_load", "skill_select_docs"} <= names
     assert not [name for name in names if name.startswith("workspace_") or "exec" in name or "run" in name]
+
+
+@pytest.mark.row("E9", "K3")
+def test_a_model_without_skills_has_no_tool_that_is_about_them(run: Run, script: Any) -> None:
+    model = script(["done"])
+    assert run(agent=Blind, tools="[core, full]") == ["done"]
+    names = {tool.name for tool in model.requests[0].tools}
+    workspace = {name for name in PROFILES["full"] if name.startswith("workspace_")}
+    assert names == {"execute_shell_command", *workspace}
+
+
+@pytest.mark.row("F18", "E9")
+@pytest.mark.parametrize("tools", [["skill_run"], ["skill_exec", "skill_list"]])
+def test_what_runs_once_loaded_needs_a_tool_that_loads(tools: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"option skills\.tools: skill_\w+ can never run.*add skill_load"):
+        SkillSettings.of(SkillConfig({"skills.tools": tools}))
+    with pytest.raises(PlanError, match=r"skill_tools: .*skills\.run\.require-loaded to false"):
+        compile_plan(agent_with(skill_tools=tools))
+    for more in ({"skills.run.require-loaded": "false"}, {"skills.shell.enabled": "false"}):
+        assert SkillSettings.of(SkillConfig({"skills.tools": tools, **more})).tools
+    assert SkillSettings.of(SkillConfig(), {"skill_tools": [*tools, "load_skill"]}).tools
 
 
 class Tells(Plain):

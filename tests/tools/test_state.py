@@ -59,3 +59,15 @@ def test_survives_json(effects: list[dict[str, str]]) -> None:
     again = SkillState.from_json(json.loads(json.dumps(found.to_json())))
     assert again == found
     assert again.names == found.names
+
+
+def test_names_of_brought_tools_outlive_their_skill() -> None:
+    found = after(
+        load_effect("a", "1", bundled=[{"name": "run", "exposed": "run"}, {"name": "of an earlier release"}]),
+        unload_effect("a"),
+        load_effect("b", "1", bundled=[{"name": "run", "exposed": "run"}]),
+    )
+    found.clear()
+    assert found.tool_names == {"run": ("a", "run")}
+    again = SkillState.from_json(json.loads(json.dumps(found.to_json())))
+    assert (again, again.tool_names) == (found, found.tool_names)

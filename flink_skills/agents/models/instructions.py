@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 __all__ = ["first_command", "first_paragraph"]
 
-_FENCE = re.compile(
-    r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<label>[^\s`{]*)[^\n`]*\n"
-    r"(?P<body>.*?)"
-    r"^[ \t]*(?P=fence)[`~]*[ \t]*$",
-    re.MULTILINE | re.DOTALL,
-)
+_BLANKS = " \t"
+_MARKS = ("```", "~~~")
+_LABEL = re.compile(r"[^\s`{]*")
 _SHELLS = frozenset({"bash", "sh", "shell", "zsh", "console", "shell-session", "shellsession", "terminal"})
 _SESSIONS = frozenset({"console", "shell-session", "shellsession", "terminal"})
 _COMMAND_WORDS = """
@@ -33,9 +32,10 @@ def first_command(text: str) -> str | None:
     >>> first_command("Run this:\\n```bash\\npython3 scripts/x.py\\n```\\n")
     'python3 scripts/x.py'
     """
-    for block in _FENCE.finditer(text.replace("\r\n", "\n")):
-        label = block["label"].lower().strip("{}.")
-        body = _dedent(block["body"], block["indent"])
+    lines = text.replace("\r\n", "\n").split("\n")
+    for block in _blocks(lines):
+        label = block.label.lower().strip("{}.")
+        body = "\n".join(line.removeprefix(block.indent) for line in lines[block.first + 1 : block.last])
         if label in _SHELLS or (not label and looks_like_command(body)):
             command = _without_prompts(body, label in _SESSIONS).strip()
             if command:
@@ -59,8 +59,13 @@ def looks_like_command(block: str) -> bool:
 
 def first_paragraph(text: str) -> str:
     """The first paragraph of prose: no headings, tags, tables or code."""
-    prose = _FENCE.sub("\n", text)
-    for paragraph in re.split(r"\n\s*\n", prose):
+    lines = text.split("\n")
+    prose: list[str] = []
+    after = 0
+    for block in _blocks(lines):
+        prose += [*lines[after : block.first], "", ""]
+        after = block.last + 1
+    for paragraph in re.split(r"\n\s*\n", "\n".join([*prose, *lines[after:]])):
         lines = [line.strip() for line in paragraph.splitlines() if not _NOT_PROSE.match(line)]
         joined = " ".join(line for line in lines if line)
         if joined:
@@ -68,10 +73,53 @@ def first_paragraph(text: str) -> str:
     return text.strip()
 
 
-def _dedent(body: str, indent: str) -> str:
-    if not indent:
-        return body
-    return "\n".join(line.removeprefix(indent) for line in body.split("\n"))
+class _Block(NamedTuple):
+    """A fenced block: the lines of its fences, and the label and the indentation of the opening one."""
+
+    first: int
+    last: int
+    indent: str
+    label: str
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
+    """The fenced blocks of ``lines``; a fence that is never closed opens none. Walks over the lines a few times
+    at most, whatever stands in them: this is a skill's text."""
+    # Behind each line: the longest fence of either kind that could close a block there.
+    longest = {mark[0]: [0] * (len(lines) + 1) for mark in _MARKS}
+    for at in range(len(lines) - 1, -1, -1):
+        for sign, known in longest.items():
+            known[at] = max(known[at + 1], _closing(lines[at], sign))
+    at = 0
+    while at < len(lines):
+        opening = _opening(lines[at])
+        if opening is not None:
+            indent, sign, ticks, label = opening
+            if longest[sign][at + 1] >= ticks:
+                last = at + 1
+                while _closing(lines[last], sign) < ticks:
+                    last += 1
+                yield _Block(at, last, indent, label)
+                at = last
+        at += 1
+
+
+def _opening(line: str) -> tuple[str, str, int, str] | None:
+    """The indentation, the sign, the length and the label of an opening fence."""
+    text = line.lstrip(_BLANKS)
+    if not text.startswith(_MARKS):
+        return None
+    rest = text.lstrip(text[0])
+    if "`" in rest:
+        return None
+    label = _LABEL.match(rest.lstrip(_BLANKS))
+    return line[: len(line) - len(text)], text[0], len(text) - len(rest), label.group() if label else ""
+
+
+def _closing(line: str, sign: str) -> int:
+    """How long a fence of ``sign`` this line closes; 0 for a line that closes none."""
+    text = line.strip(_BLANKS)
+    return 0 if text.strip("`~") else len(text) - len(text.lstrip(sign))
 
 
 def _without_prompts(body: str, session: bool) -> str:

@@ -56,7 +56,7 @@ def _interpret(response: ModelResponse, request: ModelRequest, actions: Sequence
     names = [action.name for action in actions]
     try:
         written = json.loads(response.text, strict=False)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         calls = calls_in_text(response.text, set(names) - {ANSWER}, position=len(request.messages))
         if calls:
             return replace(response, text="", tool_calls=calls[:1], finish_reason="tool_calls")

@@ -47,6 +47,9 @@ _MANY_SKILLS = 4
 _IDENTIFIER = 3.0
 _PAIR = 2.0
 
+# Words of an event that are longer are taken apart each time anew: kept, they could fill the memory.
+_LONGEST_KEPT = 64
+
 
 class SkillIndex:
     """An index over the descriptions of a menu.
@@ -120,8 +123,16 @@ def features(text: str) -> dict[str, tuple[int, float]]:
     return counts
 
 
-@lru_cache(maxsize=32_768)
 def _of_word(word: str) -> tuple[tuple[str, float], ...]:
+    return _of_short_word(word) if len(word) <= _LONGEST_KEPT else _taken_apart(word)
+
+
+@lru_cache(maxsize=32_768)
+def _of_short_word(word: str) -> tuple[tuple[str, float], ...]:
+    return _taken_apart(word)
+
+
+def _taken_apart(word: str) -> tuple[tuple[str, float], ...]:
     """The features of one written word: the whole and the parts of an identifier in camel case, pairs of
     signs of Chinese, Japanese or Korean, nothing for a number or a word that says nothing."""
     if _CJK.search(word):

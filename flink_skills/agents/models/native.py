@@ -14,8 +14,14 @@ from flink_skills.agents.models.base import ChatModel
 
 __all__ = ["NativeCalls", "calls_in_text"]
 
-_FENCE = re.compile(r"(?:```|~~~)[ \t]*[\w.-]*[ \t]*\n?(.*?)\n?[ \t]*(?:```|~~~)", re.DOTALL)
-_TAG = re.compile(r"<(tool_call|tool_calls|function_call)>(.*?)</\1>", re.DOTALL)
+_FENCES = ("```", "~~~")
+_LABEL = re.compile(r"[ \t]*[\w.-]*")
+_TAGS = ("tool_call", "tool_calls", "function_call")
+_BETWEEN = re.compile(r"\s*")
+_BETWEEN_VALUES = re.compile(r"[ \t\r\n,;]*")
+# Characters of a text that is looked at at all, and calls in it: more is no call that anybody meant.
+_LONGEST = 1 << 20
+_MOST_CALLS = 256
 _NAMES = ("name", "tool", "tool_name", "function", "function_name", "action")
 _ARGUMENTS = ("arguments", "parameters", "args", "input", "tool_input", "action_input", "params")
 
@@ -45,7 +51,7 @@ class NativeCalls(ChatModel):
 
 
 def calls_in_text(text: str, offered: Collection[str], *, position: int = 0) -> tuple[ToolCall, ...]:
-    """The calls that ``text`` consists of; empty when it holds anything else.
+    """The calls that ``text`` consists of; empty when it holds anything else, more than 256 calls, or more than 1 MiB.
 
     ``position`` (the length of the conversation) goes into the call ids, so that the same call written
     twice in a conversation has two ids.
@@ -53,58 +59,99 @@ def calls_in_text(text: str, offered: Collection[str], *, position: int = 0) -> 
     >>> calls_in_text('{"name": "load_skill", "arguments": {"name": "x"}}', ["load_skill"])[0].name
     'load_skill'
     """
-    blocks = _blocks(text.strip())
+    if len(text) > _LONGEST:
+        return ()
+    try:
+        found = _calls(text.strip(), offered)
+        return tuple(
+            ToolCall(id=_call_id(position, number, name, arguments), name=name, arguments=arguments)
+            for number, (name, arguments) in enumerate(found)
+        )
+    except RecursionError:  # JSON that is nested too deeply
+        return ()
+
+
+def _calls(text: str, offered: Collection[str]) -> list[tuple[str, Mapping[str, Any]]]:
     found: list[tuple[str, Mapping[str, Any]]] = []
-    for block in blocks:
+    for block in _blocks(text):
         values = _values(block)
-        if values is None:
-            return ()
+        if values is None or len(found) + len(values) > _MOST_CALLS:
+            return []
         for value in values:
             call = _call(value, offered)
             if call is None:
-                return ()
+                return []
             found.append(call)
-    return tuple(
-        ToolCall(id=_call_id(position, number, name, arguments), name=name, arguments=arguments)
-        for number, (name, arguments) in enumerate(found)
-    )
+    return found
+
+
+# What a model writes may be meant to keep us busy. Each of these walks over the text once, without patterns that
+# try their parts in more than one way.
 
 
 def _blocks(text: str) -> list[str]:
-    """The JSON texts that ``text`` consists of, without their fences or tags."""
+    """The JSON texts that ``text`` consists of, without their fences or tags; none where anything else is in it."""
     if text.startswith(("{", "[")):
         return [text]
-    for pattern, group in ((_FENCE, 1), (_TAG, 2)):
-        matches = list(pattern.finditer(text))
-        if matches and not pattern.sub("", text).strip():
-            return [match.group(group) for match in matches]
-    return []
+    blocks: list[str] = []
+    at = 0
+    while at < len(text):
+        start, closing = (_tag if text.startswith("<") else _fence)(text, at)
+        end = text.find(closing, start) if closing else -1
+        if end < 0:
+            return []
+        blocks.append(text[start:end])
+        at = _end(_BETWEEN, text, end + len(closing))
+    return blocks
+
+
+def _fence(text: str, at: int) -> tuple[int, str]:
+    """Where the content of the fence at ``at`` begins and what ends it; "" where there is none."""
+    mark = text[at : at + 3]
+    return (_end(_LABEL, text, at + 3), mark) if mark in _FENCES else (at, "")
+
+
+def _tag(text: str, at: int) -> tuple[int, str]:
+    for name in _TAGS:
+        if text.startswith(f"<{name}>", at):
+            return at + len(name) + 2, f"</{name}>"
+    return at, ""
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
 
 
 def _values(text: str) -> list[Any] | None:
-    """The JSON values that ``text`` consists of (one, or one after the other), lists taken apart."""
+    """The JSON values that ``text`` consists of (one, or one after the other), lists taken apart; None if too many."""
     decoder = json.JSONDecoder(strict=False)
     values: list[Any] = []
-    rest = text.strip()
-    while rest:
+    text = text.strip()
+    at = 0
+    while at < len(text):
         try:
-            value, end = decoder.raw_decode(rest)
+            value, end = decoder.raw_decode(text, at)
         except ValueError:
             return None
         values.extend(value if isinstance(value, list) else [value])
-        rest = rest[end:].lstrip(" \t\r\n,;")
+        if len(values) > _MOST_CALLS:
+            return None
+        at = _end(_BETWEEN_VALUES, text, end)
     return values or None
 
 
 def _call(value: Any, offered: Collection[str]) -> tuple[str, Mapping[str, Any]] | None:
     """The call that a JSON value describes, in any of the usual spellings."""
-    if not isinstance(value, dict):
-        return None
-    inner = value.get("tool_calls", value.get("function"))
-    if isinstance(inner, list) and len(inner) == 1:
-        inner = inner[0]
-    if isinstance(inner, dict):
-        return _call(inner, offered)
+    while True:
+        if not isinstance(value, dict):
+            return None
+        inner = value.get("tool_calls", value.get("function"))
+        if isinstance(inner, list) and len(inner) == 1:
+            inner = inner[0]
+        if not isinstance(inner, dict):
+            break
+        value = inner
     name = next((value[key] for key in _NAMES if isinstance(value.get(key), str)), None)
     if name is None or name not in offered:
         return None
@@ -124,7 +171,7 @@ def _call(value: Any, offered: Collection[str]) -> tuple[str, Mapping[str, Any]]
 def _object(text: str) -> Any:
     try:
         return json.loads(text, strict=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -43,7 +43,7 @@ NO_SKILL = "No skill fits this event."
 _MENUS_KEPT = 64
 _STDERR_TAIL = 2000
 
-_EXIT_CODE = re.compile(r"^\s*(?:exit|return)[ _]code:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+_EXIT_CODE = re.compile(r"^[^\S\n]*(?:exit|return)[ _]code:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
 _STDOUT = re.compile(r"^stdout:[ \t]*\n?", re.IGNORECASE | re.MULTILINE)
 _STDERR = re.compile(r"^stderr:[ \t]*\n?", re.IGNORECASE | re.MULTILINE)
 
@@ -206,7 +206,7 @@ def _streams(text: str) -> tuple[str, str]:
     if text.lstrip().startswith("{"):
         try:
             data = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             data = None
         if isinstance(data, dict) and "stdout" in data:
             return str(data["stdout"]), str(data.get("stderr", ""))

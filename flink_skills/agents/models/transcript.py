@@ -8,6 +8,8 @@ from typing import Any
 
 from flink_skills.agents.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from flink_skills.agents.models.actions import ANSWER, Action
+from flink_skills.manager.menu import escape
+from flink_skills.skill.text import clean_line
 
 __all__ = ["render_messages", "render_system"]
 
@@ -16,7 +18,7 @@ def render_system(system: str, actions: Sequence[Action]) -> str:
     """The system text with all actions of the conversation and how to write them.
 
     All of them, not those allowed now: the text stays the same over a conversation, so that a local server
-    finds it in its prompt cache.
+    finds it in its prompt cache. Descriptions may be a skill's: a line each, in which no tag is one.
     """
     lines = [
         "You work step by step. In each step you reply with exactly one action, as JSON:",
@@ -25,7 +27,7 @@ def render_system(system: str, actions: Sequence[Action]) -> str:
         "Actions:",
     ]
     for action in actions:
-        lines.append(f"- {action.name}: {action.description.strip()}")
+        lines.append(f"- {_line(action.name)}: {_line(action.description)}")
         lines.append(f"  arguments: {_shape(action.parameters)}")
     return f"{system.strip()}\n\n" + "\n".join(lines)
 
@@ -97,17 +99,21 @@ def _shape(parameters: Mapping[str, Any]) -> str:
         if name not in required:
             text += ", may be left out"
         description = schema.get("description") if isinstance(schema, Mapping) else None
-        parts.append(f'"{name}": <{text}{": " + str(description) if description else ""}>')
+        parts.append(f'"{_line(name)}": <{text}{": " + _line(description) if description else ""}>')
     return "{" + ", ".join(parts) + "}"
+
+
+def _line(text: Any) -> str:
+    return escape(clean_line(str(text)))
 
 
 def _kind(schema: Any) -> str:
     if not isinstance(schema, Mapping):
         return "any"
     if "enum" in schema:
-        return "one of " + ", ".join(map(str, schema["enum"]))
+        return "one of " + ", ".join(map(_line, schema["enum"]))
     if schema.get("type") == "object" and "properties" in schema:
-        return "object with " + ", ".join(map(str, schema["properties"]))
+        return "object with " + ", ".join(map(_line, schema["properties"]))
     if "anyOf" in schema:
         return " or ".join(_kind(variant) for variant in schema["anyOf"] if variant != {"type": "null"})
-    return str(schema.get("type", "any"))
+    return _line(schema.get("type", "any"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 from flink_skills.execution.workspace import Workspace
 from flink_skills.tools.arguments import ArgumentError
 
-__all__ = ["resolve_cwd", "with_copies"]
+__all__ = ["real_path", "resolve_cwd", "with_copies"]
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
 _ADVICE = (
@@ -37,17 +38,28 @@ def resolve_cwd(
     if not path.is_absolute():
         path = default / path
     path = _to_copy(path, originals)
-    real = Path(os.path.realpath(path))
-    # Compared on real paths: a link that leads out of the workspace is no way out of it.
-    if not real.is_relative_to(os.path.realpath(workspace.root)):
-        raise ArgumentError(f"cwd {text!r} is outside of the workspace. {_ADVICE}")
     try:
+        real = real_path(path)
+        # Compared on real paths: a link that leads out of the workspace is no way out of it.
+        if not real.is_relative_to(os.path.realpath(workspace.root)):
+            raise ArgumentError(f"cwd {text!r} is outside of the workspace. {_ADVICE}")
         mode = real.stat().st_mode
     except OSError as error:  # also what a command has closed, or made deeper than a path can be long
         raise ArgumentError(f"cwd {text!r} cannot be entered ({error.strerror}). {_ADVICE}") from None
     if not stat.S_ISDIR(mode):
         raise ArgumentError(f"cwd {text!r} is not a folder. {_ADVICE}")
     return real
+
+
+def real_path(path: Path | str) -> Path:
+    """``path`` with all links followed, in a folder where commands make links while this looks.
+
+    Raises :class:`OSError` where a link is replaced just then, or where there are more of them than can be followed.
+    """
+    try:
+        return Path(os.path.realpath(path))
+    except RecursionError:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
 
 
 def with_copies(command: str, originals: Mapping[str, Path]) -> str:

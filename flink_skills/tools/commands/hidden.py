@@ -10,11 +10,13 @@ from collections.abc import Iterator
 __all__ = ["HIDDEN", "HiddenValues"]
 
 HIDDEN = "[hidden]"
+_HIDDEN = HIDDEN.encode()
 
 # Shorter ones are found in too many words that are none.
 _SHORTEST_VALUE = 4
 # Of a value that was cut in two; what is shorter tells nothing, and many words end with it.
 _SHORTEST_PART = 3
+_LINE_ENDS = ("\n", "\r\n", "\r\r\n")
 # A line of a key that has several; shorter ones, such as a brace, are found elsewhere too.
 _SHORTEST_LINE = 16
 # A token that is renewed every few minutes must not make every search longer for the rest of the job.
@@ -22,7 +24,7 @@ _KEPT_PER_NAME = 8
 
 
 class HiddenValues:
-    """Replaces values by ``[hidden]``: as they are, each long line of them, and as JSON writes them.
+    """Replaces values by ``[hidden]``: as they are, with other line ends, each long line of them, and as JSON.
 
     What a program encodes, splits or reverses on purpose is not recognised: the sandbox keeps secrets in, this keeps
     them out of conversations and logs that nobody meant to put them in. Values under 4 characters stay visible.
@@ -65,33 +67,73 @@ class HiddenValues:
         if self._bytes is None:
             return data
         before, found, after = data.partition(gap) if gap else (data, b"", b"")
-        before, after = (self._bytes.sub(HIDDEN.encode(), part) for part in (before, after))
-        return self._without_begun(before) + found + self._without_ended(after) if found else before
+        if not found:
+            return self._bytes.sub(_HIDDEN, data)
+        begun, ended = self.begun(before), self._ended(after)
+        return b"".join(
+            (
+                self._bytes.sub(_HIDDEN, before[: len(before) - begun]),
+                _HIDDEN if begun else b"",
+                found,
+                _HIDDEN if ended else b"",
+                self._bytes.sub(_HIDDEN, after[ended:]),
+            )
+        )
 
-    def _without_begun(self, data: bytes) -> bytes:
-        longest = max((_overlap(data, form) for form in self._forms), default=0)
-        return data[:-longest] + HIDDEN.encode() if longest else data
+    def begun(self, data: bytes) -> int:
+        """How many bytes at the end of ``data`` may be the beginning of a value, or of a longer one than they are.
 
-    def _without_ended(self, data: bytes) -> bytes:
-        longest = max((_overlap(form, data) for form in self._forms), default=0)
-        return HIDDEN.encode() + data[longest:] if longest else data
+        >>> hidden.begun(b"sent t0k3"), hidden.begun(b"sent t0")
+        (4, 0)
+        """
+        start = len(data) - self._longest_begun(data)
+        if start == len(data) or self._bytes is None:
+            return 0
+        for match in self._bytes.finditer(data):
+            if match.start() >= start:
+                break
+            if match.end() > start:
+                # It is no beginning what belongs to a value that is there as a whole.
+                start = len(data) - self._longest_begun(data[match.end() :])
+        return len(data) - start
+
+    def _longest_begun(self, data: bytes) -> int:
+        return max((_overlap(data, form) for form in self._forms), default=0)
+
+    def _ended(self, data: bytes) -> int:
+        """How many bytes at the beginning of ``data`` may be the end of a value."""
+        end = max((_overlap(form, data) for form in self._forms), default=0)
+        if end and self._bytes is not None:
+            for match in self._bytes.finditer(data):
+                if match.start() >= end:
+                    break
+                end = max(end, match.end())
+        return end
 
 
 def _overlap(text: bytes, following: bytes) -> int:
     """How many bytes at the end of ``text`` are the beginning of ``following``, and not all of it; 0 below 3."""
-    for size in range(min(len(text), len(following) - 1), _SHORTEST_PART - 1, -1):
-        if text.endswith(following[:size]):
-            return size
+    if len(following) <= _SHORTEST_PART:
+        return 0
+    head = following[:_SHORTEST_PART]
+    start = text.find(head, max(0, len(text) - len(following) + 1))
+    while start >= 0:
+        if following.startswith(text[start:]):
+            return len(text) - start
+        start = text.find(head, start + 1)
     return 0
 
 
 def _forms(value: str) -> Iterator[str]:
     if len(value) < _SHORTEST_VALUE:
         return
-    yield value
     # Outputs are often stripped, and a value may end with blanks that no program repeats.
-    if len(value.strip()) >= _SHORTEST_VALUE:
-        yield value.strip()
+    for whole in (value, value.strip()):
+        if len(whole) >= _SHORTEST_VALUE:
+            yield whole
+            # A terminal writes a carriage return before each line feed, also where there is one already.
+            plain = whole.replace("\r\n", "\n")
+            yield from (plain.replace("\n", line_end) for line_end in _LINE_ENDS)
     for ascii_only in (True, False):
         yield json.dumps(value, ensure_ascii=ascii_only)[1:-1]
     for line in value.splitlines():

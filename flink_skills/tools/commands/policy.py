@@ -107,8 +107,14 @@ class CommandPolicy:
 
     @property
     def permitted(self) -> tuple[str, ...]:
-        """The entries of ``allowed`` as written."""
-        return tuple(entry.text for entry in self._allowed)
+        """The entries of ``allowed`` as written, without programs that are denied to all."""
+        denied = [entry for entry in self._denied if entry.skill is None]
+        return tuple(
+            entry.text
+            for entry in self._allowed
+            if entry.text not in {other.text for other in self._denied}
+            and not (not entry.of_skill and any(_same_file(Path(entry.path), Path(other.path)) for other in denied))
+        )
 
     def remarks(self) -> list[str]:
         """What an operator should know of these lists on this machine."""
@@ -163,7 +169,11 @@ class CommandPolicy:
         )
 
     def _advice(self, place: CommandPlace) -> str:
-        names = [entry.path for entry in self._allowed if entry.skill in (None, place.skill)]
+        names = [
+            entry.path
+            for entry in self._allowed
+            if entry.skill in (None, place.skill) and not self._is_denied(entry.locate(place), place)
+        ]
         if not self._allowed:
             return "Use another program."
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""

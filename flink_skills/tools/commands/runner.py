@@ -103,6 +103,7 @@ class ShellRunner:
         backend, report = await open_backend(config, workspaces)
         try:
             shell = cls(backend, workspaces, config, report=report)
+            await asyncio.to_thread(shell._variables.learn)
         except BaseException:
             await backend.close()
             raise

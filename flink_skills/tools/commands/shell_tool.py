@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.execution import Workspace
@@ -19,6 +19,7 @@ from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.commands.folders import resolve_cwd, with_copies
 from flink_skills.tools.commands.policy import CommandPolicy
 from flink_skills.tools.commands.result_text import describe
+from flink_skills.tools.given import Also, Given
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
@@ -32,18 +33,19 @@ _DEFAULT_TIMEOUT = 300.0
 _SHOWN_PROGRAMS = 20
 
 
-class _ShellArguments(BaseModel):
+class _ShellArguments(Given):
     # What a model adds of its own (a "description", a "background") does not make a good command wrong.
-    model_config = ConfigDict(extra="ignore")
-
-    command: Annotated[str, Field(min_length=1), WithJsonSchema({"type": "string"})]
+    command: Annotated[str, Field(min_length=1), WithJsonSchema({"type": "string"}), Also("cmd")]
     timeout: Annotated[
         float | None,
         Field(gt=0, allow_inf_nan=False),
         WithJsonSchema({"type": "number", "description": "Seconds; 300."}),
+        Also("timeout_sec", "timeout_seconds"),
     ] = _DEFAULT_TIMEOUT
     stdin: str | None = None
-    cwd: str | None = Field(None, description="Relative to that folder, or $WORK_DIR/…")
+    cwd: Annotated[str | None, Also("workdir", "working_dir", "working_directory")] = Field(
+        None, description="Relative to that folder, or $WORK_DIR/…"
+    )
 
 
 class ExecuteShellCommand(Tool):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Container, Mapping
+from contextlib import suppress
 
 from flink_skills.errors import ConfigError
 from flink_skills.execution import Workspace
@@ -63,6 +64,16 @@ class SkillVariables:
     def names(self, skill: str | None) -> Container[str]:
         """The names of the variables of ``skill``."""
         return self._references.get(skill or "", {}).keys()
+
+    def learn(self) -> None:
+        """Read all values as far as they can be read, to hide them; blocks while files are read.
+
+        What a command of another worker or of an earlier one wrote down is then hidden as well. A reference that cannot
+        be read is an error where it is used.
+        """
+        for skill in self._references:
+            with suppress(ConfigError):
+                self.values(skill)
 
     def values(self, skill: str | None) -> Mapping[str, str]:
         """The variables of ``skill``, read now; blocks while files are read.

@@ -22,8 +22,9 @@ _ADVICE = {
     ")": "Make one call for each command.",
     "`": "Run the inner command first and write what it printed.",
 }
-# What follows a backslash is not around the command.
-_AROUND = re.compile(r"\A[ \t\r\n]+|(?<!\\)[ \t\r\n]+\Z")
+_AROUND = " \t\r\n"
+# A run of characters that mean nothing to a shell.
+_PLAIN = re.compile(r"[^ \t\r\n;&|<>()`$'\"\\#]+")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _EXPANDED_IN_QUOTES = re.compile(r"\$[\w{(@*#?$!-]")
 
@@ -38,15 +39,15 @@ def split_words(text: str, shown: Mapping[str, str]) -> list[str]:
     >>> split_words("grep -c 'a b' \\"x y\\".txt", {})
     ['grep', '-c', 'a b', 'x y.txt']
     """
-    text = _AROUND.sub("", text)
+    text = _stripped(text)
     words: list[str] = []
-    word: str | None = None
+    word: list[str] | None = None
     at = 0
     while at < len(text):
         sign = text[at]
         if sign in _BLANKS:
             if word is not None:
-                words.append(word)
+                words.append("".join(word))
             word = None
             at += 1
         elif sign == "#" and word is None:
@@ -58,16 +59,28 @@ def split_words(text: str, shown: Mapping[str, str]) -> list[str]:
             raise ArgumentError(_no_shell(sign))
         elif sign in "'\"":
             part, at = (_single if sign == "'" else _double)(text, at, shown)
-            word = (word or "") + part
+            word = word or []
+            word.append(part)
         elif sign == "\\":
             # At the very end a shell keeps it; before a line break it joins the lines.
             if text[at + 1 : at + 2] != "\n":
-                word = (word or "") + (text[at + 1 : at + 2] or sign)
+                word = word or []
+                word.append(text[at + 1 : at + 2] or sign)
             at += 2
         else:
-            word = (word or "") + sign
-            at += 1
-    return words if word is None else [*words, word]
+            plain = _PLAIN.match(text, at)
+            part = plain.group() if plain else sign
+            word = word or []
+            word.append(part)
+            at += len(part)
+    return words if word is None else [*words, "".join(word)]
+
+
+def _stripped(text: str) -> str:
+    """``text`` without the blanks around it, but with the one that a backslash at its end belongs to."""
+    text = text.lstrip(_AROUND)
+    bare = text.rstrip(_AROUND)
+    return text[: len(bare) + 1] if bare.endswith("\\") else bare
 
 
 def _single(text: str, at: int, shown: Mapping[str, str]) -> tuple[str, int]:
@@ -78,21 +91,21 @@ def _single(text: str, at: int, shown: Mapping[str, str]) -> tuple[str, int]:
 
 
 def _double(text: str, at: int, shown: Mapping[str, str]) -> tuple[str, int]:
-    part = ""
+    part: list[str] = []
     at += 1
     while at < len(text):
         sign, after = text[at], text[at + 1 : at + 2]
         if sign == '"':
-            return part, at + 1
+            return "".join(part), at + 1
         if sign == "`":
             raise ArgumentError(_no_shell(sign))
         if sign == "$" and _EXPANDED_IN_QUOTES.match(text, at):
             raise ArgumentError(_no_variables(text, at, shown))
         if sign == "\\" and after and after in '"\\$`\n':
-            part += "" if after == "\n" else after
+            part.append("" if after == "\n" else after)
             at += 2
         else:
-            part += sign
+            part.append(sign)
             at += 1
     raise ArgumentError('The command has a " without its second one: close it, or write \\" for the sign itself.')
 

@@ -1,7 +1,7 @@
 """Which tools the loaded skills activate, and under which names. Pure: the same state gives the same tools.
 
-Names and order depend on *which* skills are loaded and not on when: the order of last use changes with every call, and
-a tool that gets another name or place by it would change the beginning of each request, or the meaning of a name.
+Order depends on *which* skills are loaded and not on when: the order of last use changes with every call, and a tool
+that gets another place by it would change the beginning of each request. Names are those of the loads, and stay.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from flink_skills.errors import SkillsError, near_misses
 from flink_skills.tools.base import Tool
-from flink_skills.tools.dynamic.naming import exposed_names
+from flink_skills.tools.dynamic.naming import brought_names
 from flink_skills.tools.profiles import COMMAND_TOOLS, LOAD_SKILL, TOOL_NAMES
 from flink_skills.tools.state import ALL, LoadedSkill, SkillState
 
@@ -58,7 +58,8 @@ def active_tools(
     offered) it activates those that the selection names; all of them for "*", and where the section names none.
 
     ``taken`` are the names of the runtime's and the agent's own tools, which no other gets. A tool that a skill brings
-    is called ``<skill>_<tool>`` if its name is one of these, one of the pool's or of another loaded skill's.
+    has the name that its load gave it (:func:`~flink_skills.tools.dynamic.naming.named_specs`). In a selection that is
+    its name; its own means it too, unless the job has a tool of that name.
     """
     notes: dict[str, None] = {}
     found: dict[str, Tool] = {}
@@ -101,8 +102,12 @@ def not_active(
         return f"Tool {name!r} is none of this model's{why}. Tools: {', '.join(list(taken)[:_SHOWN_NAMES])}"
     choices = list(_choices(state, view, pool_tools, taken, {}))
     known = list(dict.fromkeys((*taken, *(choice.name for choice in choices))))
-    renamed = [choice.name for choice in choices if choice.spec is not None and choice.spec["name"] == name]
-    mend = f"It is called {_either(renamed)} now." if renamed else _mend(name, state, view, pool_tools, known)
+    # What was the name of one skill's tool is never said to be that of another's.
+    owners = [state.tool_names[name][0]] if name in state.tool_names else state.names
+    renamed = [
+        choice.name for choice in choices if choice.spec and choice.spec["name"] == name and choice.skill in owners
+    ]
+    mend = f"It is called {_either(renamed)}." if renamed else _mend(name, state, view, pool_tools, known)
     parts = [f"Tool {name!r} not found. Is the skill loaded?", mend]
     more = f" and {len(known) - _SHOWN_NAMES} more" if len(known) > _SHOWN_NAMES else ""
     parts.append(f"Tools: {', '.join(known[:_SHOWN_NAMES]) or 'none'}{more}")
@@ -127,12 +132,13 @@ def _choices(
     """The active tools; those that several skills name come several times."""
     loaded = {skill: state[skill] for skill in sorted(state) if skill in view}
     # Whether a tool is selected, or one of the pool active, makes no difference to names: a selection renames nothing.
-    brought = [(skill, str(spec["name"])) for skill, of in loaded.items() for spec in of.bundled]
-    exposed = exposed_names(brought, {*taken, *pool, *TOOL_NAMES})
+    exposed = brought_names(state, loaded, {*taken, *pool, *TOOL_NAMES})
     for skill, of in loaded.items():
         own = {str(spec["name"]): spec for spec in of.bundled}
         names, all_brought = _selected(skill, of, own, view, notes)
         known = {*own, *(exposed[skill, tool] for tool in own), *TOOL_NAMES}
+        # A section is the skill's, and may mean its own tool and the pool's; a selection has names that can be called.
+        by_own_name = of.tools is None or of.tools == ALL
         for name in names:
             if name in taken:
                 if name in pool:
@@ -143,7 +149,8 @@ def _choices(
                 notes[f"Tool {name!r} of skill {skill!r} could not be resolved: the pool does not have it"] = None
         for tool, spec in own.items():
             name = exposed[skill, tool]
-            if all_brought or tool in names or name in names:
+            is_free = by_own_name or tool not in pool or tool in taken
+            if all_brought or name in names or (tool in names and is_free):
                 yield _Choice(name, skill, spec)
                 if name != tool:
                     notes[f"Tool {tool!r} of skill {skill!r} is called {name!r}: its own name is taken or unfit"] = None
@@ -183,7 +190,15 @@ def _by_tool(view: SkillView, pool: Collection[str]) -> dict[str, list[str]]:
 def _mend(name: str, state: SkillState, view: SkillView, pool: Collection[str], known: Collection[str]) -> str:
     """What a model can do to come to a tool ``name``, or to the one that it means."""
     by_tool = _by_tool(view, pool)
-    brought = [skill for skill in state if skill in view and any(spec["name"] == name for spec in state[skill].bundled)]
+    if name in state.tool_names:
+        # Of another skill with such a tool nothing is said: a name has one meaning.
+        owner = state.tool_names[name][0]
+        found = view.get(owner)
+        if owner not in state:
+            return _load([owner], known) if found is not None and not found.hidden else ""
+        brought = [owner] if found is not None and state.tool_names[name][1] in _own(state, owner) else []
+    else:
+        brought = [skill for skill in state if skill in view and name in _own(state, skill)]
     there = sorted({*(skill for skill in by_tool.get(name, ()) if skill in state), *brought})
     if there:
         how = (
@@ -193,11 +208,19 @@ def _mend(name: str, state: SkillState, view: SkillView, pool: Collection[str], 
         )
         return f"{_skills(there)} it, but it is not selected: {how}."
     if name in by_tool:
-        load = next((tool for tool in (LOAD_SKILL, "skill_load") if tool in known), "")
-        return f"{_skills(by_tool[name])} it" + (f": call {load} with it first." if load else ".")
+        return _load(by_tool[name], known)
     near = near_misses(name, {*known, *by_tool})
     shown = [tool if tool in known else f"{tool} (of skill {by_tool[tool][0]})" for tool in near]
     return f"Did you mean {_either(shown)}?" if shown else ""
+
+
+def _own(state: SkillState, skill: str) -> list[str]:
+    return [str(spec["name"]) for spec in state[skill].bundled]
+
+
+def _load(skills: list[str], known: Collection[str]) -> str:
+    load = next((tool for tool in (LOAD_SKILL, "skill_load") if tool in known), "")
+    return f"{_skills(skills)} it" + (f": call {load} with it first." if load else ".")
 
 
 def _skills(names: list[str]) -> str:

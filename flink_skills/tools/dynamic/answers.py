@@ -13,10 +13,13 @@ from flink_skills.skill.text import clean_line
 from flink_skills.tools.base import ToolResult
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.dynamic.runner_process import Reply
+from flink_skills.tools.dynamic.specs import MOST_TOOLS
+from flink_skills.tools.dynamic.strict_json import read_json
 
 __all__ = ["Answer", "no_answer", "read_answer", "text_answer", "tool_result"]
 
 _MOST_DEPTH = 100
+_MOST_PROBLEMS = 100
 _SHOWN_PROBLEM_CHARS = 300
 # Exit codes as shells have them, and the one of our own program for an interpreter that is too old.
 _NO_PYTHON, _OLD_PYTHON = (126, 127), 3
@@ -45,34 +48,42 @@ class Answer:
             texts = [self.error, *(f"printed: {line}" for line in printed)]
         else:
             found = self.value.get("problems") if isinstance(self.value, dict) else None
-            texts = [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
+            some = found[:_MOST_PROBLEMS] if isinstance(found, list) else []
+            texts = [text for text in some if isinstance(text, str)]
         return [escape(clean_line(text[:_SHOWN_PROBLEM_CHARS])) for text in texts]
 
 
-def read_answer(line: bytes, printed: bytes, hidden: HiddenValues) -> Answer:
-    """The answer in a line of JSON; one with an error for any other line."""
+def read_answer(line: bytes, printed: bytes, hidden: HiddenValues, *, describes: bool = False) -> Answer:
+    """The answer in a line of JSON; one with an error for any other line. Takes a while: not for an event loop.
+
+    ``describes`` says that it was a request for a description, of which no more is read than can count.
+    """
     said = _text(printed, hidden)
     try:
-        read = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+        read = read_json(line.decode("utf-8"))
         if not isinstance(read, dict) or not ({"value", "error"} & read.keys()):
             raise ValueError("neither a value nor an error")
-        value = _cleaned(read.get("value"), hidden, 0)
+        value = read.get("value")
+        value = _cleaned(_beginning(value) if describes else value, hidden, 0)
         error = read.get("error")
     except (ValueError, RecursionError) as wrong:
         return Answer(error=f"its answer cannot be read: {clean_line(str(wrong))[:200]}", printed=said)
     if error is None:
         return Answer(value, printed=said)
-    text = _cleaned(error if isinstance(error, str) else str(error)[:1000], hidden, 0)
+    text = _cleaned(error, hidden, 0) if isinstance(error, str) else ""
     return Answer(error=text or "it failed and did not say why", refused=read.get("kind") == "arguments", printed=said)
 
 
-def text_answer(stdout: bytes, stderr: bytes) -> Answer:
-    """The answer of a command: JSON where its output is that, else the output as a text."""
+def text_answer(stdout: bytes, stderr: bytes, hidden: HiddenValues) -> Answer:
+    """The answer of a command: JSON where its output is that, else the output as a text.
+
+    Both outputs come without hidden values; JSON has more than one form for a text, and shows others once it is read.
+    """
     text = stdout.decode("utf-8", "replace")
     value: Any = text
     if text.lstrip()[:1] in ("{", "["):
         try:
-            value = _cleaned(json.loads(text, parse_constant=_no_constant), None, 0)
+            value = _cleaned(read_json(text), hidden, 0)
         except (ValueError, RecursionError):
             value = text  # it only looked like JSON
     return Answer(value, printed=stderr.decode("utf-8", "replace"))
@@ -120,18 +131,26 @@ def _how(ended: CommandResult) -> str:
     return f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
 
 
-def _cleaned(value: Any, hidden: HiddenValues | None, depth: int) -> Any:
+def _beginning(value: Any) -> Any:
+    """The lists of a description without what is over any limit: untrusted code may send a megabyte of it."""
+    if not isinstance(value, dict):
+        return None
+    most = {"tools": MOST_TOOLS + 1, "problems": _MOST_PROBLEMS}
+    return {name: value[name][:room] for name, room in most.items() if isinstance(value.get(name), list)}
+
+
+def _cleaned(value: Any, hidden: HiddenValues, depth: int) -> Any:
     """``value`` without hidden values and half characters; raises :class:`ValueError` for one nested too deep."""
     if depth > _MOST_DEPTH:
         raise ValueError(f"it is nested deeper than {_MOST_DEPTH} levels")
     if isinstance(value, str):
         text = value.encode("utf-8", "replace").decode()
-        return hidden.in_text(text) if hidden is not None else text
+        return hidden.in_text(text)
     if isinstance(value, Mapping):
         return {_cleaned(name, hidden, depth): _cleaned(part, hidden, depth + 1) for name, part in value.items()}
     if isinstance(value, list):
         return [_cleaned(part, hidden, depth + 1) for part in value]
-    if hidden is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         text = str(value)
         return value if hidden.in_text(text) == text else hidden.in_text(text)
     return value
@@ -139,7 +158,3 @@ def _cleaned(value: Any, hidden: HiddenValues | None, depth: int) -> Any:
 
 def _text(data: bytes, hidden: HiddenValues) -> str:
     return hidden.in_text(data.decode("utf-8", "replace"))
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")

@@ -18,7 +18,7 @@ from flink_skills.execution import Workspace
 from flink_skills.execution.backend import ExecutionBackend
 from flink_skills.execution.capture import gap_text
 from flink_skills.execution.isolation.levels import IsolationLevel
-from flink_skills.options import SkillConfig
+from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.commands.result_text import describe as describe_result
@@ -27,7 +27,7 @@ from flink_skills.tools.dynamic.runner_process import Reply, RunnerProcess
 from flink_skills.tools.dynamic.runner_program import program_argv
 from flink_skills.tools.dynamic.runners import RunnerKey, Runners
 from flink_skills.tools.dynamic.schema_file import MOST_FILE_BYTES, SCHEMA_FILE, DeclaredTool, read_schema_file
-from flink_skills.tools.dynamic.specs import checked_specs
+from flink_skills.tools.dynamic.specs import checked_parameters, checked_specs
 
 if TYPE_CHECKING:
     from flink_skills.execution.live import LiveProcess, OnOutput
@@ -38,10 +38,10 @@ __all__ = ["TOOLS_FILE", "BundledTools", "Described"]
 
 TOOLS_FILE = "tools.py"
 
-_MOST_RUNNERS = 4
 _IDLE_SECONDS = 60.0
 _LIFE_SECONDS = 3_600.0
 _DESCRIBE_SECONDS = 30.0
+_WAIT_SECONDS = 10.0
 _MOST_PROBLEMS = 10
 # All texts of 64 tools with room for what is left out of them.
 _DESCRIBE_BYTES = 1 << 20
@@ -79,8 +79,9 @@ class BundledTools:
     Args:
         shell: Runs commands, and the programs under the same policy, limits and confinement.
         config: The options of the job.
-        most: Most programs that are kept at once.
+        most: Most programs that run tools, or are kept, at once; those of ``skills.shell.max-concurrent`` if None.
         idle: Seconds after which a program is ended that nobody asks.
+        wait: Most seconds that a call waits while too many others run; then it is an error that says so.
 
     >>> bundled = BundledTools(shell, config)
     >>> described = await bundled.describe(view.get("geo"), context)
@@ -94,11 +95,13 @@ class BundledTools:
         shell: ShellRunner,
         config: SkillConfig | None = None,
         *,
-        most: int = _MOST_RUNNERS,
+        most: int | None = None,
         idle: float = _IDLE_SECONDS,
+        wait: float = _WAIT_SECONDS,
     ) -> None:
         self._shell = shell
-        self._runners = Runners(most=most, idle=idle, life=_LIFE_SECONDS)
+        most = most or (config or SkillConfig()).get(SkillOptions.SHELL_MAX_CONCURRENT)
+        self._runners = Runners(most=most, idle=idle, life=_LIFE_SECONDS, wait=wait)
         self._keeps = (
             shell.level < IsolationLevel.REMOTE
             and not shell.limits.cpu_time
@@ -125,8 +128,8 @@ class BundledTools:
                 site = await self._site(skill, context)
                 request = {"op": "describe", "declared": functions}
                 timeout = min(_DESCRIBE_SECONDS, self._shell.limits.wall_time)
-                reply = await self._ask(site, request, _DESCRIBE_BYTES, timeout)
-                answer = self._read(skill.name, reply, timeout, _DESCRIBE_BYTES)
+                reply = await self._ask(site, request, _DESCRIBE_BYTES, timeout, describes=True)
+                answer = await self._read(skill.name, reply, timeout, _DESCRIBE_BYTES, describes=True)
                 problems += [f"{TOOLS_FILE}: {text}" for text in answer.problems]
                 raw += answer.tools
             else:
@@ -137,7 +140,7 @@ class BundledTools:
                 ]
         except (ArgumentError, SkillsError) as error:
             return Described((), (f"they cannot run: {error}",))
-        specs, wrong = checked_specs(_ordered(raw, declared))
+        specs, wrong = await asyncio.to_thread(lambda: checked_specs(_ordered(raw, declared)))
         problems += wrong
         if len(problems) > _MOST_PROBLEMS:
             problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS} more problems"]
@@ -195,16 +198,21 @@ class BundledTools:
         request = {"op": "call", "tool": name, "shown": exposed, "arguments": arguments, "declared": declared}
         timeout, room = self._shell.limits.wall_time, self._shell.limits.output
         reply = await self._ask(site, request, room, timeout)
-        return tool_result(self._read(site.skill.name, reply, timeout, room), exposed)
+        answer = await self._read(site.skill.name, reply, timeout, room)
+        return await asyncio.to_thread(tool_result, answer, exposed)
 
     async def _run_command(
         self, site: _Site, entry: DeclaredTool, arguments: Mapping[str, Any], exposed: str
     ) -> ToolResult:
-        schema = entry.parameters or {}
-        known = schema.get("properties", {})
+        try:
+            schema = await asyncio.to_thread(checked_parameters, entry.parameters)
+        except ValueError as error:
+            return ToolResult(f"{exposed} cannot run: {error}", is_error=True)
         missing = [name for name in schema.get("required", ()) if name not in arguments]
         unknown = (
-            [name for name in arguments if name not in known] if schema.get("additionalProperties") is False else []
+            [name for name in arguments if name not in schema["properties"]]
+            if schema.get("additionalProperties") is False
+            else []
         )
         if missing or unknown:
             lines = [f"- {name}: is missing" for name in missing] + [f"- {name}: there is none" for name in unknown]
@@ -222,16 +230,21 @@ class BundledTools:
             said = describe_result(result, limits, self._shell.level, limits.wall_time)
             failed = result.exit_code != 0
             return ToolResult(f"{exposed} failed: {said.content}" if failed else said.content, failed, said.value)
-        return tool_result(text_answer(result.stdout, result.stderr), exposed)
+        answer = await asyncio.to_thread(text_answer, result.stdout, result.stderr, self._shell.hidden)
+        return await asyncio.to_thread(tool_result, answer, exposed)
 
     # -- the program -----------------------------------------------------------------------
 
-    async def _ask(self, site: _Site, request: Mapping[str, Any], room: int, timeout: float) -> Reply:
-        asked = {**request, "id": 1, "call_id": site.call_id}
+    async def _ask(
+        self, site: _Site, request: Mapping[str, Any], room: int, timeout: float, *, describes: bool = False
+    ) -> Reply:
+        asked = {**request, "call_id": site.call_id}
         if not self._keeps:
-            return await self._ask_once(site, asked, timeout)
+            return await self._ask_once(site, {**asked, "id": 1}, timeout)
         key = RunnerKey(str(site.workspace.root), site.skill.name, site.skill.digest)
-        return await self._runners.ask(key, lambda: self._start(site), asked, room=room, timeout=timeout)
+        return await self._runners.ask(
+            key, lambda: self._start(site), asked, room=room, timeout=timeout, describes=describes
+        )
 
     async def _ask_once(self, site: _Site, request: Mapping[str, Any], timeout: float) -> Reply:
         room = self._shell.limits.output - _MARGIN_BYTES
@@ -268,13 +281,18 @@ class BundledTools:
 
         return await RunnerProcess.start(start)
 
-    def _read(self, skill: str, reply: Reply, timeout: float, room: int) -> Answer:
+    async def _read(self, skill: str, reply: Reply, timeout: float, room: int, *, describes: bool = False) -> Answer:
         """The answer in a reply, without hidden values; one that says what is wrong where there is none."""
-        hidden = self._shell.hidden
-        printed = hidden.in_bytes(reply.printed, gap_text(reply.dropped) if reply.dropped else b"")
-        if reply.line is None:
-            return no_answer(reply, skill, printed, timeout=timeout, room=room, limits=self._shell.limits)
-        return read_answer(reply.line, printed, hidden)
+        hidden, limits = self._shell.hidden, self._shell.limits
+
+        def read() -> Answer:
+            printed = hidden.in_bytes(reply.printed, gap_text(reply.dropped) if reply.dropped else b"")
+            if reply.line is None:
+                return no_answer(reply, skill, printed, timeout=timeout, room=room, limits=limits)
+            return read_answer(reply.line, printed, hidden, describes=describes)
+
+        # What untrusted code sends may take long to read, and the event loop is that of all keys.
+        return await asyncio.to_thread(read)
 
 
 class _BundledTool(Tool):
@@ -314,4 +332,9 @@ def _functions(declared: Mapping[str, DeclaredTool] | None) -> list[dict[str, An
 def _ordered(raw: list[Any], declared: Mapping[str, DeclaredTool] | None) -> list[Any]:
     """In the order of ``schema.json``; other tools come in their own."""
     places = {name: place for place, name in enumerate(declared or ())}
-    return sorted(raw, key=lambda entry: places.get(str(entry.get("name")), 0) if isinstance(entry, dict) else 0)
+
+    def place(entry: Any) -> int:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        return places.get(name, 0) if isinstance(name, str) else 0
+
+    return sorted(raw, key=place)

@@ -48,8 +48,8 @@ def named_specs(
     ({'name': 'find', 'exposed': 'find'}, {'name': 'run', 'exposed': 'geo_run'})
     """
     before = {of: name for name, of in state.tool_names.items() if name not in reserved}
-    elsewhere = [_of(name, spec) for name in sorted(state) if name != skill for spec in state[name].bundled]
-    used = {*reserved, *state.tool_names, *brought_names(state, elsewhere, reserved).values()}
+    now = brought_names(state, (other for other in state if other != skill), reserved)
+    used = {*reserved, *state.tool_names, *now.values()}
     prefixes = tuple(f"{other}_" for other in others if other != skill)
     tools = [str(spec["name"]) for spec in specs]
     chosen = {tool: before[skill, tool] for tool in tools if (skill, tool) in before}
@@ -68,37 +68,28 @@ def named_specs(
     return tuple({**spec, "exposed": chosen[tool]} for tool, spec in zip(tools, specs, strict=True))
 
 
-def brought_names(
-    state: SkillState, brought: Iterable[tuple[str, str, str | None]], reserved: Collection[str]
-) -> dict[tuple[str, str], str]:
-    """The names that tools have now, by skill and tool. ``brought`` has skill, tool and the name of its load.
+def brought_names(state: SkillState, skills: Iterable[str], reserved: Collection[str]) -> dict[tuple[str, str], str]:
+    """The names that the tools have which the loaded ``skills`` bring, by skill and tool.
 
-    A tool has the name of its load. Only where the job has a tool of that name since then, or where there is none (a
-    session of an earlier release), it has another, which is none of ``reserved`` nor of another tool.
+    A tool has the name of its load. Only where the job has a tool of that name since then, or where the load gave none
+    (a session of an earlier release), it has another, which is none of ``reserved`` nor of another tool.
     """
-    waiting: list[tuple[str, str]] = []
+    brought = {
+        (skill, str(spec["name"])): spec.get("exposed") for skill in sorted(skills) for spec in state[skill].bundled
+    }
     found: dict[tuple[str, str], str] = {}
     used = {*reserved}
-    every = list(brought)
-    for skill, tool, name in every:
-        owner = state.tool_names.get(name, (skill, tool)) if name is not None else None
-        if name is not None and name not in used and _fits(name) and owner == (skill, tool):
-            found[skill, tool] = name
+    for of, name in brought.items():
+        if isinstance(name, str) and name not in used and _fits(name) and state.tool_names.get(name, of) == of:
+            found[of] = name
             used.add(name)
-        else:
-            waiting.append((skill, tool))
-    named = {(skill, tool) for skill, tool, name in every if name is not None}
     used.update(state.tool_names)
-    for of in waiting:
-        forms = itertools.islice(_forms(*of), 1 if of in named else 0, None)
-        found[of] = next(form for form in forms if _fits(form) and form not in used)
-        used.add(found[of])
-    return {(skill, tool): found[skill, tool] for skill, tool, _ in every}
-
-
-def _of(skill: str, spec: Mapping[str, Any]) -> tuple[str, str, str | None]:
-    exposed = spec.get("exposed")
-    return skill, str(spec["name"]), exposed if isinstance(exposed, str) else None
+    for of, name in brought.items():
+        if of not in found:
+            forms = itertools.islice(_forms(*of), 0 if name is None else 1, None)
+            found[of] = next(form for form in forms if _fits(form) and form not in used)
+            used.add(found[of])
+    return found
 
 
 def _forms(skill: str, tool: str) -> Iterator[str]:

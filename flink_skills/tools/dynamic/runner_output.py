@@ -70,13 +70,17 @@ class RunnerOutput:
         self._line = bytearray()
         self._room = 0
         self._mark = b""
+        self._opening = b""
         self._printed = PrintedText()
 
-    def expect(self, room: int, mark: bytes) -> None:
-        """A request goes out: its answer has at most ``room`` bytes, and ``mark`` is the end of what it prints."""
+    def expect(self, room: int, mark: bytes, opening: bytes) -> None:
+        """A request goes out.
+
+        Its answer has at most ``room`` bytes and begins with ``opening``, and ``mark`` is the end of what it prints.
+        """
         self._asked = True
         self._line.clear()
-        self._room, self._mark = room, mark
+        self._room, self._mark, self._opening = room, mark, opening
         self._printed = PrintedText()
         self.answered.clear()
         self.all_printed.clear()
@@ -116,7 +120,10 @@ class RunnerOutput:
             self.too_long = True
             self._break()
         elif self._line.endswith(b"\n"):
-            self.answered.set()
+            if self._line.startswith(self._opening):
+                self.answered.set()
+            else:
+                self._break()
 
     def _break(self) -> None:
         self.broken = True

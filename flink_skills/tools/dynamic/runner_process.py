@@ -67,9 +67,10 @@ class RunnerProcess:
         Whatever goes wrong is said by the reply, and ends the program. So does to cancel the caller.
         """
         mark = secrets.token_hex(8)
-        data = json.dumps({**request, "room": room, "mark": mark}).encode() + b"\n"
+        # Named after the request: what a tool wrote in place of the program's answer may come before that one.
+        data = json.dumps({**request, "id": mark, "room": room, "mark": mark}).encode() + b"\n"
         output = self._output
-        output.expect(room, f"\0{mark}\0\n".encode())
+        output.expect(room, f"\0{mark}\0\n".encode(), f'{{"id": "{mark}", '.encode())
         timed_out, ended = False, None
         try:
             await asyncio.wait_for(self._exchange(data), timeout)

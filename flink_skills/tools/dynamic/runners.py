@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from flink_skills.errors import ExecutionError
 from flink_skills.tools.dynamic.runner_process import Reply, RunnerProcess
+from flink_skills.tools.dynamic.slots import Slots
 
 __all__ = ["RunnerKey", "Runners"]
+
+# Of one key, which may have tools of several skills called at once: one that hangs must not stop the others.
+_MOST_OF_A_KEY = 2
+# Loading a skill waits for a tool of no other key, and a skill that hangs as it is loaded stops no tool.
+_DESCRIBING_SHARE = 2
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class RunnerKey:
 class _Place:
     """Where the program of a key is while there is one, or somebody waits for one."""
 
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    turn: Slots = field(default_factory=lambda: Slots(1))
     runner: RunnerProcess | None = None
     users: int = 0
     busy: bool = False
@@ -35,21 +42,36 @@ class _Place:
     timer: asyncio.TimerHandle | None = None
 
 
+@dataclass
+class _Share:
+    """What one key may use at once."""
+
+    calls: Slots
+    descriptions: Slots
+    users: int = 0
+
+
 class Runners:
     """Starts programs when they are asked, and ends those that nobody asks. Belongs to one event loop.
 
+    Half as many again may run while they describe their tools; a key has at most two that are asked to call one.
+
     Args:
-        most: Most programs at once; the one that was used longest ago makes place.
+        most: Most programs at once that are asked to call tools, or kept; the one used longest ago makes place.
         idle: Seconds without a request after which a program is ended.
         life: Seconds that a program lives at most.
+        wait: Most seconds that a request waits for those of other keys.
     """
 
-    def __init__(self, *, most: int, idle: float, life: float) -> None:
+    def __init__(self, *, most: int, idle: float, life: float, wait: float) -> None:
         self._most = most
         self._idle = idle
         self._life = life
+        self._wait = wait
         self._places: OrderedDict[RunnerKey, _Place] = OrderedDict()
-        self._busy = asyncio.Semaphore(most)
+        self._shares: dict[str, _Share] = {}
+        self._calls = Slots(most)
+        self._descriptions = Slots(max(1, most // _DESCRIBING_SHARE))
         self._starting = 0
         self._closed = False
 
@@ -61,16 +83,18 @@ class Runners:
         *,
         room: int,
         timeout: float,
+        describes: bool = False,
     ) -> Reply:
         """Ask the program of ``key``, started by ``start`` if there is none; waits while others ask it.
 
-        ``timeout`` (seconds) counts from when it is asked. Raises what ``start`` raises, and
-        :class:`~flink_skills.errors.ExecutionError` once this is closed.
+        ``timeout`` (seconds) counts from when it is asked; as long it waits at most for other requests of the key.
+        ``describes`` says that no tool is called. Raises what ``start`` raises, and
+        :class:`~flink_skills.errors.ExecutionError` where too much is asked at once, and once this is closed.
         """
         place = self._places.setdefault(key, _Place())
         place.users += 1
         try:
-            async with place.lock, self._busy:
+            async with self._turn(key, place, timeout, describes):
                 place.busy = True
                 try:
                     self._places.move_to_end(key)
@@ -83,6 +107,32 @@ class Runners:
         finally:
             place.users -= 1
             self._rest(key, place)
+
+    @asynccontextmanager
+    async def _turn(self, key: RunnerKey, place: _Place, timeout: float, describes: bool) -> AsyncIterator[None]:
+        """Wait for the turn of a request: first among those of its own key, which take no place of others meanwhile."""
+        most = min(_MOST_OF_A_KEY, self._most)
+        share = self._shares.setdefault(key.workspace, _Share(Slots(most), Slots(1)))
+        share.users += 1
+        own = "busy with earlier calls of tools that skills bring: wait for their results, then try again"
+        others = "busy: too many tools that skills bring run in this worker: try again later"
+        until = asyncio.get_running_loop().time() + timeout
+        try:
+            async with AsyncExitStack() as taken:
+                await self._take(place.turn, until, own, taken)
+                await self._take(share.descriptions if describes else share.calls, until, own, taken)
+                until = asyncio.get_running_loop().time() + self._wait
+                await self._take(self._descriptions if describes else self._calls, until, others, taken)
+                yield
+        finally:
+            share.users -= 1
+            if not share.users:
+                self._shares.pop(key.workspace, None)
+
+    async def _take(self, slots: Slots, until: float, busy: str, taken: AsyncExitStack) -> None:
+        if not await slots.take(max(0.0, until - asyncio.get_running_loop().time())):
+            raise ExecutionError(busy)
+        taken.callback(slots.give)
 
     async def close(self) -> None:
         """End all programs, also those that are being asked. Calling it again does nothing."""

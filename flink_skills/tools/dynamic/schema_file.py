@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flink_skills.tools.dynamic.specs import MOST_TOOLS, NAME, shown
+from flink_skills.tools.dynamic.specs import MOST_TOOLS, NAME, check_raw, shown
+from flink_skills.tools.dynamic.strict_json import read_json
 
 __all__ = ["MOST_FILE_BYTES", "SCHEMA_FILE", "DeclaredTool", "read_schema_file"]
 
@@ -46,7 +46,7 @@ def read_schema_file(data: bytes) -> tuple[dict[str, DeclaredTool], list[str]]:
     if len(data) > MOST_FILE_BYTES:
         return {}, [f"{SCHEMA_FILE} has more than {MOST_FILE_BYTES} bytes"]
     try:
-        read = json.loads(data.decode("utf-8-sig"), parse_constant=_no_constant)
+        read = read_json(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         return {}, [f"{SCHEMA_FILE} cannot be read: {shown(error, 120)}"]
     entries = read.get("tools", [read]) if isinstance(read, dict) else read
@@ -79,6 +79,10 @@ def _declared(entry: object) -> DeclaredTool:
         raise ValueError(f"the tool {shown(name)} is left out: a name is 1 to 64 letters, digits, '_' and '-'")
     description = said.get("description")
     parameters = next((said[word] for word in ("parameters", "input_schema", "inputSchema") if word in said), None)
+    try:
+        check_raw(parameters)
+    except ValueError as error:
+        raise ValueError(f"the tool {name!r} is left out: {error}") from None
     command = said.get("command", entry.get("command"))
     return DeclaredTool(
         name,
@@ -100,7 +104,3 @@ def _command(name: str, command: object) -> tuple[str, ...]:
     if not command[0]:
         raise ValueError(f"the command of the tool {name!r} names no program")
     return tuple(command)
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")

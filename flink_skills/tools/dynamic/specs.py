@@ -7,19 +7,32 @@ refuses would spoil the whole request.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from flink_skills.manager.menu import escape
 from flink_skills.skill.text import clean, clean_line
 from flink_skills.tools.arguments import plain_schema
 
-__all__ = ["MOST_SCHEMA_BYTES", "MOST_TOOLS", "NAME", "checked_parameters", "checked_specs", "shown"]
+__all__ = [
+    "MOST_RAW_BYTES",
+    "MOST_SCHEMA_BYTES",
+    "MOST_TOOLS",
+    "NAME",
+    "check_raw",
+    "checked_parameters",
+    "checked_specs",
+    "shown",
+]
 
 #: Most tools of one skill.
 MOST_TOOLS = 64
 #: Most bytes of one tool's parameters.
 MOST_SCHEMA_BYTES = 8_192
+#: Most bytes of them as a skill gives them, with keywords that are left out.
+MOST_RAW_BYTES = 65_536
 #: Names that all model providers accept.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
@@ -28,24 +41,29 @@ _MOST_BYTES = 131_072
 _MOST_DESCRIPTION = 2_000
 _MOST_PROPERTY_DESCRIPTION = 1_000
 _MOST_DEPTH = 16
+# Of objects and arrays in one another: a level of a schema is one or two of them.
+_MOST_NESTING = 64
 _MOST_CHOICES = 256
+# Readers of JSON take larger ones for infinite, or for another number.
+_MOST_INTEGER = (1 << 63) - 1
 _PROPERTY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
-_NUMBERS = frozenset(
-    {
-        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength"),
-        *("minItems", "maxItems", "minProperties", "maxProperties"),
-    }
-)
+_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+_COUNTS = frozenset({"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"})
 _SCHEMAS = frozenset({"items", "additionalProperties", "not", "contains", "propertyNames"})
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _MAPS = frozenset({"properties", "$defs", "definitions"})
+_FORMAT = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_TAG = re.compile(r"<[\s/]*[A-Za-z_!]")
 # Providers take an object there, not a choice of several.
 _TOP = ("properties", "required", "additionalProperties", "$defs", "definitions")
 
 
 def checked_specs(raw: object) -> tuple[tuple[dict[str, Any], ...], list[str]]:
-    """The specs in ``raw``, which may be anything, and what is wrong with others."""
+    """The specs in ``raw``, which may be anything, and what is wrong with others.
+
+    Takes a while for a hostile one: not for an event loop.
+    """
     specs: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     room = _MOST_BYTES
@@ -72,7 +90,8 @@ def checked_specs(raw: object) -> tuple[tuple[dict[str, Any], ...], list[str]]:
 def checked_parameters(raw: object) -> dict[str, Any]:
     """A JSON schema of type ``object`` that every model provider takes; raises :class:`ValueError`.
 
-    Keywords that are about neither types nor values are left out.
+    Keywords that are about neither types nor values are left out, and so are regular expressions: providers differ
+    in what they take, and one that is made to be slow would be so wherever it is compiled.
 
     >>> checked_parameters({"properties": {"a": {"type": "string", "x-secret": 1}}})
     {'properties': {'a': {'type': 'string'}}, 'type': 'object'}
@@ -81,15 +100,13 @@ def checked_parameters(raw: object) -> dict[str, Any]:
         raw = {}
     if not isinstance(raw, Mapping):
         raise ValueError("its parameters are no JSON schema")
+    check_raw(raw)
     if raw.get("type", "object") != "object":
         raise ValueError(f"its parameters are of type {shown(raw['type'])}, not an object")
-    try:
-        schema = _schema({word: raw[word] for word in _TOP if word in raw}, 0)
-    except RecursionError:
-        raise ValueError(f"its parameters are nested deeper than {_MOST_DEPTH} levels") from None
-    for name in schema.get("properties", {}):
-        if not _PROPERTY.fullmatch(name):
+    for name in raw["properties"] if isinstance(raw.get("properties"), Mapping) else ():
+        if not isinstance(name, str) or not _PROPERTY.fullmatch(name):
             raise ValueError(f"the name of its argument {shown(name)} is not 1 to 64 letters, digits, '_', '-' and '.'")
+    schema = _schema({word: raw[word] for word in _TOP if word in raw}, 0)
     _drop_dangling(
         schema, {f"#/{group}/{name}" for group in ("$defs", "definitions") for name in schema.get(group, {})}
     )
@@ -100,10 +117,27 @@ def checked_parameters(raw: object) -> dict[str, Any]:
     return schema
 
 
+def check_raw(parameters: object) -> None:
+    """Raise :class:`ValueError` for parameters too large, or nested too deep, for anybody to walk through."""
+    try:
+        size = len(json.dumps(parameters, ensure_ascii=False).encode("utf-8", "replace"))
+    except RecursionError:
+        raise ValueError(f"its parameters are nested deeper than {_MOST_DEPTH} levels") from None
+    if size > MOST_RAW_BYTES:
+        raise ValueError(f"its parameters have {size} bytes, and {MOST_RAW_BYTES} are the most")
+    level = [parameters]
+    for _ in range(_MOST_NESTING):
+        level = [part for outer in level for part in _inner(outer)]
+    if level:
+        raise ValueError(f"its parameters are nested deeper than {_MOST_DEPTH} levels")
+
+
 def shown(value: object, most: int = 60) -> str:
-    """Untrusted text as part of a message: on one line and short."""
+    """Untrusted text as part of a message, which may get into a prompt: on one line, short and without tags."""
+    if isinstance(value, (Mapping, list)):
+        return "(an object)" if isinstance(value, Mapping) else "(a list)"  # which may be nested too deep to show
     text = clean_line(str(value)[: most * 4])
-    return repr(text if len(text) <= most else text[:most] + "…")
+    return repr(escape(text if len(text) <= most else text[:most] + "…"))
 
 
 def _checked_spec(entry: object) -> dict[str, Any]:
@@ -118,7 +152,7 @@ def _checked_spec(entry: object) -> dict[str, Any]:
         raise ValueError(f"the tool {name!r} is left out: {error}") from None
     return {
         "name": name,
-        "description": _text(entry.get("description"), _MOST_DESCRIPTION) or name,
+        "description": _line(entry.get("description"), _MOST_DESCRIPTION) or name,
         "parameters": parameters,
     }
 
@@ -153,26 +187,29 @@ def _keyword(word: object, value: object, depth: int) -> Any:
     if word in _MAPS:
         if not isinstance(value, Mapping):
             return None
-        return {clean_line(str(name))[:64]: _schema(part, depth + 1) for name, part in value.items()}
+        # A name is the tool's: one that cannot stay as it is cannot be used.
+        return {name: _schema(part, depth + 1) for name, part in value.items() if _is_name(name)}
     if word in _NUMBERS:
-        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        return _number(value, above_zero=word == "multipleOf")
+    if word in _COUNTS:
+        return value if isinstance(value, int) and _is_number(value) and value >= 0 else None
     if word == "type":
         types = value if isinstance(value, list) else [value]
         return value if types and all(isinstance(kind, str) and kind in _TYPES for kind in types) else None
     if word == "description":
-        return _text(value, _MOST_PROPERTY_DESCRIPTION) or None
+        return _line(value, _MOST_PROPERTY_DESCRIPTION) or None
     if word == "enum":
-        return _data(value[:_MOST_CHOICES], depth) if isinstance(value, list) and value else None
+        return _untagged(_data(value[:_MOST_CHOICES], depth)) if isinstance(value, list) and value else None
     if word in ("const", "default"):
-        return _data(value, depth)
+        return _untagged(_data(value, depth))
     if word == "required":
         return [name for name in value if isinstance(name, str)] if isinstance(value, list) else None
     if word == "uniqueItems":
         return value if isinstance(value, bool) else None
-    if word == "pattern":
-        return value if isinstance(value, str) and _is_pattern(value) else None
-    if word in ("format", "$ref"):
-        return clean_line(value)[:200] if isinstance(value, str) else None
+    if word == "format":
+        return value if isinstance(value, str) and _FORMAT.fullmatch(value) else None
+    if word == "$ref":
+        return value if isinstance(value, str) else None  # to what is there: see _drop_dangling
     return None
 
 
@@ -185,20 +222,40 @@ def _data(value: object, depth: int) -> Any:
         return {clean_line(str(name)): _data(part, depth + 1) for name, part in value.items()}
     if isinstance(value, list):
         return [_data(part, depth + 1) for part in value]
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not _is_number(value):
+        raise ValueError("its parameters hold a number that is too large for JSON")
     return value
 
 
-def _text(value: object, most: int) -> str:
-    text = clean(value).strip() if isinstance(value, str) else ""
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+def _number(value: Any, *, above_zero: bool) -> Any:
+    return value if _is_number(value) and (value > 0 or not above_zero) else None
 
 
-def _is_pattern(text: str) -> bool:
-    try:
-        re.compile(text)
-    except (re.error, OverflowError, RecursionError):
-        return False
-    return text == clean(text)
+def _is_number(value: Any) -> bool:
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= _MOST_INTEGER
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= 64 and name == clean_line(name) and not _TAG.search(name)
+
+
+def _untagged(value: Any) -> Any:
+    """``value``, which may not be changed: None where it could pass for a tag of a prompt."""
+    return None if _TAG.search(json.dumps(value, ensure_ascii=False)) else value
+
+
+def _inner(value: object) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _line(value: object, most: int) -> str:
+    """Untrusted text as one line that neither opens nor closes a tag, wherever it is put."""
+    text = clean_line(value[: most * 4]) if isinstance(value, str) else ""
+    return escape(text if len(text) <= most else text[: most - 1].rstrip() + "…")
 
 
 def _drop_dangling(schema: Any, known: Iterable[str]) -> None:

@@ -65,7 +65,7 @@ async def answer(
         # What is in "output" as a whole need not be said twice.
         whole = piece.begin.char == 0 and not piece.left
         result = {name: data for name, data in result.items() if not (whole and name in ("stdout", "stderr"))}
-        content = {**value, "result": json.loads(told(result))}
+        content = {**value, "result": told(result)}
         value = {**value, "result": result}
     return ToolResult(
         json.dumps(content, ensure_ascii=False),

@@ -9,6 +9,8 @@ from typing import Literal
 __all__ = ["Interaction", "find_interaction"]
 
 _PROMPT = re.compile(r"press (?:enter|return|any key)|type your", re.IGNORECASE)
+# "[y/N]", "(yes/no)", "[Y,n,q]:" at the end: what may be answered.
+_CHOICE = re.compile(r"[\[(]\s*(?:y|yes|n|no)(?:\s*[/|,]\s*[\w?]+)+\s*[\])]\s*[:?>]*$", re.IGNORECASE)
 _NUMBER = re.compile(r"\b(?:enter|choose|select|pick)\b.{0,40}\bnumber\b", re.IGNORECASE)
 _ITEM = re.compile(r"\s*[\[(]?\d{1,3}[.)\]](?!\d)\s*\S")
 _LONGEST_HINT = 200
@@ -42,6 +44,6 @@ def find_interaction(text: str) -> Interaction | None:
     hint = last if len(last) <= _LONGEST_HINT else "…" + last[-_LONGEST_HINT:]
     if _NUMBER.search(last) or sum(1 for line in lines if _ITEM.match(line)) >= 2:
         return Interaction("selection", hint)
-    if last.endswith((":", "?")) or _PROMPT.search(last):
+    if last.endswith((":", "?")) or _PROMPT.search(last) or _CHOICE.search(hint):
         return Interaction("prompt", hint)
     return None

@@ -44,6 +44,9 @@ class Outcome(Protocol):
         Called again if it was cancelled or raised an error that is ``retryable``.
         """
 
+    def ended(self) -> None:
+        """The process has ended just now; called once, before anything else."""
+
     async def close(self) -> None:
         """Nobody will ask for the result any more."""
 
@@ -58,20 +61,34 @@ class Process:
         result: How it ended, without its output; None while it runs.
         ended_at: When it ended, in seconds of the loop's clock.
         used_at: When a call used it last.
+        agent: The agent whose model started it.
+        skill: The skill that it was started for; None for a command outside of skills.
         answered: Whether the call that started it has been answered.
+        answering: How many calls that started it wait for their answer: one, and more if it is made again meanwhile.
         ended_because: Why it was ended by somebody other than the model; empty if it was not.
         killed: Whether the model had it ended.
     """
 
     def __init__(
-        self, session_id: str, command: str, hidden: HiddenValues, *, tty: bool, outcome: Outcome | None = None
+        self,
+        session_id: str,
+        command: str,
+        hidden: HiddenValues,
+        *,
+        tty: bool,
+        agent: str = "",
+        skill: str | None = None,
+        outcome: Outcome | None = None,
     ) -> None:
         self.id = session_id
         self.command = command
         self.tty = tty
         self.result: CommandResult | None = None
         self.ended_at = 0.0
+        self.agent = agent
+        self.skill = skill
         self.answered = False
+        self.answering = 0
         self.ended_because = ""
         self.killed = False
         self._hidden = hidden
@@ -117,6 +134,8 @@ class Process:
         except Exception as error:  # a process of which nothing is known any more must not look as if it ran
             _log.exception("the end of process %s (%s) is not known", self.id, self.command)
             result = CommandResult(error=f"its end is not known: {type(error).__name__}: {error}")
+        if self._outcome is not None:
+            self._outcome.ended()
         if self._resting is not None:
             self._resting.cancel()
         if self._writing is not None:
@@ -133,6 +152,11 @@ class Process:
     def ended(self) -> bool:
         return self.result is not None
 
+    @property
+    def left_alone(self) -> bool:
+        """Whether the call that started it was interrupted before a model was told of it."""
+        return not (self.answered or self.answering)
+
     async def kill(self) -> str:
         """End it, with SIGTERM first; how it is with it now: ``exited`` if it had ended before, or ``killed``."""
         if self.result is None and self._live is not None:
@@ -144,8 +168,9 @@ class Process:
     async def stop(self, because: str) -> None:
         """End it as :meth:`kill` does, for a reason that the model is told."""
         if self.result is None and self._live is not None:
-            self.ended_because = because
+            self.ended_because = self.ended_because or because
             await self._live.terminate(_GRACE_SECONDS)
+            await self._ended.wait()
 
     async def close(self) -> None:
         """End it at once and forget about its result."""

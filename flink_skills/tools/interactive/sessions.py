@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +14,20 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.interactive.caller import Caller
 from flink_skills.tools.interactive.process import Outcome, Process
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["ProcessSessions", "key_text"]
+__all__ = ["ProcessSessions"]
 
 _SHOWN_COMMAND = 60
 _ID_CHARS = 10
 # Where the options say 0; what a process is given has to be a time.
 _NO_LIMIT_SECONDS = 366 * 86_400.0
-
-
-def key_text(key: Any) -> str:
-    """A stream key as the text under which its processes are kept."""
-    return json.dumps(key, sort_keys=True, default=repr)
+# For the retry of a call that was interrupted: without its answer no model knows of the process.
+_UNANSWERED_SECONDS = 60.0
 
 
 class ProcessSessions:
@@ -39,9 +37,12 @@ class ProcessSessions:
     to one event loop, and needs no task while nothing happens. :meth:`close` ends all processes; do that before the
     shell is closed.
 
+    One whose call was interrupted before it was answered is ended 60 s later, or as soon as its owner is at a limit and
+    starts another one, unless the call has come again.
+
     >>> sessions = ProcessSessions(shell, SkillConfig())
-    >>> process = await sessions.start("python3 -i", key_text='"k"', call_id="c1", workspace=workspace, tty=True)
-    >>> sessions.get('"k"', process.id) is process
+    >>> process = await sessions.start("python3 -i", caller=caller, call_id="c1", workspace=workspace, tty=True)
+    >>> sessions.get(caller, process.id) is process
     True
     """
 
@@ -51,9 +52,9 @@ class ProcessSessions:
         self._max_time = config.get(SkillOptions.EXEC_MAX_TIME) or _NO_LIMIT_SECONDS
         self._most = config.get(SkillOptions.EXEC_MAX_SESSIONS)
         self._most_per_key = config.get(SkillOptions.EXEC_MAX_SESSIONS_PER_KEY)
-        self._keys: dict[str, dict[str, Process]] = {}
+        self._owners: dict[str, dict[str, Process]] = {}
         # Those that are about to be started count, too: calls of one response come at once.
-        self._starting: dict[str, int] = {}
+        self._starting: dict[str, list[Process]] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -67,7 +68,7 @@ class ProcessSessions:
         self,
         command: str,
         *,
-        key_text: str,
+        caller: Caller,
         call_id: str,
         workspace: Workspace,
         cwd: Path | None = None,
@@ -88,15 +89,25 @@ class ProcessSessions:
         closed. Raises :class:`ArgumentError` where there are too many or the policy refuses the command, and
         :class:`~flink_skills.errors.ExecutionError` where it cannot be started; ``outcome`` is the caller's then.
         """
-        session_id = self._new_id(key_text, call_id, command)
-        known = self._keys.get(key_text, {}).get(session_id)
+        owner = caller.owner
+        session_id = self._new_id(caller, call_id, skill_name, command)
+        known = self._owners.get(owner, {}).get(session_id)
         if known is not None:
             if outcome is not None:
                 await outcome.close()
             return known
-        self._check_room(key_text)
-        process = Process(session_id, command, self._shell.hidden, tty=tty, outcome=outcome)
-        self._starting[key_text] = self._starting.get(key_text, 0) + 1
+        await self._make_room(owner)
+        self._check_room(caller)
+        process = Process(
+            session_id,
+            command,
+            self._shell.hidden,
+            tty=tty,
+            agent=caller.agent,
+            skill=skill_name,
+            outcome=outcome,
+        )
+        self._starting.setdefault(owner, []).append(process)
         try:
             live = await self._shell.start_process(
                 command,
@@ -112,36 +123,48 @@ class ProcessSessions:
                 on_output=process.take,
             )
         finally:
-            self._starting[key_text] -= 1
-            if not self._starting[key_text]:
-                del self._starting[key_text]
+            self._starting[owner].remove(process)
+            if not self._starting[owner]:
+                del self._starting[owner]
         if stdin_ends:
             live.close_stdin()
         process.attach(live, self._on_end)
         if self._closed:
             await process.close()
             raise ExecutionError("the worker ends, so no process can be started any more")
-        self._keys.setdefault(key_text, {})[session_id] = process
+        self._owners.setdefault(owner, {})[session_id] = process
         self._plan_sweep()
         return process
 
-    def get(self, key_text: str, session_id: str) -> Process:
-        """The process ``session_id`` of a key; raises :class:`ArgumentError` where the key has none of this id."""
-        processes = self._keys.get(key_text, {})
+    @contextmanager
+    def answering(self, process: Process) -> Iterator[None]:
+        """For the call that started ``process``: from :meth:`start` to the answer it is not left alone."""
+        process.answering += 1
+        try:
+            yield
+        finally:
+            process.answering -= 1
+            if not process.answered:
+                process.used_at = self._now()
+                self._plan_sweep()
+
+    def get(self, caller: Caller, session_id: str) -> Process:
+        """The process ``session_id``; raises :class:`ArgumentError` where the caller sees none of this id."""
+        processes = self._owners.get(caller.owner, {})
         process = processes.get(session_id.strip())
-        if process is None:
-            running = [_shown(one) for one in processes.values() if not one.ended]
+        if process is None or not caller.sees(process):
+            running = [_shown(one) for one in processes.values() if not one.ended and caller.sees(one)]
             there = f" Running: {', '.join(running)}." if running else ""
             raise ArgumentError(
                 f"unknown session_id {session_id[:_SHOWN_COMMAND]!r}: the process ended long ago, or its worker was "
                 f"restarted since: start it again.{there}"
             )
-        process.used_at = asyncio.get_running_loop().time()
+        process.used_at = self._now()
         return process
 
-    def forget(self, key_text: str, process: Process) -> None:
+    def forget(self, caller: Caller, process: Process) -> None:
         """Drop a process that has ended and of which everything was told."""
-        self._keys.get(key_text, {}).pop(process.id, None)
+        self._owners.get(caller.owner, {}).pop(process.id, None)
         self._end(process)
         self._drop_empty()
 
@@ -151,8 +174,8 @@ class ProcessSessions:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
-        processes = [process for processes in self._keys.values() for process in processes.values()]
-        self._keys.clear()
+        processes = [process for processes in self._owners.values() for process in processes.values()]
+        self._owners.clear()
         for process in processes:
             self._end(process)
         while self._ending:
@@ -160,30 +183,55 @@ class ProcessSessions:
 
     # -- room ------------------------------------------------------------------------------
 
-    def _new_id(self, key_text: str, call_id: str, command: str) -> str:
-        """An id that a retry of the same call finds again, and that no other process of the key has."""
-        processes = self._keys.get(key_text, {})
+    def _new_id(self, caller: Caller, call_id: str, skill_name: str | None, command: str) -> str:
+        """An id that a retry of the same call finds again, and that no other process of the owner has."""
+        processes = self._owners.get(caller.owner, {})
         for number in range(len(processes) + 1):
-            seed = f"{key_text}\0{call_id or secrets.token_hex(16)}\0{command}\0{number}"
+            # No two of them alike, whatever characters are in the texts.
+            seed = repr((caller.owner, caller.agent, skill_name, call_id or secrets.token_hex(16), command, number))
             session_id = hashlib.sha256(seed.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_CHARS]
             found = processes.get(session_id)
             if found is None or not found.answered:
                 break
         return session_id
 
-    def _check_room(self, key_text: str) -> None:
+    async def _make_room(self, owner: str) -> None:
+        """At a limit, an owner's processes of which no model knows make room for new ones."""
+        while self._is_full(owner):
+            left = [one for one in self._owners.get(owner, {}).values() if one.left_alone and not one.ended]
+            if self._closed or not left:
+                return
+            oldest = min(left, key=lambda one: one.used_at)
+            reason = "the call that started it was interrupted, and another process needed its place"
+            # Not by this call itself, which may be cancelled.
+            await asyncio.wait([self._in_background(oldest.stop(reason))])
+
+    def _is_full(self, owner: str) -> bool:
+        mine = sum(not process.ended for process in self._owners.get(owner, {}).values())
+        return mine + len(self._starting.get(owner, ())) >= self._most_per_key or self._running() >= self._most
+
+    def _running(self) -> int:
+        running = sum(not process.ended for processes in self._owners.values() for process in processes.values())
+        return running + sum(map(len, self._starting.values()))
+
+    def _check_room(self, caller: Caller) -> None:
         if self._closed:
             raise ExecutionError("the worker ends, so no process can be started any more")
-        mine = [process for process in self._keys.get(key_text, {}).values() if not process.ended]
-        if len(mine) + self._starting.get(key_text, 0) >= self._most_per_key:
+        mine = [process for process in self._owners.get(caller.owner, {}).values() if not process.ended]
+        mine += self._starting.get(caller.owner, [])
+        seen = ", ".join(_shown(process) for process in mine if caller.sees(process))
+        if len(mine) >= self._most_per_key:
             option = SkillOptions.EXEC_MAX_SESSIONS_PER_KEY.key
             raise ArgumentError(
-                f"{self._most_per_key} processes are running, the most that this job permits ({option}). End one, then "
-                f"start this one again: {', '.join(map(_shown, mine))}."
+                f"{self._most_per_key} processes are running, the most that this job permits ({option}). "
+                + (
+                    f"End one, then start this one again: {seen}."
+                    if seen
+                    else "Run the command to its end, without a session, or try again later."
+                )
             )
-        running = sum(not process.ended for processes in self._keys.values() for process in processes.values())
-        if running + sum(self._starting.values()) >= self._most:
-            others = f" Or end one of yours: {', '.join(map(_shown, mine))}." if mine else ""
+        if self._running() >= self._most:
+            others = f" Or end one of yours: {seen}." if seen else ""
             raise ArgumentError(
                 f"This worker runs {self._most} processes for all its keys, the most that this job permits "
                 f"({SkillOptions.EXEC_MAX_SESSIONS.key}). Run the command to its end, without a session, or try again "
@@ -196,28 +244,36 @@ class ProcessSessions:
         """Of the processes that have ended only so many are kept as there may be running ones."""
         if self._closed:
             return
-        for processes in self._keys.values():
+        for processes in self._owners.values():
             self._drop_oldest(processes, [one for one in processes.values() if one.ended], self._most_per_key)
-        ended = [one for processes in self._keys.values() for one in processes.values() if one.ended]
-        for processes in self._keys.values():
+        ended = [one for processes in self._owners.values() for one in processes.values() if one.ended]
+        for processes in self._owners.values():
             self._drop_oldest(processes, ended, self._most)
         self._drop_empty()
         self._plan_sweep()
 
     def _drop_oldest(self, processes: dict[str, Process], ended: list[Process], most: int) -> None:
-        # A call that waits for its process comes first: it will ask in a moment.
-        spare = sorted((one for one in ended if one.answered), key=lambda one: one.ended_at)[
-            : max(0, len(ended) - most)
-        ]
+        # A call that waits for its process comes first: it will ask in a moment, or be made again soon.
+        told = sorted((one for one in ended if self._is_told(one)), key=lambda one: one.ended_at)
+        spare = told[: max(0, len(ended) - most)]
         for process in spare:
             if processes.get(process.id) is process:
                 del processes[process.id]
                 self._end(process)
 
+    def _is_told(self, process: Process) -> bool:
+        """Whether a model was told of it, or nobody will ask what to tell any more."""
+        left_at = max(process.ended_at, process.used_at)
+        return process.answered or (process.left_alone and left_at + _UNANSWERED_SECONDS < self._now())
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
     def _sweep(self) -> None:
         self._sweep_timer = None
-        now = asyncio.get_running_loop().time()
-        for processes in self._keys.values():
+        now = self._now()
+        for processes in self._owners.values():
             for process in list(processes.values()):
                 if self._due(process) > now:
                     continue
@@ -225,13 +281,20 @@ class ProcessSessions:
                     del processes[process.id]
                     self._end(process)
                 elif not process.ended_because:
-                    self._in_background(process.stop(f"it was not used for {self._ttl:g} s"))
+                    self._in_background(process.stop(self._why_now(process)))
         self._drop_empty()
         self._plan_sweep()
 
     def _due(self, process: Process) -> float:
         """When something is to be done about ``process``."""
-        return (max(process.ended_at, process.used_at) if process.ended else process.used_at) + self._ttl
+        if process.ended:
+            return max(process.ended_at, process.used_at) + self._ttl
+        return process.used_at + (min(self._ttl, _UNANSWERED_SECONDS) if process.left_alone else self._ttl)
+
+    def _why_now(self, process: Process) -> str:
+        if process.left_alone and self._ttl > _UNANSWERED_SECONDS:
+            return f"the call that started it was interrupted, and not made again within {_UNANSWERED_SECONDS:g} s"
+        return f"it was not used for {self._ttl:g} s"
 
     def _plan_sweep(self) -> None:
         if self._closed:
@@ -239,7 +302,7 @@ class ProcessSessions:
         loop = asyncio.get_running_loop()
         due = [
             self._due(process)
-            for processes in self._keys.values()
+            for processes in self._owners.values()
             for process in processes.values()
             if process.ended or not process.ended_because
         ]
@@ -252,14 +315,15 @@ class ProcessSessions:
     def _end(self, process: Process) -> None:
         self._in_background(process.close())
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
+        return task
 
     def _drop_empty(self) -> None:
-        for key in [key for key, processes in self._keys.items() if not processes]:
-            del self._keys[key]
+        for owner in [owner for owner, processes in self._owners.items() if not processes]:
+            del self._owners[owner]
 
 
 def _shown(process: Process) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import codecs
 import re
-import secrets
 
 from flink_skills.tools.commands.hidden import HIDDEN, HiddenValues
 
 __all__ = ["ShownText"]
 
 _HIDDEN = HIDDEN.encode()
-# Of a value that is cut in two, HiddenValues takes parts of 3 bytes and more for one.
+# HiddenValues takes 3 bytes and more for the beginning of a value.
 _UNTOLD_BYTES = 2
 # ECMA-48: CSI sequences, strings (titles, links) with their terminator, and short ones.
 _ESCAPE = re.compile(
@@ -40,17 +39,22 @@ class ShownText:
     """
 
     def __init__(self, hidden: HiddenValues) -> None:
-        self._values = _WithoutValues(hidden)
+        # As they come, and again as they are shown: colours may be in the middle of a value.
+        self._values, self._shown_values = _WithoutValues(hidden), _WithoutValues(hidden)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._shown_decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._open = ""
 
     def add(self, data: bytes) -> str:
         """What can be shown now that ``data`` has come."""
-        return self._clean(self._decoder.decode(self._values.add(data)), ended=False)
+        text = self._clean(self._decoder.decode(self._values.add(data)), ended=False)
+        return self._shown_decoder.decode(self._shown_values.add(text.encode()))
 
     def end(self) -> str:
         """What was kept back, when nothing more comes."""
-        return self._clean(self._decoder.decode(self._values.end(), final=True), ended=True)
+        text = self._clean(self._decoder.decode(self._values.end(), final=True), ended=True)
+        data = self._shown_values.add(text.encode()) + self._shown_values.end()
+        return self._shown_decoder.decode(data, final=True)
 
     def _clean(self, text: str, *, ended: bool) -> str:
         text = self._open + text
@@ -83,19 +87,14 @@ class _WithoutValues:
 
     def __init__(self, hidden: HiddenValues) -> None:
         self._hidden = hidden
-        # Stands for what has not come yet; no program can print it on purpose.
-        self._rest = secrets.token_bytes(16)
         # The last bytes as they came; ``_given`` of them were given away, as they are or hidden.
         self._context = b""
         self._given = 0
 
     def add(self, data: bytes) -> bytes:
         text = self._context + data
-        clean = self._hidden.in_bytes(text)
-        kept = self._begun(text, clean)
-        visible = clean[: len(clean) - kept]
-        out = self._without_given(text, visible)
-        known = len(text) - kept
+        known = len(text) - self._hidden.begun(text)
+        out = self._without_given(text, self._hidden.in_bytes(text[:known]))
         start = max(0, known - _UNTOLD_BYTES)
         self._given = max(self._given, known) - start
         self._context = text[start:]
@@ -106,14 +105,6 @@ class _WithoutValues:
         held = len(self._context) - self._given
         self._context, self._given = b"", 0
         return _HIDDEN if held else b""
-
-    def _begun(self, text: bytes, clean: bytes) -> int:
-        """How many bytes at the end may be the beginning of a value."""
-        masked = self._hidden.in_bytes(text + self._rest, self._rest)[: -len(self._rest)]
-        if masked == clean:
-            return 0
-        size = len(clean) + len(_HIDDEN) - len(masked)
-        return size if 0 < size <= len(text) and clean.endswith(text[-size:]) else 0
 
     def _without_given(self, text: bytes, visible: bytes) -> bytes:
         given = self._given

@@ -11,7 +11,6 @@ from pydantic import ConfigDict, Field
 from flink_skills.execution import CommandResult
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillOptions
-from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.interactive.answers import answer
 from flink_skills.tools.interactive.arguments import (
@@ -25,7 +24,7 @@ from flink_skills.tools.interactive.arguments import (
     only,
     sessions_of,
 )
-from flink_skills.tools.interactive.sessions import key_text
+from flink_skills.tools.interactive.caller import caller_of
 from flink_skills.tools.interactive.use import kill_process, poll_process, write_to_process
 from flink_skills.tools.runs.arguments import RunArguments
 from flink_skills.tools.runs.finish import finish
@@ -80,7 +79,7 @@ class SkillExec(SkillFace[ExecArguments]):
         try:
             process = await sessions.start(
                 prepared.command,
-                key_text=key_text(context.key),
+                caller=caller_of(self._services, context),
                 call_id=context.call_id,
                 workspace=prepared.workspace,
                 cwd=prepared.cwd,
@@ -95,17 +94,16 @@ class SkillExec(SkillFace[ExecArguments]):
         except BaseException:
             await prepared.close()
             raise
-        await process.wait_for_output(deadline(asked.yield_ms, _START_YIELD_MS))
-        return await answer(process, context, lines=asked.poll_lines or _POLL_LINES, effects=prepared.effects)
+        with sessions.answering(process):
+            await process.wait_for_output(deadline(asked.yield_ms, _START_YIELD_MS))
+            return await answer(process, context, lines=asked.poll_lines or _POLL_LINES, effects=prepared.effects)
 
     async def _prepare(self, asked: ExecArguments, longest: float, context: ToolContext) -> PreparedRun:
         # The limit for a command that is waited for does not count here, where there is one of its own.
         forced: float = self._services.config.get(SkillOptions.RUN_TIMEOUT)
         timeout = min(forced or asked.timeout or longest, longest)
-        try:
-            prepared = await prepare(asked.model_copy(update={"timeout": None}), self._services, context)
-        except ArgumentError as error:
-            raise ArgumentError(str(error).replace("skill_run requires", f"{self.tool_name} requires")) from error
+        waited_for = asked.model_copy(update={"timeout": None})
+        prepared = await prepare(waited_for, self._services, context, tool=self.tool_name)
         late = (
             f"this job allows processes {timeout:g} s, not {asked.timeout:g} s"
             if timeout < (asked.timeout or 0)
@@ -165,6 +163,9 @@ class _RunOutcome:
         found, effects = await finish(self.prepared, result, self.services, context)
         # The call that started the process had those of the preparation.
         return found, tuple(effect for effect in effects if effect not in self.prepared.effects)
+
+    def ended(self) -> None:
+        self.prepared.span.end()
 
     async def close(self) -> None:
         await self.prepared.close()

@@ -7,7 +7,7 @@ import json
 from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.interactive.answers import answer
 from flink_skills.tools.interactive.arguments import SessionArguments, WriteArguments, deadline, sessions_of
-from flink_skills.tools.interactive.sessions import key_text
+from flink_skills.tools.interactive.caller import caller_of
 from flink_skills.tools.services import ToolServices
 
 __all__ = ["kill_process", "poll_process", "write_to_process"]
@@ -19,7 +19,7 @@ async def write_to_process(
     asked: WriteArguments, services: ToolServices, context: ToolContext, *, yield_ms: float, lines: int | None
 ) -> ToolResult:
     """Write, then answer as :func:`poll_process` does. Without anything to write it is a poll."""
-    process = sessions_of(services).get(key_text(context.key), asked.session_id)
+    process = sessions_of(services).get(caller_of(services, context), asked.session_id)
     # The Enter key of a terminal; programs that read keys take nothing else for it.
     enter = ("\r" if process.tty else "\n") if asked.newline else ""
     text = asked.chars + enter
@@ -38,13 +38,13 @@ async def poll_process(
     asked: SessionArguments, services: ToolServices, context: ToolContext, *, yield_ms: float, lines: int | None
 ) -> ToolResult:
     """What is new of a process, after a wait for it of ``yield_ms`` at most."""
-    process = sessions_of(services).get(key_text(context.key), asked.session_id)
+    process = sessions_of(services).get(caller_of(services, context), asked.session_id)
     await process.wait_for_output(deadline(asked.yield_ms, yield_ms))
     return await answer(process, context, lines=asked.poll_lines or lines)
 
 
 async def kill_process(asked: SessionArguments, services: ToolServices, context: ToolContext) -> ToolResult:
     """End a process (row G3). Its output and its result can still be asked for."""
-    process = sessions_of(services).get(key_text(context.key), asked.session_id)
+    process = sessions_of(services).get(caller_of(services, context), asked.session_id)
     value = {"ok": True, "session_id": process.id, "status": await process.kill()}
     return ToolResult(json.dumps(value), value=value)

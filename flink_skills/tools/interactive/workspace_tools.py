@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from flink_skills.execution import CommandResult
 from flink_skills.manager.view import SkillView
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.commands.folders import real_path
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.interactive.answers import EXITED, answer, ending, exit_code_of
 from flink_skills.tools.interactive.arguments import (
@@ -28,8 +28,9 @@ from flink_skills.tools.interactive.arguments import (
     only,
     sessions_of,
 )
+from flink_skills.tools.interactive.caller import caller_of
 from flink_skills.tools.interactive.process import Process
-from flink_skills.tools.interactive.sessions import ProcessSessions, key_text
+from flink_skills.tools.interactive.sessions import ProcessSessions
 from flink_skills.tools.interactive.use import kill_process, write_to_process
 from flink_skills.tools.runs.arguments import RunArguments
 from flink_skills.tools.runs.places import Places
@@ -97,7 +98,10 @@ class WorkspaceExec(SkillFace[WorkspaceExecArguments]):
     async def _run(self, asked: WorkspaceExecArguments, view: SkillView, context: ToolContext) -> ToolResult:
         shell, sessions = self._services.shell, sessions_of(self._services)
         prepared = await prepare(
-            asked.model_copy(update={"skill": "", "cwd": None, "timeout": None}), self._services, context
+            asked.model_copy(update={"skill": "", "cwd": None, "timeout": None}),
+            self._services,
+            context,
+            tool=self.tool_name,
         )
         try:
             cwd = await asyncio.to_thread(_cwd, asked.cwd, prepared.places)
@@ -108,15 +112,16 @@ class WorkspaceExec(SkillFace[WorkspaceExecArguments]):
         except BaseException:
             await prepared.close()
             raise
-        if asked.background or asked.tty:
-            default = _TTY_YIELD_MS if asked.tty else _BACKGROUND_YIELD_MS
-            await process.wait_for_output(deadline(asked.yield_ms, default))
-        else:
-            await process.wait_for_end(deadline(asked.yield_ms, 0))
-        result = await answer(process, context, warnings=prepared.warnings, effects=prepared.effects)
+        with sessions.answering(process):
+            if asked.background or asked.tty:
+                default = _TTY_YIELD_MS if asked.tty else _BACKGROUND_YIELD_MS
+                await process.wait_for_output(deadline(asked.yield_ms, default))
+            else:
+                await process.wait_for_end(deadline(asked.yield_ms, 0))
+            result = await answer(process, context, warnings=prepared.warnings, effects=prepared.effects)
         if process.ended and process.is_read:
             # There is nothing more to ask for.
-            sessions.forget(key_text(context.key), process)
+            sessions.forget(caller_of(self._services, context), process)
             value = {name: data for name, data in result.value.items() if name != "session_id"}
             return replace(result, content=json.dumps(value, ensure_ascii=False), value=value)
         return result
@@ -126,7 +131,7 @@ class WorkspaceExec(SkillFace[WorkspaceExecArguments]):
     ) -> Process:
         return await sessions.start(
             prepared.command,
-            key_text=key_text(context.key),
+            caller=caller_of(self._services, context),
             call_id=context.call_id,
             workspace=prepared.workspace,
             cwd=prepared.cwd,
@@ -176,6 +181,9 @@ class _NoResult:
     ) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]] | None:
         return None
 
+    def ended(self) -> None:
+        self.prepared.span.end()
+
     async def close(self) -> None:
         await self.prepared.close()
 
@@ -183,17 +191,18 @@ class _NoResult:
 async def _run_to_end(prepared: PreparedRun, shell: ShellRunner, context: ToolContext) -> ToolResult:
     """Run a command as others are run: it waits for a free place, and every backend can do it."""
     try:
-        result = await shell.run(
-            prepared.command,
-            workspace=prepared.workspace,
-            cwd=prepared.cwd,
-            run_dir=prepared.run_dir,
-            call_id=context.call_id,
-            env=prepared.env,
-            stdin=prepared.stdin,
-            timeout=prepared.timeout,
-            limits=replace(shell.limits, output=_MOST_OUTPUT),
-        )
+        with prepared.running():
+            result = await shell.run(
+                prepared.command,
+                workspace=prepared.workspace,
+                cwd=prepared.cwd,
+                run_dir=prepared.run_dir,
+                call_id=context.call_id,
+                env=prepared.env,
+                stdin=prepared.stdin,
+                timeout=prepared.timeout,
+                limits=replace(shell.limits, output=_MOST_OUTPUT),
+            )
     finally:
         await prepared.close()
     stdout, stderr = (data.decode("utf-8", "replace") for data in (result.stdout, result.stderr))
@@ -221,10 +230,14 @@ def _cwd(text: str | None, places: Places) -> Path:
     if asked in ("", "."):
         return places.workspace.work_dir
     path = places.relative("cwd", f"work/{asked}" if asked.split("/", 1)[0] == "inputs" else asked)
-    root = Path(os.path.realpath(places.workspace.root))
-    real = Path(os.path.realpath(root / path)) if path is not None else root
+    root, real = real_path(places.workspace.root), None
+    if path is not None:
+        try:
+            real = real_path(root / path)
+        except OSError as error:
+            raise ArgumentError(f"cwd {asked!r} cannot be followed ({error.strerror}): name another folder.") from None
     # Compared on real paths: a link that leads out of the workspace is no way out of it.
-    if path is None or not any(real.is_relative_to(root / name) for name in _ROOTS):
+    if real is None or not any(real.is_relative_to(root / name) for name in _ROOTS):
         raise ArgumentError(
             f"cwd {asked!r} is not in a folder for commands: name one below {', '.join(_ROOTS)}, as in work/data."
         )

@@ -19,6 +19,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel, to_pascal
 from pydantic_core import PydanticCustomError
 
+from flink_skills.tools.runs.unknown_names import names_of, refuse_misspelled
+
 __all__ = ["RunArguments", "RunInput", "RunOutputs"]
 
 _MOST_FILES = 100
@@ -28,7 +30,8 @@ _MOST_TOTAL_BYTES = 64 << 20
 
 def _names(first: str, *more: str) -> AliasChoices:
     """The name that the schema shows, and others that mean the same."""
-    return AliasChoices(*dict.fromkeys((first, *more, to_pascal(first), to_camel(first))))
+    names = (first, *more)
+    return AliasChoices(*dict.fromkeys([*names, *(style(name) for name in names for style in (to_pascal, to_camel))]))
 
 
 def _listed(value: Any) -> Any:
@@ -42,6 +45,49 @@ def _listed(value: Any) -> Any:
                 return [value]
         return [text] if text else []
     return [value] if isinstance(value, Mapping) else value
+
+
+def _patterns(value: Any) -> Any:
+    """Patterns in one text are separated by commas; a name that has one itself is written in a list."""
+    listed = _listed(value)
+    return split_patterns(value) if isinstance(value, str) and listed == [value.strip()] else listed
+
+
+def split_patterns(text: str) -> list[str]:
+    """``text`` at its commas, but not at those in braces and brackets.
+
+    >>> split_patterns("out/*.{csv,txt}, work/a")
+    ['out/*.{csv,txt}', 'work/a']
+    """
+    parts, depth = [""], 0
+    for char in text:
+        depth = max(0, depth + (char in "{[") - (char in "}]"))
+        if char == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _outputs(value: Any) -> Any:
+    """Patterns alone are outputs whose text is wanted, as with ``output_files``; none at all are no outputs."""
+    value = _object(value)
+    if not isinstance(value, str | list | tuple):
+        return value
+    globs = _patterns(list(value) if isinstance(value, tuple) else value)
+    if len(globs) == 1 and isinstance(globs[0], Mapping):
+        return globs[0]
+    return {"globs": globs, "inline": True} if globs else None
+
+
+def _environment(value: Any) -> Any:
+    """Variables as their texts: a truth value in JSON's spelling, a null is none."""
+    value = _object(value)
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        name: str(text).lower() if isinstance(text, bool) else text for name, text in value.items() if text is not None
+    }
 
 
 def _object(value: Any) -> Any:
@@ -67,7 +113,7 @@ def _slim(schema: dict[str, Any]) -> None:
 
 
 _Patterns = Annotated[
-    list[str], BeforeValidator(_listed), WithJsonSchema({"type": "array", "items": {"type": "string"}})
+    list[str], BeforeValidator(_patterns), WithJsonSchema({"type": "array", "items": {"type": "string"}})
 ]
 
 
@@ -78,7 +124,10 @@ class _Part(BaseModel):
     @classmethod
     def _without_nulls(cls, given: Any) -> Any:
         """A null is an argument that was left out."""
-        return _said(given) if isinstance(given, Mapping) else given
+        if not isinstance(given, Mapping):
+            raise PydanticCustomError("object", "this has to be an object")
+        refuse_misspelled(cls, given)
+        return _said(given)
 
 
 class RunInput(_Part):
@@ -94,6 +143,12 @@ class RunInput(_Part):
     def _bare(cls, given: Any) -> Any:
         """A source alone is an input as well."""
         return {"from": given} if isinstance(given, str) else given
+
+    @field_validator("source", mode="after")
+    @classmethod
+    def _no_version(cls, value: str) -> str:
+        """An empty version is none (row F7)."""
+        return value.strip().removesuffix("@") if value.lstrip().lower().startswith("artifact://") else value
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -140,7 +195,7 @@ class RunArguments(BaseModel):
     )
     env: Annotated[
         dict[str, str],
-        BeforeValidator(_object),
+        BeforeValidator(_environment),
         WithJsonSchema({"type": "object"}),
     ] = Field(default_factory=dict, validation_alias=_names("env"))
     stdin: str | None = Field(default=None, validation_alias=_names("stdin"))
@@ -171,7 +226,7 @@ class RunArguments(BaseModel):
     )
     outputs: Annotated[
         RunOutputs | None,
-        BeforeValidator(_object),
+        BeforeValidator(_outputs),
         WithJsonSchema(
             {
                 "type": "object",
@@ -196,15 +251,15 @@ class RunArguments(BaseModel):
         """Row F1: a blank is as good as nothing. A null is an argument that was left out."""
         if not isinstance(given, Mapping):
             return given
+        refuse_misspelled(cls, given)
         kept = _said(given)
-        for name in ("skill", "command"):
-            field = cls.model_fields[name]
-            alias = field.validation_alias
-            choices = [choice for choice in getattr(alias, "choices", ()) if isinstance(choice, str)]
-            values = [kept[choice] for choice in (*choices, name) if choice in kept]
-            if field.is_required() and not any(str(value).strip() for value in values):
+        required = [name for name in ("skill", "command") if cls.model_fields[name].is_required()]
+        for name in required:
+            values = [kept[choice] for choice in names_of(cls, name) if choice in kept]
+            if not any(str(value).strip() for value in values):
+                verb = "is" if len(required) == 1 else "are"
                 # "missing" keeps the arguments themselves out of the text for the model.
-                raise PydanticCustomError("missing", "skill and command are required")
+                raise PydanticCustomError("missing", "{names} required", {"names": f"{' and '.join(required)} {verb}"})
         return kept
 
     @field_validator("skill", mode="after")

@@ -11,7 +11,7 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace
 from flink_skills.execution.workspace import Collected, CollectedFile
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.runs.outputs import OutputRequest, entry_of, text_of
+from flink_skills.tools.runs.outputs import OutputRequest, entry_of, text_of, unmatched
 from flink_skills.tools.runs.prepare import PreparedRun
 from flink_skills.tools.runs.saving import Outcome, save_outputs
 from flink_skills.tools.services import ToolServices
@@ -27,25 +27,31 @@ _MOST_INLINE = 4 << 20
 class Gathered:
     """What was found: ``entries`` as the result shows them, ``files`` with those that were not asked for by name.
 
-    ``saved`` are the versions of artifacts by their names, ``room`` the bytes that contents may still have.
+    ``saved`` are the versions of artifacts by their names.
     """
 
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     files: dict[str, CollectedFile] = field(default_factory=dict)
     saved: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    room: int = _MOST_INLINE
+    contents: dict[str, str | None] = field(default_factory=dict)
 
-    def add(self, file: CollectedFile, content: str | None) -> None:
-        """Show a file, with its content as long as the result has room for it."""
-        if file.name in self.entries:
-            return
-        size = len(content.encode()) if content else 0
-        if size > self.room:
-            self.warnings.append(f"the content of {file.name} was left out: the result holds {_MOST_INLINE} bytes")
-            content, size = None, 0
-        self.room -= size
-        self.entries[file.name] = entry_of(file, content)
+    def show(self) -> None:
+        """Make the entries, with the contents that the result has room for: the smallest first, so that most fit."""
+        sizes = {name: len(content.encode()) for name, content in self.contents.items() if content}
+        room, left_out = _MOST_INLINE, set()
+        for name in sorted(sizes, key=lambda name: sizes[name]):
+            if sizes[name] > room:
+                left_out.add(name)
+            else:
+                room -= sizes[name]
+        for name, content in self.contents.items():
+            self.entries[name] = entry_of(self.files[name], None if name in left_out else content)
+        if left_out:
+            first = min(left_out)
+            said = f"the contents of {len(left_out)} files were" if len(left_out) > 1 else f"the content of {first} was"
+            more = f"; first: {first}" if len(left_out) > 1 else ""
+            self.warnings.append(f"{said} left out: the result holds {_MOST_INLINE} bytes{more}")
 
 
 async def gather(prepared: PreparedRun, failed: bool, services: ToolServices, context: ToolContext) -> Gathered:
@@ -59,6 +65,7 @@ async def gather(prepared: PreparedRun, failed: bool, services: ToolServices, co
             await _fetch(request, prepared, services, context, found, failed=failed)
         except ExecutionError as error:
             found.warnings.append(f"outputs {', '.join(request.patterns[:_SHOWN_NAMES])}: {error}")
+    found.show()
     return found
 
 
@@ -73,8 +80,8 @@ async def _fetch(
 ) -> None:
     collected = await asyncio.to_thread(_collect, prepared.workspace, request)
     kept = [file for file in collected.files if file.size or not failed]
-    found.files.update((file.name, file) for file in kept)
-    if request.since:
+    if request.exported:
+        _export(kept, request.exported, prepared, found)
         return
     empty = [file.name for file in collected.files if file not in kept]
     if empty:
@@ -82,8 +89,11 @@ async def _fetch(
         found.warnings.append(f"empty files left out, as the command failed: {_shown(empty)}")
     found.warnings += _limits_hit(request, collected)
     for file in kept:
-        content = text_of(file.data, file.truncated, prepared.shell.hidden) if request.inline else None
-        found.add(file, content)
+        if file.name not in found.files:
+            found.files[file.name] = file
+            found.contents[file.name] = (
+                text_of(file.data, file.truncated, prepared.shell.hidden) if request.inline else None
+            )
     outcome = await save_outputs(kept, request.prefix, services, context) if request.save else Outcome()
     found.saved.update(outcome.saved)
     found.warnings += outcome.warnings
@@ -96,25 +106,25 @@ async def _fetch(
     await asyncio.to_thread(prepared.workspace.note_outputs, record)
 
 
+def _export(files: Sequence[CollectedFile], most: int, prepared: PreparedRun, found: Gathered) -> None:
+    """Row F28: what the command left, and no other: what others leave meanwhile would look as if it were its own."""
+    fresh = [file for file in files if prepared.span.covers(file.changed_ns)]
+    if fresh and not prepared.span.alone:
+        found.warnings.append(
+            f"new files were not looked at, as another command ran in this workspace meanwhile: name those of this one "
+            f"in output_files. New: {_shown([file.name for file in fresh])}"
+        )
+        return
+    found.files.update((file.name, file) for file in fresh[:most])
+
+
 def _collect(workspace: Workspace, request: OutputRequest) -> Collected:
-    found = workspace.collect(
+    return workspace.collect(
         request.patterns,
         max_files=request.max_files,
         max_file_bytes=request.max_file_bytes,
         max_total_bytes=request.max_total_bytes,
     )
-    if not request.since:
-        return found
-    fresh = [file for file in found.files if _changed_since(workspace, file.name, request.since)]
-    return Collected(tuple(fresh[: request.keep]))
-
-
-def _changed_since(workspace: Workspace, name: str, since: int) -> bool:
-    """Whether a file is of this run: a command can choose the time of modification, but not that of the change."""
-    try:
-        return (workspace.root / name).lstat().st_ctime_ns >= since
-    except OSError:
-        return False
 
 
 def _limits_hit(request: OutputRequest, collected: Collected) -> list[str]:
@@ -125,8 +135,11 @@ def _limits_hit(request: OutputRequest, collected: Collected) -> list[str]:
     }
     said = [f"outputs reached {name} ({values[name]})" for name in collected.limits_hit if name in values]
     said += [f"outputs reached {name}" for name in collected.limits_hit if name not in values]
-    if not collected.files and not collected.problems:
-        said.append(f"no file matches {_shown(request.patterns)}")
+    # What a limit kept out, or could not be read, may have been what a pattern meant.
+    kept_out = collected.problems or set(collected.limits_hit) - {"max_file_bytes"}
+    missed = [] if kept_out else unmatched(request.patterns, collected.files)
+    if missed:
+        said.append(f"no file matches {_shown(missed)}")
     return [*said, *collected.problems]
 
 

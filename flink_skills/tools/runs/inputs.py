@@ -23,6 +23,7 @@ from flink_skills.tools.runs.places import Places
 from flink_skills.tools.runs.saving import NO_ARTIFACTS
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.face import caller_view, known_skill
+from flink_skills.tools.skills.staged import check_staged
 from flink_skills.tools.state import pin_effect
 
 __all__ = ["StagedInputs", "stage_inputs"]
@@ -98,6 +99,9 @@ class _Stager:
     async def _file(self, one: RunInput, reference: Reference) -> tuple[Placed, str]:
         source, base = await self._source(one.source, reference)
         record = {"from": one.source, "resolved": str(source), "version": None}
+        root = self._workspace.root
+        if source.is_relative_to(root):
+            check_staged(source.relative_to(root).as_posix(), caller_view(self._services, self._context))
         to = _place(one.to, base, self._places)
         placed = await asyncio.to_thread(self._workspace.place, to, source=source, mode=one.mode, record=record)
         return placed, await asyncio.to_thread(self._mime_type, placed, source)

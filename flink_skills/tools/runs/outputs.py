@@ -15,7 +15,7 @@ from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.runs.arguments import RunArguments, RunOutputs
 from flink_skills.tools.runs.places import Places
 
-__all__ = ["OutputRequest", "entry_of", "export_request", "primary_of", "requests_of", "text_of"]
+__all__ = ["OutputRequest", "entry_of", "export_request", "primary_of", "requests_of", "text_of", "unmatched"]
 
 _LARGEST_PRIMARY = 32 << 10
 _MOST_EXPORTED = 20
@@ -28,7 +28,7 @@ _MOST_LOOKED_AT = 200
 class OutputRequest:
     """Patterns relative to the workspace, what becomes of the files, and the limits (counts and bytes).
 
-    ``since`` leaves out what did not change since, in nanoseconds; ``keep`` is the most files that are kept then.
+    ``exported`` is the most files that are looked at unasked: of those that the command alone can have left.
     """
 
     patterns: tuple[str, ...]
@@ -38,8 +38,7 @@ class OutputRequest:
     max_files: int
     max_file_bytes: int
     max_total_bytes: int
-    since: int = 0
-    keep: int = 0
+    exported: int = 0
 
 
 def requests_of(
@@ -71,16 +70,32 @@ def requests_of(
                     wanted.max_total_bytes,
                 )
             )
+    if asked.outputs is not None and asked.outputs.model_fields_set and not requests and not warnings:
+        warnings.append("outputs has no globs, so no file was looked for: name some, like out/*.txt")
     return tuple(requests), warnings
 
 
-def export_request(places: Places, since: int) -> OutputRequest:
+def export_request(places: Places) -> OutputRequest:
     """The files that a run left in its output folder, for one that named none (row F28)."""
     folder = places.output_dir.relative_to(places.workspace.root).as_posix()
     most = _LARGEST_PRIMARY + 1
     return OutputRequest(
-        (f"{folder}/**",), False, False, "", _MOST_LOOKED_AT, most, _MOST_LOOKED_AT * most, since, _MOST_EXPORTED
+        (f"{folder}/**",), False, False, "", _MOST_LOOKED_AT, most, _MOST_LOOKED_AT * most, _MOST_EXPORTED
     )
+
+
+def unmatched(patterns: Sequence[str], files: Sequence[CollectedFile]) -> list[str]:
+    """Those of ``patterns`` that none of ``files`` matches."""
+    globs = {pattern: Globs([pattern], WRITABLE) for pattern in patterns}
+    return [pattern for pattern in patterns if not any(_matches(globs[pattern], file.name) for file in files)]
+
+
+def _matches(globs: Globs, name: str) -> bool:
+    *folders, base = name.split("/")
+    position = globs.start
+    for folder in folders:
+        position = globs.enter(folder, position)
+    return globs.is_match(base, position)
 
 
 def _patterns(argument: str, globs: Iterable[str], places: Places, warnings: list[str]) -> tuple[str, ...]:

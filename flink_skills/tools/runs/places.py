@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flink_skills.execution import Workspace
 from flink_skills.tools.arguments import ArgumentError
-from flink_skills.tools.commands.folders import with_copies
+from flink_skills.tools.commands.folders import real_path, with_copies
 
 __all__ = ["Places"]
 
@@ -67,11 +67,11 @@ class Places:
         else:
             path = self._copy_of(path)
             inside = True
-        real = Path(os.path.realpath(path))
-        # Compared on real paths: a link that leads out of the workspace is no way out of it.
-        if not inside or not real.is_relative_to(os.path.realpath(self.workspace.root)):
-            return self.home, f"cwd {asked!r} leads out of the skill, so the command ran in the skill's folder"
         try:
+            real = real_path(path)
+            # Compared on real paths: a link that leads out of the workspace is no way out of it.
+            if not inside or not real.is_relative_to(os.path.realpath(self.workspace.root)):
+                return self.home, f"cwd {asked!r} leads out of the skill, so the command ran in the skill's folder"
             mode = real.stat().st_mode
         except OSError as error:  # also what a command has closed, or made deeper than a path can be long
             raise ArgumentError(

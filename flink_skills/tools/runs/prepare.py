@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from flink_skills.tools.runs.inputs import stage_inputs
 from flink_skills.tools.runs.outputs import OutputRequest, export_request, requests_of
 from flink_skills.tools.runs.places import Places
 from flink_skills.tools.runs.scratch import make_output_dir, remove_editor, write_editor
+from flink_skills.tools.runs.span import RunSpan
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.face import caller_view, known_skill
 from flink_skills.tools.state import touch_effect
@@ -36,15 +38,17 @@ _EDITOR_VARIABLES = ("EDITOR", "VISUAL")
 class PreparedRun:
     """A run that only has to be started: its ``command`` in ``cwd`` with the variables ``env`` and ``stdin``.
 
-    ``skill_name`` is None for a run outside of skills. ``timeout`` is in seconds, cut to the job's limit.
-    ``requests`` are the output files to hand back, ``staged_inputs`` records of row F22, ``effects`` those of
-    the preparation. :meth:`close` belongs in a ``finally``.
+    ``span`` is the time that it takes: who starts it says when it has ended, or uses :meth:`running`. ``skill_name`` is
+    None for a run outside of skills. ``timeout`` is in seconds, cut to the job's limit. ``requests`` are the output
+    files to hand back, ``staged_inputs`` records of row F22, ``effects`` those of the preparation. :meth:`close`
+    belongs in a ``finally``.
     """
 
     shell: ShellRunner
     asked: RunArguments
     command: str
     places: Places
+    span: RunSpan
     skill_name: str | None
     cwd: Path
     env: Mapping[str, str]
@@ -65,13 +69,27 @@ class PreparedRun:
         """The folder of this run alone."""
         return self.places.run_dir
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Around what runs the command to its end."""
+        try:
+            yield
+        except ArgumentError:  # it was refused
+            self.span.cancel()
+            raise
+        finally:
+            self.span.end()
+
     async def close(self) -> None:
         """Remove what was there for the command alone. Calling it again does nothing."""
+        self.span.cancel()
         await asyncio.to_thread(_remove_run, self.workspace, self.run_dir)
 
 
-async def prepare(asked: RunArguments, services: ToolServices, context: ToolContext) -> PreparedRun:
-    """Stage the skill and the inputs, and check what is asked for.
+async def prepare(
+    asked: RunArguments, services: ToolServices, context: ToolContext, *, tool: str = "skill_run"
+) -> PreparedRun:
+    """Stage the skill and the inputs, and check what is asked for; ``tool`` is what the model called.
 
     Without ``asked.skill`` it is a run in ``work/``. Raises :class:`ArgumentError` for what the model can mend, and
     :class:`~flink_skills.errors.SkillsError` where the workspace cannot be used: both are results of the tool that are
@@ -85,7 +103,7 @@ async def prepare(asked: RunArguments, services: ToolServices, context: ToolCont
     view = caller_view(services, context)
     skill = known_skill(asked.skill, view) if asked.skill else None
     if skill is not None:
-        _check_loaded(skill, services, context)
+        _check_loaded(skill, services, context, tool)
     clashing = [name for name in _EDITOR_VARIABLES if asked.editor_text is not None and name in asked.env]
     if clashing:
         raise ArgumentError(f"editor_text sets EDITOR and VISUAL, and env has {clashing[0]} too: leave one out.")
@@ -93,11 +111,18 @@ async def prepare(asked: RunArguments, services: ToolServices, context: ToolCont
     staged = await asyncio.to_thread(_stage_skills, workspace, skill, view, context)
     home = workspace.work_dir if skill is None else staged[skill][1]
     originals = {original: copy for original, copy in staged.values() if original}
-    run_dir = await asyncio.to_thread(workspace.new_run)
+    # First, so that no other command can write something after the beginning and be gone before this one is known.
+    span = RunSpan(workspace.root)
+    try:
+        run_dir = await asyncio.to_thread(workspace.new_run)
+    except BaseException:
+        span.cancel()
+        raise
     try:
         places = Places(workspace, home, run_dir, workspace.out_dir, originals)
-        return await _prepare(asked, skill, places, services, context, shell=shell)
+        return await _prepare(asked, skill, places, services, context, shell=shell, span=span)
     except BaseException:
+        span.cancel()
         await asyncio.to_thread(_remove_run, workspace, run_dir)
         raise
 
@@ -110,8 +135,9 @@ async def _prepare(
     context: ToolContext,
     *,
     shell: ShellRunner,
+    span: RunSpan,
 ) -> PreparedRun:
-    started = await asyncio.to_thread(_time_of, places.run_dir)
+    span.since = await asyncio.to_thread(_time_of, places.run_dir)
     env = dict(asked.env)
     if "OUTPUT_DIR" in env:
         places = replace(places, output_dir=await asyncio.to_thread(_output_dir, env["OUTPUT_DIR"], places))
@@ -119,7 +145,7 @@ async def _prepare(
     # All that can be wrong with the arguments is found before the command has done anything.
     requests, dropped = requests_of(asked, places, services.config)
     if not asked.output_files and asked.outputs is None:
-        requests = (export_request(places, started),)
+        requests = (export_request(places),)
     inputs = await stage_inputs(asked.inputs, places, services, context)
     cwd, escaped = await asyncio.to_thread(places.cwd, asked.cwd)
     if asked.editor_text is not None:
@@ -132,6 +158,7 @@ async def _prepare(
         asked=asked,
         command=places.with_copies(asked.command),
         places=places,
+        span=span,
         skill_name=skill,
         cwd=cwd,
         env=env,
@@ -144,13 +171,13 @@ async def _prepare(
     )
 
 
-def _check_loaded(skill: str, services: ToolServices, context: ToolContext) -> None:
+def _check_loaded(skill: str, services: ToolServices, context: ToolContext, tool: str) -> None:
     """Row F18: a model that did not read how a skill is used should not use it."""
     if not services.config.get(SkillOptions.RUN_REQUIRE_LOADED):
         return
     if context.skill_state is None or skill not in context.skill_state:
         load = "load_skill" if "load_skill" in services.settings.tools else "skill_load"
-        raise ArgumentError(f"skill_run requires {load} first for {skill!r}: load it, read what it says, then run.")
+        raise ArgumentError(f"{tool} requires {load} first for {skill!r}: load it, read what it says, then run.")
 
 
 def _stage_skills(

@@ -47,11 +47,12 @@ class SkillRun(SkillFace[RunArguments]):
     async def _run(self, asked: RunArguments, view: SkillView, context: ToolContext) -> ToolResult:
         prepared = await prepare(asked, self._services, context)
         try:
-            result = await _execute(prepared, context)
+            with prepared.running():
+                result = await _execute(prepared, context)
             value, effects = await finish(prepared, result, self._services, context)
         finally:
             await prepared.close()
-        return ToolResult(told(value), value=value, effects=effects)
+        return ToolResult(json.dumps(told(value), ensure_ascii=False), value=value, effects=effects)
 
 
 async def _execute(prepared: PreparedRun, context: ToolContext) -> CommandResult:
@@ -78,10 +79,10 @@ def _what_may_run(policy: CommandPolicy) -> str:
     return text + (f" Permitted: {shown}{f' and {more} more' if more > 0 else ''}." if shown else "")
 
 
-def told(value: dict[str, Any]) -> str:
+def told(value: dict[str, Any]) -> dict[str, Any]:
     """A result as the model reads it: a long text in ``output_files`` is not there again as primary output."""
     primary = value.get("primary_output")
     shown = {entry["name"] for entry in value.get("output_files", ()) if "content" in entry}
     if primary is not None and primary["name"] in shown and len(primary.get("content", "")) > _TWICE:
-        value = {**value, "primary_output": {name: text for name, text in primary.items() if name != "content"}}
-    return json.dumps(value, ensure_ascii=False)
+        return {**value, "primary_output": {name: text for name, text in primary.items() if name != "content"}}
+    return value

@@ -43,16 +43,24 @@ async def save_outputs(
     if store is None:
         return Outcome(warnings=(f"output files were not saved, they stay in the workspace: {NO_ARTIFACTS}",))
     saved: list[Saved] = []
-    warnings: list[str] = []
+    # By reason: many files that fail alike are one warning.
+    failed: dict[tuple[type[SkillsError] | None, str], list[tuple[str, str]]] = {}
     for file in files:
         name = f"{prefix}{file.name}"
         if file.truncated:
-            warnings.append(f"{file.name} was not saved: it is larger than the outputs may be ({file.size} bytes)")
+            too_large = f"it is larger than the outputs may be ({file.size} bytes)"
+            failed.setdefault((None, "too-large"), []).append((file.name, too_large))
             continue
         try:
             artifact = await asyncio.to_thread(store.save, context.owner, name, file.data, file.mime_type)
         except SkillsError as error:
-            warnings.append(f"{file.name} was not saved: {error}")
+            alike = (type(error), getattr(error, "reason", ""))
+            failed.setdefault(alike, []).append((file.name, str(error)))
         else:
             saved.append(Saved(artifact.name, artifact.version))
-    return Outcome(tuple(saved), tuple(warnings))
+    return Outcome(tuple(saved), tuple(_told(names) for names in failed.values()))
+
+
+def _told(failed: Sequence[tuple[str, str]]) -> str:
+    name, why = failed[0]
+    return f"{name} was not saved: {why}" if len(failed) == 1 else f"{len(failed)} files were not saved; {name}: {why}"

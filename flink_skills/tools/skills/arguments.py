@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from flink_skills.tools.given import Also, Given
 
 __all__ = [
     "Count",
+    "DocsArguments",
     "NameArguments",
     "Names",
     "NoArguments",
@@ -16,6 +19,7 @@ __all__ = [
     "SkillArguments",
     "Switch",
     "Text",
+    "ToolsArguments",
     "names_given",
 ]
 
@@ -23,20 +27,18 @@ __all__ = [
 Text = Annotated[str, Field(min_length=1), WithJsonSchema({"type": "string"})]
 
 #: A text that may be left out.
-OptionalText = Annotated[str | None, BeforeValidator(lambda value: value or None), WithJsonSchema({"type": "string"})]
+OptionalText = Annotated[str | None, WithJsonSchema({"type": "string"})]
 
 #: A number that is not below 0.
 Count = Annotated[int, Field(ge=0), WithJsonSchema({"type": "integer"})]
 
 
 def names_given(value: Any) -> Any:
-    """A list of names from what models send for one: a list, its JSON, one name, several with commas, or nothing.
+    """A list of names from what models send for one: a list, its JSON, one name, or several with commas.
 
-    >>> names_given('["a.md", "b.md"]'), names_given("a.md, b.md"), names_given(None)
-    (['a.md', 'b.md'], ['a.md', 'b.md'], [])
+    >>> names_given('["a.md", "b.md"]'), names_given("a.md, b.md")
+    (['a.md', 'b.md'], ['a.md', 'b.md'])
     """
-    if value is None:
-        return []
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("["):
@@ -47,35 +49,40 @@ def names_given(value: Any) -> Any:
     return [name.strip() for name in value.split(",") if name.strip()]
 
 
-def _yes_or_no(value: Any) -> Any:
-    return False if value is None else value
-
-
 #: Names of documents or tools. What a model leaves out is none.
 Names = Annotated[
     tuple[str, ...], BeforeValidator(names_given), WithJsonSchema({"type": "array", "items": {"type": "string"}})
 ]
 
 #: A switch that is off where a model leaves it out; the schema does not spend words on that.
-Switch = Annotated[bool, BeforeValidator(_yes_or_no), WithJsonSchema({"type": "boolean"})]
+Switch = Annotated[bool, WithJsonSchema({"type": "boolean"})]
 
 
-class _Given(BaseModel):
-    # What a model adds of its own does not make the rest wrong.
-    model_config = ConfigDict(extra="ignore")
-
-
-class NoArguments(_Given):
+class NoArguments(Given):
     """For a tool that needs to be told nothing."""
 
 
-class NameArguments(_Given):
+class NameArguments(Given):
     """A skill, by ``name``."""
 
-    name: Text = Field(validation_alias=AliasChoices("name", "skill", "skill_name"))
+    name: Annotated[Text, Also("skill", "skill_name")]
 
 
-class SkillArguments(_Given):
+class SkillArguments(Given):
     """A skill, by ``skill``."""
 
-    skill: Text = Field(validation_alias=AliasChoices("skill", "skill_name", "name"))
+    skill: Annotated[Text, Also("skill_name", "name")]
+
+
+class DocsArguments(SkillArguments):
+    """Documents of a skill."""
+
+    docs: Annotated[Names, Also("selected_docs", "documents", "doc", "document")] = ()
+    include_all_docs: Annotated[Switch, Also("all_docs", "include_all", "include_all_documents")] = False
+
+
+class ToolsArguments(SkillArguments):
+    """Tools of a skill."""
+
+    tools: Annotated[Names, Also("selected_tools", "tool", "tool_names")] = ()
+    include_all_tools: Annotated[Switch, Also("all_tools", "include_all")] = False

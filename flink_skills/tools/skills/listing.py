@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -14,6 +15,7 @@ from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.skills.arguments import NoArguments, SkillArguments, Switch
 from flink_skills.tools.skills.documents import docs_of
 from flink_skills.tools.skills.face import SkillFace, known_skill
+from flink_skills.tools.skills.offer import offers_brought, tool_names
 from flink_skills.tools.state import SkillState
 
 if TYPE_CHECKING:
@@ -64,14 +66,26 @@ class SkillListDocs(SkillFace[SkillArguments]):
 
 
 class SkillListTools(SkillFace[SkillArguments]):
-    """``skill_list_tools``: the tools that a skill's ``Tools:`` section names, and nothing else (row C2)."""
+    """``skill_list_tools``: the tools that a skill's ``Tools:`` section names, and nothing else (row C2).
+
+    What tools a skill brings itself is known once it is loaded, so before that a line says that it brings some. Then
+    those of them that the section names are listed as they are called.
+    """
 
     tool_name = "skill_list_tools"
     description = "Tools that a skill declares."
     model = SkillArguments
 
     async def _run(self, asked: SkillArguments, view: SkillView, context: ToolContext) -> ToolResult:
-        return listed(await asyncio.to_thread(view.declared_tools, known_skill(asked.skill, view)))
+        name = known_skill(asked.skill, view)
+        declared: Sequence[str] = await asyncio.to_thread(view.declared_tools, name)
+        loaded = (context.skill_state or SkillState()).get(name)
+        if loaded is not None and loaded.bundled:
+            declared = (await tool_names(name, loaded, self._services, view, context)).declared(declared)
+        found = listed(declared)
+        if loaded is not None or not await asyncio.to_thread(offers_brought, name, self._services, view):
+            return found
+        return replace(found, content=f"{found.content}\n(It also brings tools of its own: loading it says which.)")
 
 
 def listed(names: Sequence[str]) -> ToolResult:

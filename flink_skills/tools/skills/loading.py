@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.profiles import LOAD_SKILL
-from flink_skills.tools.skills.arguments import NameArguments, Names, SkillArguments, Switch
+from flink_skills.tools.skills.arguments import DocsArguments, NameArguments, SkillArguments
 from flink_skills.tools.skills.context import docs_block, skill_block
 from flink_skills.tools.skills.documents import asked_docs, docs_of, max_doc_chars
 from flink_skills.tools.skills.face import SkillFace, known_skill
@@ -35,11 +35,6 @@ if TYPE_CHECKING:
     from flink_skills.tools.services import ToolServices
 
 __all__ = ["LoadSkill", "SkillLoad", "SkillUnload", "UnloadSkill"]
-
-
-class _LoadArguments(SkillArguments):
-    docs: Names = ()
-    include_all_docs: Switch = False
 
 
 class _Load(SkillFace[Any]):
@@ -92,6 +87,10 @@ class _Load(SkillFace[Any]):
             more = [path for path in names_of(docs, there) if path not in before.docs]
             most = max_doc_chars(self._services)
             text += "\n" + await asyncio.to_thread(docs_block, name, more, view, max_doc_chars=most)
+        if before.tools is not None and not before.tools:
+            # Who loads a skill again expects its tools, and this does not bring them back.
+            mend = " (skill_select_tools adds them)" if "skill_select_tools" in self._services.settings.tools else ""
+            text += f"\nTools selected: none{mend}"
         effect = docs_effect(name, docs) if new or expired else touch_effect(name)
         return ToolResult(text, value=_value(activation, docs), effects=(effect,))
 
@@ -122,9 +121,9 @@ class SkillLoad(_Load):
 
     tool_name = "skill_load"
     description = "Load a skill, with documents; load it again for more of them."
-    model = _LoadArguments
+    model = DocsArguments
 
-    async def _run(self, asked: _LoadArguments, view: SkillView, context: ToolContext) -> ToolResult:
+    async def _run(self, asked: DocsArguments, view: SkillView, context: ToolContext) -> ToolResult:
         return await self._load(asked.skill, asked.docs, asked.include_all_docs, view, context)
 
 

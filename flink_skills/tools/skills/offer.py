@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flink_skills.errors import SkillsError
 from flink_skills.tools.base import ToolContext
+from flink_skills.tools.profiles import COMMAND_TOOLS, TOOL_NAMES
 from flink_skills.tools.state import ALL, LoadedSkill, SkillState, load_effect
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
+    from flink_skills.skill import AgentSkill
     from flink_skills.tools.services import ToolServices
 
-__all__ = ["Brought", "Offer", "describe_brought", "had_tools", "offer_of", "pool_names"]
+__all__ = ["Brought", "Offer", "ToolNames", "describe_brought", "offer_of", "offers_brought", "tool_names"]
+
+# As in tools.dynamic, which a model that runs nothing does not need.
+_TOOL_FILES = ("tools.py", "schema.json")
+_NOT_HERE = "The tools that it brings are not available here: this model runs nothing of skills."
 
 
 class Brought(NamedTuple):
-    """The tools that a skill brings itself, and what there is to say of them."""
+    """The tools that a skill brings itself, with their names in this conversation, and what there is to say of them."""
 
     specs: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
@@ -51,11 +57,67 @@ class Offer:
         return {"missing_tools": list(self.missing)} if self.missing else {}
 
 
+@dataclass(frozen=True)
+class ToolNames:
+    """What the tools of a loaded skill are called.
+
+    ``own`` has the names of the tools that it brings by those in its files, ``pool`` the job's that any skill may be
+    given, and ``taken`` those that a model has anyway.
+    """
+
+    own: Mapping[str, str]
+    pool: Collection[str]
+    taken: Collection[str]
+
+    def declared(self, section: Iterable[str]) -> tuple[str, ...]:
+        """What a ``Tools:`` section names, as it is called. It may mean one of the pool and one of the skill's."""
+        return _once(
+            called for tool in section for called in self._called(tool, (self.own[tool],) if tool in self.own else ())
+        )
+
+    def selected(self, section: Iterable[str], loaded: LoadedSkill) -> tuple[str, ...]:
+        """What the selection of a skill stands for: with none made, what it declares, or brings without a word."""
+        section = tuple(section)
+        if loaded.tools is not None and loaded.tools != ALL:
+            every = _once(self.meant(tool) for tool in loaded.tools)
+        elif loaded.tools is None and any(tool in self.own for tool in section):
+            every = self.declared(section)
+        else:
+            every = _once((*self.declared(section), *self.own.values()))
+        return tuple(tool for tool in every if tool not in self.taken)
+
+    def meant(self, asked: str) -> str:
+        """The tool that a model means by ``asked``: one that can be called so, else the skill's own of that name."""
+        if asked in self.own.values() or (asked in self.pool and asked not in self.taken):
+            return asked
+        return self.own.get(asked, asked)
+
+    def _called(self, tool: str, own: tuple[str, ...]) -> tuple[str, ...]:
+        return own if own and (tool not in self.pool or tool in self.taken) else (tool, *own)
+
+
+async def tool_names(
+    name: str, loaded: LoadedSkill, services: ToolServices, view: SkillView, context: ToolContext
+) -> ToolNames:
+    """What the tools of skill ``name`` are called while it is loaded as ``loaded`` says."""
+    pool, taken = await _pool_names(services, context), _taken(services)
+    if not loaded.bundled:
+        return ToolNames({}, pool, taken)
+    # Not above: models without such tools do not need any of this.
+    from flink_skills.tools.dynamic.naming import brought_names
+
+    state = _state_with(name, loaded, services, context)
+    names = brought_names(state, (skill for skill in state if skill in view), {*taken, *pool, *TOOL_NAMES})
+    return ToolNames({tool: called for (skill, tool), called in names.items() if skill == name}, pool, taken)
+
+
 async def describe_brought(name: str, services: ToolServices, view: SkillView, context: ToolContext) -> Brought:
     """The tools that skill ``name`` brings itself. It can be used without them where asking it fails."""
     skill = view.get(name)
-    if services.bundled is None or not services.settings.bundled or skill is None:
+    if skill is None:
         return Brought()
+    if services.bundled is None or not services.settings.bundled:
+        return Brought(notes=(_NOT_HERE,) if not _runs_something(services) and _has_tool_files(skill) else ())
     if not services.bundled.brings_tools(skill):
         return Brought()
     try:
@@ -63,46 +125,71 @@ async def describe_brought(name: str, services: ToolServices, view: SkillView, c
         found = await services.bundled.describe(skill, context)
     except SkillsError as error:
         return Brought(notes=(f"The tools that it brings cannot be used: {error}",))
-    return Brought(tuple(found.specs), tuple(f"Of the tools that it brings: {text}" for text in found.problems))
+    from flink_skills.tools.dynamic.naming import named_specs
+
+    state = context.skill_state if context.skill_state is not None else SkillState()
+    foreseen = services.pool.names if services.pool is not None else ()
+    reserved = {*_taken(services), *await _pool_names(services, context), *foreseen, *TOOL_NAMES}
+    specs = named_specs(name, found.specs, state, reserved, view.names)
+    return Brought(specs, tuple(f"Of the tools that it brings: {text}" for text in found.problems))
+
+
+def offers_brought(name: str, services: ToolServices, view: SkillView) -> bool:
+    """Whether a load of skill ``name`` makes tools available that it brings itself."""
+    skill = view.get(name)
+    if services.bundled is None or not services.settings.bundled or skill is None:
+        return False
+    return services.bundled.brings_tools(skill)
+
+
+def _runs_something(services: ToolServices) -> bool:
+    """Whether the model can run a file of a skill in another way than as a tool."""
+    return services.shell is not None and not COMMAND_TOOLS.isdisjoint(services.settings.tools)
+
+
+def _has_tool_files(skill: AgentSkill) -> bool:
+    paths = skill.files.paths()
+    return any(name in paths for name in _TOOL_FILES)
 
 
 async def offer_of(
     name: str, loaded: LoadedSkill, services: ToolServices, view: SkillView, context: ToolContext
 ) -> Offer:
-    """The tools of skill ``name`` once it is loaded as ``loaded`` says, beside what else is loaded.
+    """The tools of skill ``name`` once it is loaded as ``loaded`` says, beside what else the next request has then.
 
     A job without a pool has nothing that a ``Tools:`` section could activate: then it is for information only (row A9).
     """
     if services.pool is None and not loaded.bundled:
         return Offer()
-    # Not above: models without such tools do not need any of this.
-    from flink_skills.tools.dynamic.active import active_tools
+    from flink_skills.tools.dynamic.active import active_names, active_tools
 
     pool = await services.pool.tools(context) if services.pool is not None else {}
+    state = _state_with(name, loaded, services, context)
+    bundled, taken = services.bundled if services.settings.bundled else None, _taken(services)
+    there = active_tools(state, view, pool, bundled, taken).origin
+    # Another skill may have activated one of the pool before: it is told of all that do.
+    tools = tuple(tool for tool in active_names(state, view, pool, taken).get(name, ()) if tool in there)
+    names = await tool_names(name, loaded, services, view, context)
+    wanted = names.selected(view.declared_tools(name), loaded)
+    own = names.own.values()
+    return Offer(tools, tuple(tool for tool in wanted if tool not in there and tool not in own))
+
+
+def _state_with(name: str, loaded: LoadedSkill, services: ToolServices, context: ToolContext) -> SkillState:
+    """The skills that the next request has with ``name`` loaded as ``loaded`` says."""
     state = SkillState.from_json(context.skill_state.to_json()) if context.skill_state is not None else SkillState()
     state.apply(load_effect(name, loaded.digest, docs=loaded.docs, tools=loaded.tools, bundled=loaded.bundled))
-    bundled = services.bundled if services.settings.bundled else None
-    taken = {*services.settings.tools, *services.own_tools}
-    active = active_tools(state, view, pool, bundled, taken)
-    brought = {str(spec["name"]) for spec in loaded.bundled}
-    wanted = had_tools(view.declared_tools(name), loaded)
-    names = [tool.spec.name for tool in active.tools if active.origin[tool.spec.name] == name]
-    # Another skill may have activated it before: it is there all the same.
-    names += [tool for tool in wanted if tool in active.origin and tool in pool and tool not in names]
-    missing = [tool for tool in wanted if tool not in active.origin and tool not in brought]
-    return Offer(tuple(names), tuple(missing))
+    state.evict(services.settings.max_loaded)
+    return state
 
 
-def had_tools(declared: Sequence[str], loaded: LoadedSkill) -> tuple[str, ...]:
-    """The names that a skill's selection stands for: with none made, what it declares, or brings without a word."""
-    brought = [str(spec["name"]) for spec in loaded.bundled]
-    if loaded.tools == ALL:
-        return tuple(dict.fromkeys((*declared, *brought)))
-    if loaded.tools is not None:
-        return tuple(loaded.tools)
-    return tuple(dict.fromkeys((*declared, *([] if set(declared) & set(brought) else brought))))
+def _taken(services: ToolServices) -> set[str]:
+    return {*services.settings.tools, *services.own_tools}
 
 
-async def pool_names(services: ToolServices, context: ToolContext) -> list[str]:
-    """The names of the job's tools that any skill may be given."""
-    return list(await services.pool.tools(context)) if services.pool is not None else []
+async def _pool_names(services: ToolServices, context: ToolContext) -> tuple[str, ...]:
+    return tuple(await services.pool.tools(context)) if services.pool is not None else ()
+
+
+def _once(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from flink_skills.errors import ResourceError
 from flink_skills.manager.paging import ResourceText, page_of
 from flink_skills.skill.text import clean
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.given import Also, Given
 from flink_skills.tools.skills.arguments import Count, OptionalText, Text
 from flink_skills.tools.skills.face import SkillFace, known_skill
 
@@ -26,10 +27,11 @@ _LARGEST_PART = 1 << 20
 _CUT = b"\0cut\0"
 
 
-class _Arguments(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    name: OptionalText = Field(None, validation_alias=AliasChoices("name", "skill", "skill_name"))
-    path: Text = Field(description="Relative to the skill's folder.")
+class _Arguments(Given):
+    name: Annotated[OptionalText, Also("skill", "skill_name")] = None
+    path: Annotated[Text, Also("file", "file_path", "filename", "resource_path")] = Field(
+        description="Relative to the skill's folder."
+    )
     offset: Count = Field(0, description="Byte to go on at in a long file.")
 
 
@@ -69,7 +71,7 @@ class LoadSkillResource(SkillFace[_Arguments]):
         if reference.scheme == "skill":
             return await self._of_skill(known_skill(reference.skill, view), reference.path, offset, view, context)
         if reference.scheme == "workspace":
-            return await self._of_workspace(reference.path, offset, context)
+            return await self._of_workspace(reference.path, offset, view, context)
         if reference.scheme == "host":
             raise ArgumentError(f"{text!r} cannot be read: no file of the machine can. Have it as an input of a run.")
         store = self._services.artifacts
@@ -89,11 +91,15 @@ class LoadSkillResource(SkillFace[_Arguments]):
             if self._services.shell is None or not path.startswith("inputs/"):
                 raise
             # A skill's folder in the workspace has a link of this name to the inputs of the event.
-            return await self._of_workspace(path, offset, context)
+            return await self._of_workspace(path, offset, view, context)
 
-    async def _of_workspace(self, path: str, offset: int, context: ToolContext) -> ResourceText:
+    async def _of_workspace(self, path: str, offset: int, view: SkillView, context: ToolContext) -> ResourceText:
         if self._services.shell is None:
             raise ArgumentError("There is no workspace here: this job runs no commands.")
+        # Not above: see _referred.
+        from flink_skills.tools.skills.staged import check_staged
+
+        check_staged(path, view)
         workspace = await context.need_workspace()
         data, total = await asyncio.to_thread(workspace.read_part, path, offset, _LARGEST_PART)
         return self._part(path, data, offset, total)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import WithJsonSchema
+from pydantic import BaseModel, WithJsonSchema
 
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
-from flink_skills.tools.skills.arguments import Names, SkillArguments, Switch
+from flink_skills.tools.profiles import TOOL_NAMES
+from flink_skills.tools.skills.arguments import DocsArguments, ToolsArguments
 from flink_skills.tools.skills.context import docs_block
 from flink_skills.tools.skills.documents import asked_docs, docs_of, max_doc_chars
 from flink_skills.tools.skills.face import SkillFace, known_skill
-from flink_skills.tools.skills.offer import had_tools, offer_of, pool_names
+from flink_skills.tools.skills.offer import ToolNames, offer_of, tool_names
 from flink_skills.tools.skills.selecting import CLEAR, MODES, REPLACE, changed, known_names, mode_of, names_of
 from flink_skills.tools.state import ALL, LoadedSkill, Selection, SkillState, docs_effect, tools_effect
 
@@ -28,15 +30,11 @@ __all__ = ["SkillSelectDocs", "SkillSelectTools"]
 _Mode = Annotated[str | None, WithJsonSchema({"type": "string", "enum": list(MODES)})]
 
 
-class _DocsArguments(SkillArguments):
-    docs: Names = ()
-    include_all_docs: Switch = False
+class _DocsArguments(DocsArguments):
     mode: _Mode = REPLACE
 
 
-class _ToolsArguments(SkillArguments):
-    tools: Names = ()
-    include_all_tools: Switch = False
+class _ToolsArguments(ToolsArguments):
     mode: _Mode = REPLACE
 
 
@@ -52,6 +50,7 @@ class SkillSelectDocs(SkillFace[_DocsArguments]):
         name = known_skill(asked.skill, view)
         before = _loaded(name, context, "docs")
         mode, note = mode_of(asked.mode)
+        _check_said(asked, mode, "docs", everything=asked.include_all_docs)
         wanted = await asked_docs(name, asked.docs, asked.include_all_docs, view, context) if mode != CLEAR else ()
         docs = changed(before.docs, mode, wanted)
         value: dict[str, Any] = {
@@ -81,14 +80,21 @@ class SkillSelectTools(SkillFace[_ToolsArguments]):
         name = known_skill(asked.skill, view)
         before = _loaded(name, context, "tools")
         mode, note = mode_of(asked.mode)
+        _check_said(asked, mode, "tools", everything=asked.include_all_tools)
         declared = await asyncio.to_thread(view.declared_tools, name)
-        every = had_tools(declared, replace(before, tools=ALL))
+        names = await tool_names(name, before, self._services, view, context)
+        every = _of_skills(names.selected(declared, replace(before, tools=ALL)))
         wanted: Selection = ALL
-        if not asked.include_all_tools:
+        if mode == CLEAR:
+            wanted = ()
+        elif not asked.include_all_tools:
+            meant, anyway = _meant(asked.tools, names)
             # Also one of the pool that the skill does not name (row I4).
-            there = list(dict.fromkeys((*every, *await pool_names(self._services, context))))
-            wanted = known_names("tool", asked.tools, there, name) if mode != CLEAR else ()
-        tools = changed(had_tools(declared, before) if before.tools != ALL else ALL, mode, wanted)
+            there = [tool for tool in dict.fromkeys((*every, *names.pool)) if tool not in names.taken]
+            wanted = known_names("tool", meant, there, name)
+            note = " ".join(text for text in (note, anyway) if text)
+        had = ALL if before.tools == ALL else _of_skills(names.selected(declared, before))
+        tools = changed(had, mode, wanted)
         value: dict[str, Any] = {
             "skill": name,
             "mode": mode,
@@ -99,12 +105,33 @@ class SkillSelectTools(SkillFace[_ToolsArguments]):
         return _answer(value | offer.missing_json(), note, tools_effect(name, tools))
 
 
+def _of_skills(tools: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(tool for tool in tools if tool not in TOOL_NAMES)
+
+
+def _meant(asked: Sequence[str], names: ToolNames) -> tuple[list[str], str]:
+    """The tools ``asked`` as they are called, without those that need no selection, and what to say of these."""
+    meant = [names.meant(tool.strip()) for tool in asked]
+    anyway = [tool for tool in meant if tool in names.taken]
+    said = f"Not part of a skill, and always there: {', '.join(anyway)}." if anyway else ""
+    return [tool for tool in meant if tool not in names.taken], said
+
+
 def _loaded(name: str, context: ToolContext, what: str) -> LoadedSkill:
     found = (context.skill_state or SkillState()).get(name)
     if found is None:
         also = " with these docs" if what == "docs" else ""
         raise ArgumentError(f"Skill {name} is not loaded: load it first{also}, then select its {what}.")
     return found
+
+
+def _check_said(asked: BaseModel, mode: str, what: str, *, everything: bool) -> None:
+    """Raise :class:`ArgumentError` where nothing was said that could be selected instead: that is no wish to clear."""
+    if mode == REPLACE and what not in asked.model_fields_set and not everything:
+        raise ArgumentError(
+            f"Nothing is changed, for you name no {what}: give {what}=[…] or include_all_{what}=true, "
+            f'or mode="{CLEAR}" to have none.'
+        )
 
 
 def _answer(value: dict[str, Any], note: str, effect: dict[str, Any]) -> ToolResult:

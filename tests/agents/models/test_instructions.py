@@ -28,6 +28,11 @@ from flink_skills.agents.models.instructions import first_command, first_paragra
         ("```python\nprint(1)\n```", None),
         ("```\nThe output looks like this.\n```", None),
         ("```bash\nunclosed", None),
+        ("````md\n```bash\nls\n```\n", "ls"),
+        ("~~~~\nls\n~~~\n~~~~~\n", "ls\n~~~"),
+        ("```sh `x`\n```sh\nls\n```", "ls"),
+        ("```{.bash}\nls\n  ```  ", "ls"),
+        ("```bash\nls\n~~~\n```~~\n", "ls\n~~~"),
         ("", None),
     ],
 )
@@ -42,6 +47,8 @@ def test_the_first_command_block(text: str, command: str | None) -> None:
         ('<skill_content name="x">\n# T\n\nText.\n</skill_content>', "Text."),
         ("```bash\nls\n```\n\nAfter.", "After."),
         ("# Only a title", "# Only a title"),
+        ("# T\n```\na\n```\nB.\nC.\n~~~\nd\n~~~", "B. C."),
+        ("```\n\nUnclosed.", "Unclosed."),
     ],
 )
 def test_the_first_paragraph(text: str, paragraph: str) -> None:

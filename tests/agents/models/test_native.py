@@ -79,6 +79,36 @@ def test_line_breaks_inside_of_strings_are_forgiven() -> None:
     assert found.arguments == {"command": "a\nb"}
 
 
+def test_a_flood_of_calls_and_endless_nesting_stay_text() -> None:
+    one = '{"tool": "load_skill", "input": {"name": "a"}}'
+    assert len(calls_in_text(one * 256, OFFERED)) == 256
+    for many in (one * 257, f"[{', '.join([one] * 257)}]", f"```\n{one}\n```\n" * 257, one + " " * (1 << 20) + one):
+        assert calls_in_text(many, OFFERED) == ()
+    for deep in ("[" * 100_000, '{"function":' * 100_000, '{"tool": "load_skill", "input": "' + "[" * 100_000 + '"}'):
+        assert calls_in_text(deep, OFFERED) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```json\n{0}\n```~~~\n{0}\n~~~",
+        "<tool_call>{0}</tool_call>\n\n<tool_calls>[{0}]</tool_calls>",
+        "```tool_call {0}```\n\t```{0}```",
+        "{0},\n{0};",
+    ],
+)
+def test_blocks_one_after_the_other(text: str) -> None:
+    one = '{"tool": "load_skill", "input": {"name": "a"}}'
+    assert [found.name for found in calls_in_text(text.replace("{0}", one), OFFERED)] == ["load_skill"] * 2
+
+
+@pytest.mark.parametrize(
+    "text", ["```{0}", "<tool_call>{0}", "<tool_call>{0}</tool_calls>", "<call>{0}</call>", "```{0}```a"]
+)
+def test_blocks_that_are_none_stay_text(text: str) -> None:
+    assert calls_in_text(text.replace("{0}", '{"tool": "load_skill", "input": {}}'), OFFERED) == ()
+
+
 async def ask(response: ModelResponse, *, tools: bool = True) -> ModelResponse:
     model = NativeCalls(ScriptedModel([response]))
     messages = [UserMessage("hi"), AssistantMessage("hm"), UserMessage("go")]

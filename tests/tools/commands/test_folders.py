@@ -9,6 +9,7 @@ import pytest
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.commands.folders import resolve_cwd
+from flink_skills.tools.runs.places import Places
 
 
 @pytest.fixture
@@ -76,3 +77,29 @@ def test_a_folder_that_a_command_has_closed(workspace: Workspace) -> None:
     (workspace.work_dir / "closed").chmod(0)
     with pytest.raises(ArgumentError, match=r"cannot be entered \(Permission denied\)"):
         resolved("closed/inner", workspace)
+
+
+def test_a_link_that_is_replaced_meanwhile_is_a_mistake(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workspace.work_dir / "link").symlink_to(workspace.out_dir)
+
+    def gone(path: object, **_: object) -> str:
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    # Between the look at what it is and where it leads.
+    monkeypatch.setattr(os, "readlink", gone)
+    with pytest.raises(ArgumentError, match="'link' cannot be entered \\(No such file"):
+        resolved("link", workspace)
+    places = Places(workspace, workspace.work_dir, workspace.runs_dir, workspace.out_dir)
+    with pytest.raises(ArgumentError, match="'link' cannot be entered \\(No such file"):
+        places.cwd("link")
+
+
+def test_a_long_chain_of_links_is_a_mistake(workspace: Workspace) -> None:
+    (workspace.work_dir / "0").symlink_to(workspace.out_dir)
+    for number in range(1, 1_100):
+        (workspace.work_dir / str(number)).symlink_to(str(number - 1))
+    with pytest.raises(ArgumentError, match="cannot be entered"):
+        resolved("1099", workspace)
+    places = Places(workspace, workspace.work_dir, workspace.runs_dir, workspace.out_dir)
+    with pytest.raises(ArgumentError, match="cannot be entered"):
+        places.cwd("1099")

@@ -65,3 +65,43 @@ def test_a_value_that_was_cut_in_two_is_hidden_as_well() -> None:
     )
     assert hidden.in_bytes(b"a t0k3n-of-the-report t0" + gap + b"t!", gap) == b"a [hidden] t0" + gap + b"t!"
     assert hidden.in_bytes(b"ends with t0k3n", gap) == b"ends with t0k3n"
+
+
+def test_other_line_ends_hide_nothing_less() -> None:
+    for key in ("long line of a key\nshort\n}", "long line of a key\r\nshort\r\n}\r\n"):
+        hidden = HiddenValues()
+        hidden.add("key", key)
+        plain = key.replace("\r\n", "\n")
+        for printed in (key, plain, plain.replace("\n", "\r\n"), key.replace("\n", "\r\n")):
+            assert hidden.in_text(f"<{printed}>") == "<[hidden]>", repr(printed)
+            assert hidden.in_bytes(printed.strip().encode()) == b"[hidden]", repr(printed)
+
+
+def test_a_key_that_was_cut_in_two_is_hidden_with_its_short_lines() -> None:
+    key = "-----BEGIN KEY-----\nMIIEvAIBADANBgkqhkiG9w0B\nSHORT==\n-----END KEY-----\n"
+    hidden = HiddenValues()
+    hidden.add("key", key)
+    gap = b"...\n"
+    for place in range(3, len(key) - 3):
+        begin, end = key[:place].encode(), key[place:].encode()
+        assert hidden.in_bytes(b"a " + begin + gap + end + b" b", gap) == b"a [hidden]" + gap + b"[hidden] b", place
+
+
+def test_what_may_be_the_beginning_of_a_value() -> None:
+    hidden = HiddenValues()
+    hidden.add("a", "abcabc")
+    hidden.add("b", "token")
+    hidden.add("c", "token-and-more")
+    for data, begun in {
+        b"": 0,
+        b"x ab": 0,
+        b"x abc": 3,
+        b"abcab": 5,
+        b"abcabc": 0,
+        b"abcabcabc": 3,
+        b"a token": 5,
+        b"a token-and-mor": 13,
+        b"a token-and-more": 0,
+        b"token!": 0,
+    }.items():
+        assert hidden.begun(data) == begun, data

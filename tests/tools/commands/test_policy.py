@@ -165,6 +165,21 @@ def test_denied_wins(machine: Machine) -> None:
 
 
 @pytest.mark.row("F20")
+def test_what_is_denied_is_not_among_the_permitted(machine: Machine) -> None:
+    git, tool = str(machine / "bin/git"), str(machine / "bin/tool")
+    policy = CommandPolicy(
+        [git, str(machine / "bin/git-2"), tool, "report=scripts/run.sh"], [git, "report=scripts/run.sh"]
+    )
+    assert refusal(policy, "git", machine.place()).endswith(f"Programs for skill report: {tool}.")
+    assert refusal(policy, "", machine.place()).endswith(f"Programs for skill report: {tool}.")
+    assert policy.permitted == (tool,)
+    for_one = CommandPolicy([git, tool], [f"report={git}"])
+    assert refusal(for_one, "git", machine.place()).endswith(f": {tool}.")
+    assert refusal(for_one, "nothing", machine.place("other")).endswith(f": {git}, {tool}.")
+    assert for_one.permitted == (git, tool)
+
+
+@pytest.mark.row("F20")
 def test_a_denied_file_is_denied_under_all_its_names(machine: Machine) -> None:
     (machine / "work/hard").hardlink_to(machine / "bin/git")
     policy = CommandPolicy(denied=[str(machine / "bin/git-latest")])

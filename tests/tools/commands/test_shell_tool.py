@@ -521,3 +521,27 @@ async def test_the_workspace_is_opened_when_a_command_comes(conversation: Conver
     for _ in range(2):
         assert not (await run(conversation, "true")).is_error
     assert (conversation.context.workspace, opened) == (workspace, [workspace])
+
+
+@pytest.mark.row("C12")
+@pytest.mark.parametrize("command", ["command", "cmd", "Command", "Cmd"])
+@pytest.mark.parametrize("cwd", ["cwd", "workdir", "workDir", "working_directory"])
+async def test_names_of_arguments(conversation: Conversation, command: str, cwd: str) -> None:
+    result = await conversation.call(
+        "execute_shell_command", **{command: "pwd", cwd: "$OUTPUT_DIR", "background": True}
+    )
+    assert result.value["stdout"].endswith("/out\n")
+
+
+@pytest.mark.row("C12")
+@pytest.mark.parametrize("timeout", ["timeout", "timeout_sec", "timeoutSec", "TimeoutSec"])
+async def test_names_of_the_time_limit(conversation: Conversation, timeout: str) -> None:
+    result = await conversation.call("execute_shell_command", cmd="sleep 60", **{timeout: 0.3})
+    assert result.value["timed_out"]
+
+
+@pytest.mark.row("C12")
+async def test_an_argument_that_is_nearly_one(conversation: Conversation) -> None:
+    result = await run(conversation, "true", timeout_ms=300)
+    assert result.is_error
+    assert result.content.startswith("There is no argument 'timeout_ms': did you mean timeout?")

@@ -85,8 +85,9 @@ async def opened(
     skills: Mapping[str, Mapping[str, str]],
     *,
     backend: str = "",
-    most: int = 4,
+    most: int | None = None,
     idle: float = 60.0,
+    wait: float = 30.0,
     **options: object,
 ) -> AsyncIterator[Bundles]:
     """The services of a worker; ``backend`` is a proved one, "" for commands that are kept apart by nothing."""
@@ -99,7 +100,7 @@ async def opened(
         workspaces = WorkspaceManager(folder / "workspaces")
         shell = ShellRunner(plain, workspaces, config, report=IsolationReport(plain.level, plain.name))
         await plain.start()
-    bundled = BundledTools(shell, config, most=most, idle=idle)
+    bundled = BundledTools(shell, config, most=most, idle=idle, wait=wait)
     try:
         yield Bundles(shell, bundled, skills)
     finally:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from flink_skills.tools import SkillState, ToolContext, ToolSet
 from flink_skills.tools.base import Tool, ToolResult, ToolSpec
 from flink_skills.tools.dynamic import registry
 from flink_skills.tools.dynamic.active import active_tools, not_active
+from flink_skills.tools.dynamic.bundled import Described
 from flink_skills.tools.dynamic.pool import ToolPool
 from flink_skills.tools.profiles import profile_tools
 from flink_skills.tools.services import ToolServices
@@ -53,7 +55,17 @@ SKILLS = (
 
 
 class FakeBundled:
-    """Makes tools of what a load described, without a sandbox."""
+    """Makes tools of what a load described, without a sandbox. ``brings`` are the tools of each skill."""
+
+    def __init__(self, brings: Mapping[str, Sequence[str]] = MappingProxyType({})) -> None:
+        self._brings = brings
+
+    def brings_tools(self, skill: AgentSkill) -> bool:
+        return skill.name in self._brings
+
+    async def describe(self, skill: AgentSkill, context: ToolContext) -> Described:
+        specs = ({"name": tool, "description": "", "parameters": {}} for tool in self._brings[skill.name])
+        return Described(tuple(specs))
 
     def tool(self, skill_name: str, spec: Mapping[str, Any], exposed: str) -> Tool:
         return _Echo(skill_name, ToolSpec(exposed, str(spec.get("description", "")), spec.get("parameters", {})))
@@ -76,19 +88,31 @@ class Chat:
     """Calls tools of a real profile as a turn does: with the tools of the pool that are active then."""
 
     def __init__(
-        self, view: SkillView, pool: ToolPool | None, tools: str = "full", own: tuple[Tool, ...] = (), key: Any = "k"
+        self,
+        view: SkillView,
+        pool: ToolPool | None,
+        tools: str = "full",
+        own: tuple[Tool, ...] = (),
+        key: Any = "k",
+        brings: Mapping[str, Sequence[str]] | None = None,
+        **settings_of_model: Any,
     ) -> None:
-        settings = SkillSettings.of(SkillConfig(), {"skill_tools": [tools]})
-        self.services = ToolServices(view, settings=settings, pool=pool)
+        settings = SkillSettings.of(SkillConfig(), {"skill_tools": [tools], **settings_of_model})
+        bundled: Any = FakeBundled(brings) if brings is not None else None
+        own_names = frozenset(tool.spec.name for tool in own)
+        self.services = ToolServices(view, settings=settings, pool=pool, bundled=bundled, own_tools=own_names)
         self.fixed = ToolSet([*profile_tools(settings.tools, self.services), *own])
         self.state = SkillState()
         self.context = ToolContext(key=key, turn=1, agent="shop", call_id="c", skills=view, skill_state=self.state)
+        self.context.workspace = object()  # type: ignore[assignment]
         self.notes: list[str] = []
 
     async def tools(self) -> ToolSet:
+        """Those of the next request."""
+        self.state.evict(self.services.settings.max_loaded)
         pool = await self.services.pool.tools(self.context) if self.services.pool is not None else {}
         view = self.services.view
-        active = active_tools(self.state, view, pool, None, self.fixed.names)
+        active = active_tools(self.state, view, pool, self.services.bundled, self.fixed.names)
         self.notes += active.notes
         return self.fixed.extended(
             active.tools, lambda name: not_active(name, self.state, view, pool, self.fixed.names)

@@ -134,7 +134,7 @@ def test_order_and_names_do_not_depend_on_the_order_of_use(view: SkillView) -> N
         state = loaded(*order, plain=["run"], data=["run"])
         state.apply(touch_effect(order[0]))
         found.add(tuple(names_of(state, view)))
-    assert found == {("query_database", "get_weather", "data_run", "plain_run", "get_forecast")}
+    assert found == {("query_database", "get_weather", "run", "plain_run", "get_forecast")}
 
 
 # -- what skills bring ---------------------------------------------------------------------
@@ -192,6 +192,7 @@ def test_selecting_renames_nothing(view: SkillView) -> None:
     state = loaded("plain", "data", plain=["run"], data=["run"])
     state.apply(tools_effect("data", ()))
     assert names_of(state, view) == ["plain_run"]
+    assert names_of(loaded("plain", plain=["run"]), view) == ["run"]
 
 
 # -- calls of what is not there ------------------------------------------------------------
@@ -237,9 +238,9 @@ async def test_only_skills_and_tools_that_the_model_may_see_are_named(pool: Tool
 
 def test_a_tool_that_has_another_name_now(view: SkillView) -> None:
     state = loaded("plain", "data", plain=["run"], data=["run"])
-    text = not_active("run", state, view, POOL, ["skill_load"])
+    text = not_active("run", state, view, POOL, ["skill_load", "run"])
     assert text is not None
-    assert "It is called data_run or plain_run now." in text
+    assert "It is called data_run or plain_run." in text
 
 
 def test_a_brought_tool_that_is_not_selected(view: SkillView) -> None:

@@ -411,6 +411,98 @@ async def test_to_cancel_a_turn_ends_the_call(tmp_path: Path) -> None:
         assert await _value(key.call("big", size=1)) == "x"
 
 
+async def test_tools_that_hang_stop_neither_loading_nor_for_ever_those_of_others(tmp_path: Path) -> None:
+    options = {"skills.shell.max-concurrent": 2}
+    skills = {"faulty": {"tools.py": FAULTY}, "geo": {"tools.py": GEO}}
+    async with opened(tmp_path, skills, wait=0.2, **options) as bundles:  # type: ignore[arg-type]
+        bad = [bundles.key(name) for name in ("bad", "worse")]
+        hanging = []
+        for key in bad:
+            await key.load("faulty")
+            hanging.append(asyncio.create_task(key.call("sleeps", seconds=600)))
+            assert key.context.workspace is not None
+            await until((key.context.workspace.out_dir / "begun").exists)
+        victim = bundles.key("victim")
+        assert "With 4 tools" in (await asyncio.wait_for(victim.load("geo"), 30)).content
+        busy = await asyncio.wait_for(victim.call("count"), 30)
+        assert busy.is_error
+        assert "count cannot run: busy" in busy.content
+        assert "try again later" in busy.content
+        hanging[0].cancel()
+        await asyncio.gather(hanging[0], return_exceptions=True)
+        assert await _value(victim.call("count")) == 1
+        hanging[1].cancel()
+        await asyncio.gather(hanging[1], return_exceptions=True)
+
+
+async def test_a_skill_that_hangs_as_it_is_loaded_stops_no_tool(tmp_path: Path) -> None:
+    hangs = "import os, time\nopen(os.environ['OUTPUT_DIR'] + '/begun', 'w').close()\ntime.sleep(600)\n"
+    options = {"skills.shell.max-concurrent": 1}
+    skills = {"hangs": {"tools.py": hangs}, "geo": {"tools.py": GEO}}
+    async with opened(tmp_path, skills, wait=0.2, **options) as bundles:  # type: ignore[arg-type]
+        key, bad = bundles.key(), bundles.key("bad")
+        await key.load("geo")
+        loading = asyncio.create_task(bad.load("hangs"))
+        assert bad.context.workspace is not None
+        await until((bad.context.workspace.out_dir / "begun").exists)
+        assert await asyncio.wait_for(_value(key.call("count")), 30) == 1
+        late = await asyncio.wait_for(bundles.key("late").load("geo"), 30)
+        assert "they cannot run: busy" in late.content
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+
+
+async def test_a_key_takes_two_places_and_leaves_the_others(tmp_path: Path) -> None:
+    skills = {
+        name: {"tools.py": FAULTY.replace("def sleeps", f"def sleeps_{name}").replace("/begun", f"/begun-{name}")}
+        for name in ("a", "b", "c")
+    }
+    options = {"skills.shell.max-timeout": "2s", "skills.shell.max-concurrent": 3}
+    async with opened(tmp_path, {**skills, "geo": {"tools.py": GEO}}, wait=0.2, **options) as bundles:  # type: ignore[arg-type]
+        greedy, other = bundles.key("greedy"), bundles.key("other")
+        for name in skills:
+            await greedy.load(name)
+        await other.load("geo")
+        workspace = greedy.context.workspace
+        assert workspace is not None
+        tasks = [asyncio.create_task(greedy.call(f"sleeps_{name}", seconds=600)) for name in skills]
+        await until(lambda: len(list(workspace.out_dir.glob("begun-*"))) == 2)
+        assert await _value(other.call("count")) == 1
+        assert len(list(workspace.out_dir.glob("begun-*"))) == 2
+        said = [result.content for result in await asyncio.wait_for(asyncio.gather(*tasks), 60)]
+        assert sum("ran longer than 2 s" in text for text in said) >= 2
+
+
+async def test_a_hostile_schema_is_no_error_of_the_job(tmp_path: Path) -> None:
+    def of(**parameters: object) -> dict[str, object]:
+        return {"command": ["echo", "[]"], "parameters": parameters}
+
+    tools = {"a": of(required=7), "b": of(required=[["x"]], properties=9, additionalProperties=False), "c": of()}
+    deep = '{"items":' * 700 + "{}" + "}" * 700
+    declared = json.dumps([{"name": name, **tool} for name, tool in tools.items()])[:-1]
+    declared += f', {{"name": "deep", "command": ["true"], "parameters": {{"properties": {{"p": {deep}}}}}}}]'
+    async with opened(tmp_path, {"odd": {"schema.json": declared}}) as bundles:
+        key = bundles.key()
+        loaded = await key.load("odd")
+        assert "With 3 tools: a, b, c" in loaded.content
+        assert "the tool 'deep' is left out: its parameters are nested deeper than" in loaded.content
+        for name in tools:
+            assert await _value(key.call(name)) == []
+
+
+async def test_a_command_hides_values_in_every_form_of_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEO_TOKEN", "t0k3n/0123456789")
+    script = 'printf \'{"t":"%s"}\' "$(printf %s "$TOKEN" | sed "s#/#\\\\/#g")"'
+    declared = json.dumps([{"name": "token", "command": ["sh", "-c", script]}])
+    options = {"skills.env.geo.TOKEN": "${env:GEO_TOKEN}"}
+    async with opened(tmp_path, {"geo": {"schema.json": declared}}, **options) as bundles:  # type: ignore[arg-type]
+        key = bundles.key()
+        await key.load("geo")
+        result = await key.call("token")
+        assert result.value == {"t": "[hidden]"}
+        assert result.content == '{"t": "[hidden]"}'
+
+
 async def test_closing_ends_what_runs(tmp_path: Path) -> None:
     async with opened(tmp_path, {"faulty": {"tools.py": FAULTY}}) as bundles:
         key = bundles.key()

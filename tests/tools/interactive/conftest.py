@@ -20,21 +20,37 @@ from flink_skills.tools import (
     ToolSet,
     profile_tools,
 )
+from flink_skills.tools.interactive.caller import Caller, caller_of
 from flink_skills.tools.interactive.sessions import ProcessSessions
 from flink_skills.tools.state import load_effect
 
 _PATIENCE = 20.0
 
 
+def workspace_key(key: Any) -> str:
+    """The text of a key that names its workspace."""
+    return json.dumps(key, default=repr)
+
+
 class Talk:
     """Calls the tools of the profile ``full`` as the turns of one key do, each call with an id of its own."""
 
     def __init__(
-        self, view: SkillView, shell: ShellRunner, sessions: ProcessSessions, config: SkillConfig, key: Any = "k"
+        self,
+        view: SkillView,
+        shell: ShellRunner,
+        sessions: ProcessSessions,
+        config: SkillConfig,
+        key: Any = "k",
+        *,
+        agent: str = "",
+        owner: str = "",
     ) -> None:
         self.shell = shell
         self.sessions = sessions
         self.key = key
+        self.agent = agent
+        self.owner = owner
         self.skills = view
         settings = SkillSettings.of(config, {"skill_tools": "full"})
         self.services = ToolServices(
@@ -55,26 +71,35 @@ class Talk:
             assert skill is not None
             self.state.apply(load_effect(name, skill.digest))
 
-    def other(self, key: Any) -> Talk:
-        """The same worker, for another key."""
-        return Talk(self.skills, self.shell, self.sessions, self.services.config, key)
+    def other(self, key: Any, view: SkillView | None = None, *, agent: str = "", owner: str = "") -> Talk:
+        """The same worker, for another key, model, agent or owner."""
+        return Talk(view or self.skills, self.shell, self.sessions, self.services.config, key, agent=agent, owner=owner)
 
-    async def result(self, tool: str, /, call_id: str = "", **arguments: Any) -> ToolResult:
-        self.calls += 1
-        workspace = self.shell.workspaces.for_key(json.dumps(self.key))
+    def context(self, call_id: str = "") -> ToolContext:
+        """What the call ``call_id`` is made with."""
+        workspace = self.shell.workspaces.for_key(workspace_key(self.key))
 
         async def opened() -> Any:
             return workspace
 
-        context = ToolContext(
+        return ToolContext(
             key=self.key,
-            call_id=call_id or f"call-{self.calls}",
+            owner=self.owner,
+            agent=self.agent,
+            call_id=call_id,
             skills=self.skills,
             skill_state=self.state,
             workspace=workspace,
             open_workspace=opened,
         )
-        found = await self.tools.call(tool, arguments, context)
+
+    @property
+    def caller(self) -> Caller:
+        return caller_of(self.services, self.context())
+
+    async def result(self, tool: str, /, call_id: str = "", **arguments: Any) -> ToolResult:
+        self.calls += 1
+        found = await self.tools.call(tool, arguments, self.context(call_id or f"call-{self.calls}"))
         for effect in found.effects:
             self.state.apply(effect)
         # What a journal keeps.

@@ -13,6 +13,10 @@ from flink_skills.tools.interactive.interaction import find_interaction
         ("hello\nAre you sure? \n\n", "prompt", "Are you sure?"),
         ("Press ENTER to go on", "prompt", "Press ENTER to go on"),
         ("please type your password", "prompt", "please type your password"),
+        ("Continue? [y/N] ", "prompt", "Continue? [y/N]"),
+        ("Overwrite (yes/no)", "prompt", "Overwrite (yes/no)"),
+        ("Do you want to continue? [Y/n]: ", "prompt", "Do you want to continue? [Y/n]:"),
+        ("Stage this hunk [y, n, q, ?]>", "prompt", "Stage this hunk [y, n, q, ?]>"),
         ("Enter the number of a city", "selection", "Enter the number of a city"),
         ("Choose a number", "selection", "Choose a number"),
         ("please select a number>", "selection", "please select a number>"),
@@ -29,7 +33,20 @@ def test_what_waits_for_input(text: str, kind: str, hint: str) -> None:
 
 
 @pytest.mark.row("G5")
-@pytest.mark.parametrize("text", ["", "\n \n", "working", "1. step one\ndone", "12.5 seconds\n3.1 more", "a: b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n \n",
+        "working",
+        "1. step one\ndone",
+        "12.5 seconds\n3.1 more",
+        "a: b",
+        "took (n/a)s",
+        "x[y]",
+        "found (3/4)",
+    ],
+)
 def test_what_does_not(text: str) -> None:
     assert find_interaction(text) is None
 

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from flink_skills.manager.manager import AgentSkillManager
+from flink_skills.tools.interactive.process import Process
 from tests.tools.interactive.conftest import StartTalk, Talk, until
 
 
@@ -21,19 +26,19 @@ async def _pid(talk: Talk) -> tuple[int, str]:
 async def test_what_nobody_uses_is_ended_and_then_forgotten(talk_with: StartTalk) -> None:
     talk = await talk_with(skills__exec__ttl="1 s")
     pid, session = await _pid(talk)
-    process = talk.sessions.get('"k"', session)
+    process = talk.sessions.get(talk.caller, session)
     await _gone(pid)
     await until(lambda: process.ended, "the end of the process is known")
     last = await talk.call("workspace_write_stdin", session_id=session)
     assert last["status"] == "exited"
     assert last["warnings"] == ["it was ended, because it was not used for 1 s"]
-    await until(lambda: not talk.sessions._keys, "what it printed is forgotten")
+    await until(lambda: not talk.sessions._owners, "what it printed is forgotten")
     assert (await talk.result("workspace_write_stdin", session_id=session)).is_error
 
 
 async def test_each_use_begins_the_time_anew(talk: Talk) -> None:
     _, session = await _pid(talk)
-    process = talk.sessions.get('"k"', session)
+    process = talk.sessions.get(talk.caller, session)
     for tool in ("workspace_write_stdin", "skill_poll_session", "skill_write_stdin"):
         process.used_at = 0.0
         await talk.call(tool, session_id=session, yield_ms=0)
@@ -70,6 +75,18 @@ async def test_a_key_has_only_so_many(talk_with: StartTalk) -> None:
     assert (await talk.other("x").call("workspace_exec", command="cat", background=True))["status"] == "running"
 
 
+@pytest.mark.row("G1")
+async def test_processes_that_are_about_to_start_are_named(talk_with: StartTalk) -> None:
+    talk = await talk_with(**{"skills.exec.max-sessions-per-key": 2})
+    found = await asyncio.gather(
+        *(talk.result("workspace_exec", command=f"cat -{flag}", background=True) for flag in "nbE")
+    )
+    (refused,) = [one for one in found if one.is_error]
+    for one in found:
+        if one is not refused:
+            assert f"{one.value['session_id']} (cat -" in refused.content
+
+
 async def test_a_worker_has_only_so_many(talk_with: StartTalk) -> None:
     talk = await talk_with(**{"skills.exec.max-sessions": 2})
     others = [talk.other(number) for number in range(5)]
@@ -97,13 +114,13 @@ async def test_a_call_that_was_interrupted_finds_its_process_again(talk: Talk) -
     start = {"call_id": "same", "skill": "billing", "command": command}
     work = talk.shell.workspaces.for_key('"k"').work_dir
     starting = asyncio.ensure_future(talk.result("skill_exec", **start, yield_ms=100_000))
-    await until(lambda: bool(talk.sessions._keys), "it is started, and not answered")
+    await until(lambda: bool(talk.sessions._owners), "it is started, and not answered")
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
     again = await talk.call("skill_exec", **start, yield_ms=0)
     session = again["session_id"]
-    assert list(talk.sessions._keys['"k"']) == [session]
+    assert list(talk.sessions._owners[talk.caller.owner]) == [session]
 
     write = {"call_id": "write", "session_id": session, "chars": "one\n"}
     writing = asyncio.ensure_future(talk.result("skill_write_stdin", **write, yield_ms=100_000))
@@ -179,3 +196,141 @@ async def test_waiting_costs_no_processor_time(talk: Talk) -> None:
         loop._run_once = run_once  # type: ignore[attr-defined]
     assert value["output"] == ""
     assert turns < 20, "the loop was woken while there was nothing to do"
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (b"x", "b'x'"),
+        (Decimal("1"), "Decimal('1')"),
+        (uuid.UUID(int=1), str(uuid.UUID(int=1))),
+        (date(2020, 1, 1), "datetime.date(2020, 1, 1)"),
+        (True, 1),
+        (None, "null"),
+    ],
+)
+async def test_keys_that_look_alike_are_not_the_same(talk: Talk, one: object, two: object) -> None:
+    first = await talk.other(one).call("workspace_exec", command="cat", background=True, yield_time_ms=0)
+    found = await talk.other(two).result("workspace_write_stdin", session_id=first["session_id"])
+    assert found.is_error
+    assert "(cat)" not in found.content
+    own = await talk.other(one).call("workspace_write_stdin", session_id=first["session_id"], yield_time_ms=0)
+    assert own["status"] == "running"
+
+
+async def test_processes_belong_to_the_owner(talk: Talk) -> None:
+    mine = talk.other("k", owner="3:one7")
+    first = await mine.call("workspace_exec", command="cat", background=True, yield_time_ms=0)
+    ask = {"session_id": first["session_id"], "yield_time_ms": 0}
+    assert (await talk.other("k", owner="3:two7").result("workspace_write_stdin", **ask)).is_error
+    # The same key may come in two forms, such as a tuple and a list.
+    assert not (await talk.other(["k"], owner="3:one7").result("workspace_write_stdin", **ask)).is_error
+
+
+async def test_a_process_of_a_skill_is_for_models_that_have_it(
+    talk_with: StartTalk, manager: AgentSkillManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPS_TOKEN", "t0k3n-ABCDEF")
+    talk = await talk_with(**{"skills.env.billing.TOKEN": "${env:OPS_TOKEN}", "skills.exec.max-sessions-per-key": 2})
+    full = talk.other("k", owner="o", agent="main")
+    full.load("billing")
+    low = talk.other("k", manager.view(["log-triage"]), owner="o", agent="main")
+    helper = talk.other("k", owner="o", agent="helper")
+    first = await full.call("skill_exec", skill="billing", command='read x; echo "${TOKEN#t}"', yield_ms=0)
+    plain = await full.call("workspace_exec", command="cat", background=True, yield_time_ms=0)
+
+    for tool in ("skill_poll_session", "skill_write_stdin", "workspace_write_stdin", "skill_kill_session"):
+        found = await low.result(tool, session_id=first["session_id"], chars="x\n")
+        assert found.is_error, tool
+        assert found.content.startswith("unknown session_id")
+        assert found.content.endswith(f"Running: {plain['session_id']} (cat).")
+    refused = await low.result("workspace_exec", command="cat", background=True)
+    assert refused.is_error
+    assert plain["session_id"] in refused.content
+    assert first["session_id"] not in refused.content
+    assert not (await low.result("workspace_write_stdin", session_id=plain["session_id"], yield_time_ms=0)).is_error
+
+    # Another agent has none of them.
+    for session in (first["session_id"], plain["session_id"]):
+        found = await helper.result("workspace_write_stdin", session_id=session, chars="x\n")
+        assert found.is_error
+        assert "Running" not in found.content
+    refused = await helper.result("workspace_exec", command="cat", background=True)
+    assert refused.is_error
+    assert "(cat)" not in refused.content
+    assert "without a session" in refused.content
+    assert (await full.call("skill_poll_session", session_id=first["session_id"], yield_ms=0))["status"] == "running"
+
+
+async def test_the_same_call_of_another_agent_is_another_one(talk: Talk) -> None:
+    start = {"call_id": "same", "command": "cat", "background": True, "yield_time_ms": 0}
+    one, two = talk.other("k", owner="o", agent="one"), talk.other("k", owner="o", agent="two")
+    first, second = await one.call("workspace_exec", **start), await two.call("workspace_exec", **start)
+    assert first["session_id"] != second["session_id"]
+
+
+async def _interrupted(talk: Talk, **start: object) -> Process:
+    """A process whose call is interrupted before it is answered."""
+    before = {one.id for one in _all(talk)}
+    starting = asyncio.ensure_future(talk.result("skill_exec", **start, yield_ms=100_000))  # type: ignore[arg-type]
+    await until(lambda: len(_all(talk)) > len(before), "it is started, and not answered")
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    return next(one for one in _all(talk) if one.id not in before)
+
+
+def _all(talk: Talk) -> list[Process]:
+    return list(talk.sessions._owners.get(talk.caller.owner, {}).values())
+
+
+async def test_what_no_model_knows_of_is_ended_soon(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = await talk.call("workspace_exec", command="cat", background=True, yield_time_ms=0)
+    monkeypatch.setattr("flink_skills.tools.interactive.sessions._UNANSWERED_SECONDS", 0.2)
+    start = {"call_id": "same", "skill": "billing", "command": "echo up; exec cat"}
+    waiting = asyncio.ensure_future(
+        talk.call("skill_exec", skill="billing", command="sleep 1; read x", call_id="waits", yield_ms=100_000)
+    )
+    await until(lambda: len(_all(talk)) == 2, "the call that waits has its process")
+    process = await _interrupted(talk, call_id="gone", skill="billing", command="exec sleep 100")
+    await until(lambda: process.ended, "the end of the process")
+    assert not waiting.done(), "a call that waits for its answer has as long as it wants"
+    told = await talk.call("skill_exec", call_id="gone", skill="billing", command="exec sleep 100", yield_ms=0)
+    assert told["session_id"] == process.id
+    assert told["warnings"] == [
+        "it was ended, because the call that started it was interrupted, and not made again within 0.2 s"
+    ]
+
+    # One that is made again in time has its process, and that goes on.
+    again = await _interrupted(talk, **start)
+    value = await talk.call("skill_exec", **start, yield_ms=0)
+    assert value["session_id"] == again.id
+    assert not again.left_alone
+    assert talk.sessions._due(again) > again.used_at + 100
+    await asyncio.wait([waiting], timeout=2)
+    assert not again.ended
+    known = await talk.call("workspace_write_stdin", session_id=known["session_id"], yield_time_ms=0)
+    assert known["status"] == "running"
+    await talk.sessions.close()
+    await asyncio.wait([waiting])
+
+
+@pytest.mark.parametrize("option", ["max-sessions-per-key", "max-sessions"])
+async def test_what_no_model_knows_of_makes_room(talk_with: StartTalk, option: str) -> None:
+    talk = await talk_with(**{f"skills.exec.{option}": 2})
+    talk.load("billing")
+    first = await _interrupted(talk, call_id="one", skill="billing", command="exec sleep 100")
+    second = await _interrupted(talk, call_id="two", skill="billing", command="exec sleep  100")
+    third = await talk.call("skill_exec", skill="billing", command="cat", yield_ms=0)
+    assert third["status"] == "running"
+    assert first.ended
+    assert not second.ended
+    # The retry of a call comes first, and takes its place again.
+    value = await talk.call("skill_exec", call_id="two", skill="billing", command="exec sleep  100", yield_ms=0)
+    assert (value["status"], value["session_id"]) == ("running", second.id)
+    late = await talk.call("skill_exec", call_id="one", skill="billing", command="exec sleep 100", yield_ms=0)
+    assert (late["status"], late["session_id"]) == ("exited", first.id)
+    assert "another process needed its place" in late["warnings"][0]
+    refused = await talk.result("skill_exec", skill="billing", command="cat", yield_ms=0)
+    assert refused.is_error
+    assert f"skills.exec.{option})" in refused.content

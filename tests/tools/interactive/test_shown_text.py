@@ -85,3 +85,44 @@ def test_broken_utf_8_is_replaced() -> None:
     assert text.add(b"\xff\xe2\x82") == "\ufffd"
     assert text.add(b"\xac") == "\u20ac"
     assert text.add(b"\xe2") + text.end() == "\ufffd"
+
+
+KEY = "-----BEGIN KEY-----\nMIIEvAIBADANBgkqhkiG9w0B\nSHORTTAIL==\n-----END KEY-----\n"
+
+
+@given(st.lists(st.integers(0, 120), max_size=8), st.sampled_from(["\n", "\r\n", "\r\r\n"]))
+def test_a_value_of_several_lines_is_hidden_on_a_terminal(cuts: list[int], line_end: str) -> None:
+    hidden = HiddenValues()
+    hidden.add("skills.env.report.KEY", KEY)
+    shown = "".join(_shown(f"it is {KEY}.".replace("\n", line_end).encode(), cuts, hidden))
+    for line in KEY.splitlines():
+        assert line not in shown
+    assert shown.startswith("it is ")
+    assert shown.endswith(".")
+
+
+@given(
+    st.lists(
+        st.sampled_from(["\x1b[1m", "\x1b[m\x1b[K", "\x1b]0;title\x07", "\x07"]), min_size=len(SECRET), max_size=20
+    ),
+    st.lists(st.integers(0, len(SECRET)), max_size=4),
+    st.lists(st.integers(0, 200), max_size=30),
+)
+def test_a_value_that_colours_split_is_hidden(marks: list[str], at: list[int], cuts: list[int]) -> None:
+    """As ``grep --color`` prints it, however it comes in pieces."""
+    value = "".join(sign + (marks[place] if place in at else "") for place, sign in enumerate(SECRET))
+    shown = "".join(_shown(f"key={value}; \x1b[Kand {value}\n".encode(), cuts, _hidden()))
+    assert SECRET[2:] not in shown
+    assert "3n-A" not in shown, "nor a part of it"
+    assert shown.startswith("key=")
+    assert shown.endswith("\n")
+    assert "\x1b" not in shown
+
+
+def test_a_prompt_in_colours_is_shown_at_once() -> None:
+    text = ShownText(_hidden())
+    assert text.add(b"\x1b[1mName\x1b[0m: ") == "Name: "
+    assert text.add(b"\x1b[1mt0k3\x1b[0") == ""
+    assert text.add(b"myo ") == "t0k3yo "
+    assert text.add(b"\x1b[1mt0k3\x1b[0mn-AB") == ""
+    assert text.end() == HIDDEN

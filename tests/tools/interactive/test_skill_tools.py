@@ -8,7 +8,7 @@ import pytest
 
 from flink_skills.tools.settings import SkillSettings
 from flink_skills.tools.skills.guidance import guidance
-from tests.tools.interactive.conftest import StartTalk, Talk
+from tests.tools.interactive.conftest import StartTalk, Talk, until
 
 ASK = 'printf "Name: "; read name; echo "hello $name"; printf "Age? "; read age; echo "age $age"'
 MENU = 'echo "1. red"; echo "2. blue"; printf "Enter the number: "; read n; echo "got $n"'
@@ -293,3 +293,30 @@ async def test_the_model_is_told_when_to_use_it(talk: Talk) -> None:
     for word in ("asks", "menu", "runs long", "else use skill_run"):
         assert word in description
     assert "Prefer editor_text" in guidance(SkillSettings(), talk.tools.names)
+
+
+@pytest.mark.row("G4", "F28")
+async def test_files_of_a_run_beside_a_process_are_nobodys(talk: Talk) -> None:
+    first = await talk.call("skill_exec", skill="billing", command="printf x > out/a.txt; read x", yield_ms=0)
+    during = await talk.call("skill_run", skill="billing", command="printf x > $OUTPUT_DIR/during.txt")
+    assert "primary_output" not in during
+    assert "another command ran in this workspace meanwhile" in during["warnings"][0]
+    _, last = await talk.until("skill_write_stdin", _ended, session_id=first["session_id"], chars="\n", yield_ms=10_000)
+    assert "primary_output" not in last["result"]
+    assert "out/during.txt" in last["result"]["warnings"][0]
+    # It has ended, whether or not it is asked for again.
+    after = await talk.call("skill_run", skill="billing", command="printf x > $OUTPUT_DIR/after.txt")
+    assert after["primary_output"]["name"] == "out/after.txt"
+
+
+@pytest.mark.row("G4", "F28")
+async def test_a_result_that_is_asked_for_late_has_no_later_files(talk: Talk) -> None:
+    command = "read x; printf mine > $OUTPUT_DIR/z.txt"
+    first = await talk.call("skill_exec", skill="billing", command=command, yield_ms=0)
+    process = talk.sessions.get(talk.caller, first["session_id"])
+    await process.write(b"\n", "", asyncio.get_running_loop().time() + 10)
+    await until(lambda: process.ended, "the end of the process")
+    later = await talk.call("skill_run", skill="billing", command="printf later > $OUTPUT_DIR/a.txt")
+    assert later["primary_output"]["name"] == "out/a.txt"
+    last = await talk.call("skill_poll_session", session_id=first["session_id"])
+    assert last["result"]["primary_output"]["name"] == "out/z.txt"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -95,6 +96,21 @@ async def test_it_starts_nowhere_else(talk: Talk, cwd: str) -> None:
     assert "cwd" in found.content
 
 
+async def test_a_folder_that_is_replaced_meanwhile_is_a_mistake(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    await talk.call("workspace_exec", command="ln -s ../out link; ln -s link far")
+    readlink = os.readlink
+
+    def gone(path: str) -> str:
+        if path.endswith("/link"):
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return readlink(path)
+
+    monkeypatch.setattr(os, "readlink", gone)
+    found = await talk.result("workspace_exec", command="pwd", cwd="work/far")
+    assert found.is_error
+    assert found.content == ("cwd 'work/far' cannot be followed (No such file or directory): name another folder.")
+
+
 @pytest.mark.row("K1")
 async def test_its_time_is_limited(talk: Talk) -> None:
     value = await talk.call("workspace_exec", command="echo a; sleep 100", timeout_sec=1)
@@ -129,10 +145,13 @@ async def test_long_output_of_a_process_can_be_read_on(talk: Talk) -> None:
     assert output == "".join(f"{number}\n" for number in range(1, 5_001))
 
 
+@pytest.mark.row("K1")
 async def test_mistakes_are_results(talk: Talk) -> None:
     for arguments in ({}, {"command": " "}, {"command": "a\0b"}, {"command": "true", "env": {"LD_PRELOAD": "x"}}):
         found = await talk.result("workspace_exec", **arguments)
         assert found.is_error, found.content
+        if not str(arguments.get("command", "")).strip():
+            assert "command is required" in found.content and "skill and" not in found.content
 
 
 async def test_a_policy_holds_for_processes(talk_with: StartTalk) -> None:

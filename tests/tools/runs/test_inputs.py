@@ -10,6 +10,7 @@ import pytest
 
 from flink_skills.agents.files import event_files, stage_files
 from flink_skills.artifacts import ArtifactStore
+from flink_skills.manager import AgentSkillManager
 from flink_skills.tools import ToolResult
 from tests.tools.conftest import Conversation
 from tests.tools.runs.conftest import Talk
@@ -58,6 +59,8 @@ async def test_an_artifact(talk: Conversation) -> None:
     ]
     (record,) = noted(talk)
     assert record["from"] == "artifact://reports/may.txt"
+    # An empty version is none.
+    assert await read(talk, "inputs/other.txt", {"from": "artifact://reports/may.txt@", "to": "other.txt"}) == "in May"
     assert record["to"] == "work/inputs/may.txt"
     assert record["resolved"] == f"artifact://reports/may.txt@{version}"
     assert (record["version"], record["mode"]) == (version, "copy")
@@ -263,3 +266,44 @@ async def test_an_input_that_fails_ends_the_run_before_it_begins(talk: Conversat
     assert result.is_error
     assert not (talk.workspace.work_dir / "ran").exists()
     assert not list(talk.workspace.runs_dir.iterdir())
+
+
+@pytest.mark.row("B12", "F7")
+async def test_skills_that_another_model_of_the_key_had_staged(talk: Conversation, manager: AgentSkillManager) -> None:
+    assert talk.workspace is not None
+    for skill in ("log-triage", "secret-ops"):
+        talk.workspace.stage(manager.view().get(skill))
+    assert (await read(talk, "inputs/levels.md", "workspace://skills/log-triage/references/levels.md")) != ""
+    assert not (await run(talk, "true", "workspace://skills/log-triage")).is_error
+    told = []
+    for name in ("secret-ops", "public-ops"):
+        result = await run(talk, "true", f"workspace://skills/{name}/SKILL.md")
+        assert result.is_error
+        told.append(result.content.replace(name, "x"))
+    assert told[0] == told[1]
+    root = talk.workspace.root
+    for source in (
+        "workspace://skills",
+        "workspace://skills/",
+        "workspace://skills/secret-ops",
+        "workspace://$SKILLS_DIR/secret-ops/SKILL.md",
+        f"workspace://{root}/skills/secret-ops/SKILL.md",
+        "workspace://inputs/../skills/secret-ops/SKILL.md",
+        "workspace://work/inputs/../../skills/secret-ops",
+        "workspace://skills/billing/../secret-ops/SKILL.md",
+        "workspace://skills\\secret-ops\\SKILL.md",
+    ):
+        for mode in ("copy", "link"):
+            result = await run(talk, "touch $WORK_DIR/ran", {"from": source, "mode": mode, "to": "inputs/got"})
+            assert result.is_error, source
+    assert not (root / "work/ran").exists()
+    assert not (root / "work/inputs/got").exists()
+
+
+@pytest.mark.row("B12", "F7")
+async def test_the_same_by_a_path_of_the_machine(talk_with: Talk, tmp_path: Path, manager: AgentSkillManager) -> None:
+    talk = await talk_with(run__host_inputs=[str(tmp_path)])
+    assert talk.workspace is not None
+    staged = talk.workspace.stage(manager.view().get("secret-ops"))
+    result = await run(talk, "true", {"from": f"host://{staged}/SKILL.md"})
+    assert result.is_error and "There is no skill 'secret-ops'" in result.content

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from flink_skills.artifacts import ArtifactStore
 from flink_skills.errors import ExecutionError
 from flink_skills.options import SkillConfig
 from flink_skills.tools import ToolResult
+from flink_skills.tools.runs.span import RunSpan
 from tests.tools.conftest import Conversation
 from tests.tools.runs.conftest import Talk
 
@@ -359,3 +362,143 @@ async def test_a_workspace_that_breaks_after_the_command(talk: Conversation, mon
     result = await run(talk, "echo said", output_files=["out/*"])
     assert result.value["stdout"] == "said\n"
     assert result.value["warnings"] == ["outputs out/*: the disk is gone"]
+
+
+def wait_for(name: str) -> str:
+    """Shell text that waits until ``name`` is there, a short while at most."""
+    return f"n=0; until [ -e $WORK_DIR/{name} ] || [ $n -gt 1000 ]; do sleep 0.01; n=$((n+1)); done"
+
+
+@pytest.mark.row("F23", "F28")
+async def test_runs_at_the_same_time_have_no_file_of_each_other(talk: Conversation) -> None:
+    writes, quiet = await asyncio.gather(
+        run(talk, f"printf mine > out/a.txt; touch $WORK_DIR/written; {wait_for('seen')}"),
+        run(talk, f"{wait_for('written')}; touch $WORK_DIR/seen; [ -s out/a.txt ] && echo there"),
+    )
+    assert quiet.value["stdout"] == "there\n", "they did not run at the same time"
+    for result in (writes, quiet):
+        assert "primary_output" not in result.value
+        (warning,) = result.value["warnings"]
+        assert warning.startswith("new files were not looked at, as another command ran in this workspace meanwhile")
+        assert warning.endswith("New: out/a.txt")
+    # Those that are named are handed back, and afterwards all is as before.
+    named, _ = await asyncio.gather(
+        run(talk, f"printf mine > out/b.txt; touch $WORK_DIR/b; {wait_for('c')}", output_files=["out/b.txt"]),
+        run(talk, f"{wait_for('b')}; touch $WORK_DIR/c"),
+    )
+    assert named.value["primary_output"]["name"] == "out/b.txt" and "warnings" not in named.value
+    assert (await run(talk, "printf later > out/d.txt")).value["primary_output"]["name"] == "out/d.txt"
+
+
+@pytest.mark.row("F28")
+async def test_calls_that_start_nothing_are_no_company(talk_with: Talk) -> None:
+    talk = await talk_with(shell__allowed_commands=["/usr/bin/touch", "/bin/cp"])
+    arguments = {"skill": "billing", "command": "cp SKILL.md ../../out/a.txt"}
+    result, *refused = await asyncio.gather(
+        talk.call("skill_run", **arguments),
+        talk.call("skill_run", skill="billing", command="/bin/ls"),
+        talk.call("skill_run", skill="billing", command="/bin/cp a b", cwd="$NOWHERE"),
+        talk.call("skill_run", skill="billing", command="/bin/cp a b", env={"LD_PRELOAD": "x"}),
+    )
+    assert all(one.is_error for one in refused)
+    assert result.value["primary_output"]["name"] == "out/a.txt", result.content
+
+
+def test_the_time_of_a_command() -> None:
+    one, elsewhere = RunSpan(Path("/ws_1")), RunSpan(Path("/ws_2"))
+    assert one.alone and elsewhere.alone
+    one.since = time.time_ns()
+    other, gone = RunSpan(Path("/ws_1")), RunSpan(Path("/ws_1"))
+    gone.cancel()
+    other.end()
+    assert not one.alone and not other.alone and elsewhere.alone
+    one.end()
+    one.end()
+    assert one.covers(one.since) and one.covers(one.until)
+    assert not one.covers(one.since - 1) and not one.covers(one.until + 1)
+    after = RunSpan(Path("/ws_1"))
+    assert after.alone
+    after.end()
+    # What is forgotten without an end meets nobody either.
+    del elsewhere
+    assert RunSpan(Path("/ws_2")).alone
+
+
+@pytest.mark.row("F6", "F12")
+async def test_an_argument_that_is_almost_one_is_named(talk: Conversation) -> None:
+    assert talk.workspace is not None
+    for wrong, near in (
+        ({"outputs": {"glob": ["out/*"]}}, "there is no argument 'glob', did you mean 'globs'?"),
+        ({"outputs": {"globs": ["out/*"], "maxFile": 3}}, "'maxFile', did you mean 'max_files'?"),
+        ({"output_file": "out/*"}, "'output_file', did you mean 'output_files'?"),
+        ({"input": ["workspace://out/a"]}, "'input', did you mean 'inputs'?"),
+        ({"inputs": [{"from": "workspace://out/a", "dest": "x"}]}, "'dest', did you mean 'to'?"),
+        ({"outputs": 3}, "outputs: this has to be an object"),
+        ({"inputs": [3]}, "inputs.0: this has to be an object"),
+    ):
+        result = await talk.call("skill_run", skill="billing", command="touch $WORK_DIR/ran", **wrong)
+        assert result.is_error and near in result.content, result.content
+        assert "RunOutputs" not in result.content and "RunInput" not in result.content
+    assert not (talk.workspace.work_dir / "ran").exists()
+    # What resembles nothing is a remark of the model's.
+    fine = await run(
+        talk, MAKE, comment="why", description="x", outputs={"globs": "out/*.csv", "reason": "it is asked"}
+    )
+    assert names(fine) == ["out/a.csv"]
+    nothing = await run(talk, MAKE, outputs={"patterns": ["out/*"], "inline": True})
+    assert nothing.value["warnings"] == ["outputs has no globs, so no file was looked for: name some, like out/*.txt"]
+
+
+@pytest.mark.row("F6", "F12")
+async def test_patterns_in_other_forms(talk: Conversation) -> None:
+    for outputs in (["out/a.csv", "out/deep/**"], "out/a.csv, out/deep/**", '["out/a.csv", "out/deep/**"]'):
+        value = (await run(talk, MAKE, outputs=outputs)).value
+        assert [entry["content"] for entry in value["output_files"]] == ["a,b\n", "two"], outputs
+    assert names(await run(talk, MAKE, output_files="out/*.{csv,bin},out/deep/[a,b]*/*.txt,")) == [
+        "out/a.csv",
+        "out/c.bin",
+    ]
+    assert names(await run(talk, "printf x > 'out/a,b.txt'", output_files=["out/a,b.txt"])) == ["out/a,b.txt"]
+    assert (await run(talk, "printf x > out/new", outputs=[])).value["primary_output"]["name"] == "out/new"
+
+
+@pytest.mark.row("F26")
+async def test_each_pattern_that_finds_nothing_is_named(talk: Conversation) -> None:
+    value = (await run(talk, MAKE, output_files=["out/*.csv", "out/*.pdf", "$WORK_DIR/w.txt", "out/deep/*.txt"])).value
+    assert [entry["name"] for entry in value["output_files"]] == ["out/a.csv", "work/w.txt"]
+    assert value["warnings"] == ["no file matches out/*.pdf, out/deep/*.txt"]
+    # A limit may have kept out what a pattern meant.
+    cut = (await run(talk, MAKE, outputs={"globs": ["out/*.csv", "out/deep/**"], "max_files": 1})).value
+    assert cut["warnings"] == ["outputs reached max_files (1)"]
+
+
+@pytest.mark.row("F24", "F26")
+async def test_many_files_are_one_warning_and_small_ones_come_first(talk: Conversation) -> None:
+    command = (
+        "mkdir -p out/m; for n in $(seq 10 19); do head -c 700000 /dev/zero | tr '\\0' x > out/m/$n.txt; done; "
+        "head -c 4000000 /dev/zero | tr '\\0' y > out/m/00.txt; printf small > out/m/99.txt"
+    )
+    value = (await run(talk, command, output_files=["out/m/*"])).value
+    assert names_of(value) == sorted(names_of(value)) and len(names_of(value)) == 12
+    assert [entry["name"] for entry in value["output_files"] if "content" in entry] == [
+        *(f"out/m/{n}.txt" for n in range(10, 15)),
+        "out/m/99.txt",
+    ]
+    assert value["warnings"] == [
+        "the contents of 6 files were left out: the result holds 4194304 bytes; first: out/m/00.txt"
+    ]
+
+
+def names_of(value: dict[str, Any]) -> list[str]:
+    return [entry["name"] for entry in value["output_files"]]
+
+
+@pytest.mark.row("F26", "F27")
+async def test_files_that_are_not_saved_for_one_reason_are_one_warning(talk: Conversation) -> None:
+    command = "for n in 1 2 3; do printf 12345 > out/$n.txt; done"
+    outputs = {"globs": ["out/*"], "save": True, "name_template": "../x/"}
+    (named,) = (await run(talk, command, outputs=outputs)).value["warnings"]
+    assert named.startswith("3 files were not saved; out/1.txt: ") and "cannot name an artifact" in named
+    limits = {"globs": ["out/*"], "save": True, "max_file_bytes": 2}
+    _, large = (await run(talk, command, outputs=limits)).value["warnings"]
+    assert large == "3 files were not saved; out/1.txt: it is larger than the outputs may be (5 bytes)"

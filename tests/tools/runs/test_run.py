@@ -59,7 +59,7 @@ async def test_both_styles_of_names(talk: Conversation) -> None:
     result = await talk.tools.call(
         "skill_run",
         {
-            "skill_name": " Billing ",
+            "skillName": " Billing ",
             "cmd": "cat > out/a.txt; echo $N > out/b.txt",
             "Stdin": "typed",
             "env": '{"N": 7}',
@@ -131,6 +131,7 @@ async def test_paths_of_the_skills_own_folder_lead_to_its_copy(talk: Conversatio
 @pytest.mark.row("F3")
 async def test_variables(talk: Conversation) -> None:
     assert await said(talk, 'echo "$A-$B"', env={"A": "x y", "B": 3}) == "x y-3\n"
+    assert await said(talk, 'echo "$A-$B-${C-none}"', env={"A": True, "B": False, "C": None}) == "true-false-none\n"
     for env in ({"LD_PRELOAD": "x"}, {"SKILL_NAME": "other"}, {"not a name": "x"}, {"A": "a\0b"}, {"PATH": "/evil"}):
         result = await run(talk, "env", env=env)
         assert result.is_error and next(iter(env)) in result.content, result.content
@@ -305,6 +306,8 @@ async def test_denied_programs(talk_with: Talk) -> None:
     assert await said(talk, "/bin/echo a") == "a\n"
     result = await run(talk, "/bin/ls")
     assert result.is_error and "does not permit" in result.content
+    assert result.content.endswith("Programs for skill billing: /bin/echo.")
+    assert talk.tools.specs()[1].description.endswith("Permitted: /bin/echo.")
 
 
 @pytest.mark.row("F21", "F26")

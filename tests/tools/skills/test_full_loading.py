@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.tools import FunctionTool, ToolResult
+from flink_skills.tools import PROFILES, FunctionTool, ToolResult
 from flink_skills.tools.dynamic.pool import ToolPool
 from flink_skills.tools.state import load_effect
 from tests.tools.conftest import Conversation
@@ -197,3 +197,44 @@ async def test_a_skill_whose_tools_cannot_be_had_is_loaded_all_the_same(talking:
 async def test_tools_that_skills_bring_are_not_asked_for_where_they_are_not_offered(talking: Talking) -> None:
     talk = talking(settings=full(bundled=False), bundled=Brings(failing=True))
     assert (await talk.call("skill_load", skill="billing")).content == "loaded: billing"
+
+
+@pytest.mark.row("C3")
+@pytest.mark.parametrize("skill", ["skillName", "SkillName", "Skill", "Name"])
+@pytest.mark.parametrize("switch", ["includeAllDocs", "IncludeAllDocs"])
+async def test_names_of_arguments(talk_full: Conversation, skill: str, switch: str) -> None:
+    await talk_full.call("skill_load", **{skill: "weather", switch: True})
+    assert talk_full.skill_state["weather"].docs == "*"
+
+
+@pytest.mark.row("C3", "I7")
+async def test_loading_again_says_that_the_tools_were_cleared(talking: Talking) -> None:
+    for settings in (full(), full(lifetime="session", content="tool-result")):
+        talk = talking(settings=settings, pool=ToolPool([get_weather]))
+        await talk.call("skill_load", skill="weather")
+        await talk.call("skill_select_tools", skill="weather", mode="clear")
+        again = await talk.call("skill_load", skill="weather")
+        assert again.content.endswith("\nTools selected: none (skill_select_tools adds them)")
+        await talk.call("skill_select_tools", skill="weather", tools=["get_weather"])
+        assert "Tools selected" not in (await talk.call("skill_load", skill="weather")).content
+
+
+@pytest.mark.row("C8", "E9")
+@pytest.mark.parametrize("tools", [PROFILES["knowledge_only"], ("load_skill", "execute_shell_command")])
+@pytest.mark.parametrize("file", ["tools.py", "schema.json"])
+async def test_tools_that_a_skill_brings_where_nothing_runs(
+    talking: Talking, documented: Path, tools: tuple[str, ...], file: str
+) -> None:
+    (documented / "billing" / file).write_text("")
+    load = next(name for name in tools if "load" in name and "unload" not in name)
+    talk = talking(settings=full(tools=tools))
+    note = "The tools that it brings are not available here: this model runs nothing of skills."
+    assert (await talk.call(load, skill="billing")).content == f"loaded: billing\n{note}"
+    assert (await talk.call(load, skill="weather")).content == "loaded: weather"
+
+
+@pytest.mark.row("E9")
+async def test_who_can_run_the_file_itself_is_told_nothing(documented: Path, manager, shell_with) -> None:  # type: ignore[no-untyped-def]
+    (documented / "billing/tools.py").write_text("")
+    talk = Conversation(manager.view(), await shell_with())
+    assert "not available" not in (await talk.call("load_skill", name="billing")).content

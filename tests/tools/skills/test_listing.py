@@ -11,6 +11,7 @@ from flink_skills.manager import SkillView
 from flink_skills.skill import AgentSkill
 from tests.tools.conftest import Conversation
 from tests.tools.skills.conftest import Talking, full
+from tests.tools.skills.test_full_loading import Brings
 
 
 @pytest.mark.row("C1")
@@ -97,3 +98,15 @@ def test_names_are_enums_up_to_256() -> None:
 
     assert all(len(names) == 256 for names in enums(256))  # type: ignore[arg-type]
     assert enums(257) == [None] * 6
+
+
+@pytest.mark.row("C2")
+async def test_tools_that_a_skill_brings_are_known_once_it_is_loaded(talking: Talking) -> None:
+    talk = talking(settings=full(bundled=True), bundled=Brings())
+    talk.context.workspace = object()  # type: ignore[assignment]
+    before = await talk.call("skill_list_tools", skill="billing")
+    assert (before.content, before.value) == ("[]\n(It also brings tools of its own: loading it says which.)", [])
+    assert "\n" not in (await talk.call("skill_list_tools", skill="weather")).content
+    await talk.call("skill_load", skill="billing")
+    assert (await talk.call("skill_list_tools", skill="billing")).content == "[]"
+    assert (await talking(bundled=Brings()).call("skill_list_tools", skill="billing")).content == "[]"

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from flink_skills.artifacts import ArtifactStore
-from flink_skills.manager import SkillView
+from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.options import SkillConfig
+from flink_skills.skill import AgentSkill
 from flink_skills.tools.state import artifacts_effect
 from tests.tools.conftest import Conversation
 
@@ -124,3 +125,55 @@ async def test_a_long_file_in_parts(talk: Conversation, monkeypatch: pytest.Monk
         part = await talk.call(READ, path="workspace://out/n.txt", offset=offset)
         rest, offset = rest + part.value["text"], part.value["next_offset"]
     assert rest == "".join(f"{number}\n" for number in range(1000, 1100))
+
+
+@pytest.mark.row("B12", "F29")
+async def test_what_another_model_of_the_key_had_staged(talk: Conversation, manager: AgentSkillManager) -> None:
+    assert talk.workspace is not None
+    for skill in ("billing", "secret-ops"):
+        talk.workspace.stage(manager.view().get(skill))
+    assert (await talk.call(READ, path="workspace://skills/billing/scripts/sum.sh")).content == "echo 42\n"
+    # A command can reach it, a tool does not follow.
+    await run(talk, 'ln -s ../../skills/secret-ops "$WORK_DIR/inputs/s"')
+    told = []
+    for name in ("secret-ops", "public-ops"):
+        result = await talk.call(READ, path=f"workspace://skills/{name}/SKILL.md")
+        assert result.is_error
+        told.append(result.content.replace(name, "x"))
+    assert told[0] == told[1]
+    for path in (
+        "workspace://./skills//secret-ops/SKILL.md",
+        "workspace://skills\\secret-ops\\SKILL.md",
+        "workspace://skills/billing/../secret-ops/SKILL.md",
+        "workspace://inputs/../../skills/secret-ops/SKILL.md",
+        "workspace://inputs/s/SKILL.md",
+        "workspace://skills",
+    ):
+        result = await talk.call(READ, path=path)
+        assert result.is_error, path
+        assert "Secret text" not in result.content
+    for path in ("inputs/../../skills/secret-ops/SKILL.md", "inputs/s/SKILL.md"):
+        assert (await talk.call(READ, name="billing", path=path)).is_error, path
+    # Another set, as for a single event, is another answer of the same tool.
+    talk.context.skills = manager.view(["secret-ops"])
+    assert "Secret text" in (await talk.call(READ, path="workspace://skills/secret-ops/SKILL.md")).content
+    assert (await talk.call(READ, path="workspace://skills/billing/SKILL.md")).is_error
+
+
+@pytest.mark.row("B12")
+async def test_a_skill_whose_name_is_no_folder(shell_with) -> None:  # type: ignore[no-untyped-def]
+    odd = AgentSkill("two words", "Is odd.", "Odd text.")
+    talk = Conversation(SkillView([odd]), await shell_with())
+    assert talk.workspace is not None
+    folder = talk.workspace.stage(odd).name
+    assert "Odd text" in (await talk.call(READ, path=f"workspace://skills/{folder}/SKILL.md")).content
+    talk.context.skills = SkillView([AgentSkill("other", "Is other.", "Text.")])
+    assert (await talk.call(READ, path=f"workspace://skills/{folder}/SKILL.md")).is_error
+
+
+@pytest.mark.row("C12")
+@pytest.mark.parametrize("path", ["path", "file", "file_path", "filePath", "filename", "FileName"])
+@pytest.mark.parametrize("skill", ["name", "skill", "skill_name", "skillName"])
+async def test_names_of_arguments(talk: Conversation, path: str, skill: str) -> None:
+    result = await talk.call(READ, **{skill: "billing", path: "scripts/sum.sh"})
+    assert result.content == "echo 42\n"

@@ -116,7 +116,7 @@ async def test_an_unknown_tool_is_answered_with_near_ones(loaded: Conversation) 
 async def test_selecting_is_using(loaded: Conversation, tool: str) -> None:
     await loaded.call("skill_load", skill="billing")
     assert loaded.skill_state.last == "billing"
-    await loaded.call(tool, skill="weather")
+    await loaded.call(tool, skill="weather", **({"mode": "add"} if "select" in tool else {}))
     assert loaded.skill_state.last == "weather"
 
 
@@ -141,3 +141,52 @@ async def test_a_selection_stays_until_it_is_changed(loaded: Conversation) -> No
     await loaded.call("skill_load", skill="weather", docs=["units.md"])
     await loaded.call("skill_select_docs", skill="weather", mode="clear")
     assert loaded.skill_state["weather"].tools == ("get_weather",)
+
+
+@pytest.mark.row("C5", "C7")
+@pytest.mark.parametrize("argument", ["docs", "Docs", "selected_docs", "selectedDocs", "documents", "document"])
+@pytest.mark.parametrize("skill", ["skill", "skillName", "SkillName", "name"])
+async def test_names_of_the_argument_for_documents(loaded: Conversation, argument: str, skill: str) -> None:
+    result = await loaded.call("skill_select_docs", **{skill: "weather", argument: ["units.md"]})
+    assert result.value["selected_docs"] == ["references/units.md"]
+
+
+@pytest.mark.row("C4", "C5", "C7")
+@pytest.mark.parametrize("what", ["docs", "tools"])
+@pytest.mark.parametrize("form", ["include_all_{}", "includeAll{}", "IncludeAll{}", "all_{}"])
+async def test_names_of_the_argument_for_all(loaded: Conversation, what: str, form: str) -> None:
+    switch = form.format(what if "_" in form else what.capitalize())
+    result = await loaded.call(f"skill_select_{what}", skill="weather", **{switch: True})
+    assert result.value[f"include_all_{what}"] is True
+    assert len(result.value[f"selected_{what}"]) > 1
+
+
+@pytest.mark.row("C4", "C5", "C7")
+@pytest.mark.parametrize("what", ["docs", "tools"])
+async def test_nothing_given_is_no_wish_to_clear(loaded: Conversation, what: str) -> None:
+    tool = f"skill_select_{what}"
+    await loaded.call("skill_select_tools", skill="weather", tools=["get_weather"])
+    before = loaded.skill_state["weather"]
+    for given in ({}, {"mode": "replace"}, {what: None}, {what: ""}, {f"include_all_{what}": False}, {"mode": "merge"}):
+        result = await loaded.call(tool, skill="weather", **given)
+        assert result.is_error and not result.effects, given
+        assert f"give {what}=[…] or include_all_{what}=true" in result.content
+    assert loaded.skill_state["weather"] == before
+    assert (await loaded.call(tool, skill="weather", mode="add")).value[f"selected_{what}"]
+    assert not (await loaded.call(tool, skill="weather", **{what: []})).is_error
+    assert getattr(loaded.skill_state["weather"], what) == ()
+
+
+@pytest.mark.row("C4", "C5")
+async def test_an_argument_that_is_nearly_one(loaded: Conversation) -> None:
+    for tool, wrong, right in (
+        ("skill_select_docs", "selectd_docs", "docs"),
+        ("skill_select_docs", "include_all_doc", "include_all_docs"),
+        ("skill_select_tools", "tool_name", "tools"),
+        ("skill_load", "documnts", "docs"),
+    ):
+        result = await loaded.call(tool, skill="weather", **{wrong: ["x"]})
+        assert result.is_error
+        assert result.content.startswith(f"There is no argument {wrong!r}: did you mean {right}"), result.content
+    fine = await loaded.call("skill_select_docs", skill="weather", docs=["guide.md"], reason="to know", thought="hm")
+    assert not fine.is_error

@@ -8,11 +8,12 @@ import re
 __all__ = ["parse_docstring"]
 
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Returns?|Raises|Yields?|Examples?|Notes?):\s*")
-_ARGUMENT = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+# A program of a skill may write what it likes: no part of these patterns can match what the next one matches as well.
+_ARGUMENT = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\)\s*)?:\s*(.*)")
 _UNDERLINE = re.compile(r"-{3,}\s*")
 _NUMPY_NAMES = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
 _NUMPY_ARGUMENTS = ("Parameters", "Other Parameters", "Args", "Arguments")
-_FIELD = re.compile(r":(\w+)(?:\s+([^:]*))?:\s*(.*)")
+_FIELD = re.compile(r":(\w+)(?:\s([^:]*))?:\s*(.*)")
 _PARAM_FIELDS = ("param", "parameter", "arg", "argument", "key", "keyword")
 
 
@@ -28,7 +29,10 @@ def parse_docstring(text: str | None) -> tuple[str, dict[str, str]]:
     """
     if not text:
         return "", {}
-    lines = inspect.cleandoc(text).splitlines()
+    # cleandoc takes the blank lines at the beginning out one by one.
+    body = text.lstrip()
+    _, line_end, indent = text[: len(text) - len(body)].rpartition("\n")
+    lines = inspect.cleandoc(line_end + indent + body).splitlines()
     described = _fields(lines)
     described.update(_numpy_arguments(lines))
     described.update(_google_arguments(lines))
@@ -54,7 +58,7 @@ def _is_field(line: str) -> bool:
 
 
 def _google_arguments(lines: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     inside, indent, current = False, None, ""
     for line in lines:
         section = _SECTION.fullmatch(line)
@@ -70,14 +74,14 @@ def _google_arguments(lines: list[str]) -> dict[str, str]:
         entry = _ARGUMENT.fullmatch(line.strip()) if depth == indent else None
         if entry:
             current = entry.group(1)
-            found[current] = entry.group(2)
+            found[current] = [entry.group(2)]
         elif current:
-            found[current] = f"{found[current]} {line.strip()}".strip()
-    return found
+            found[current].append(line.strip())
+    return {name: " ".join(parts).strip() for name, parts in found.items()}
 
 
 def _numpy_arguments(lines: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     inside = False
     current: list[str] = []
     for number, line in enumerate(lines):
@@ -87,18 +91,20 @@ def _numpy_arguments(lines: list[str]) -> dict[str, str]:
         if not inside or not line.strip() or _UNDERLINE.fullmatch(line):
             continue
         if line[0].isspace():
-            for name in current:
-                found[name] = f"{found[name]} {line.strip()}".strip()
+            current.append(line.strip())
             continue
+        # One text for all the names of a line.
         names = _NUMPY_NAMES.fullmatch(line)
-        current = [name.strip().lstrip("*") for name in names.group(1).split(",")] if names else []
-        for name in current:
-            found[name] = ""
-    return {name: text for name, text in found.items() if text}
+        current = []
+        for name in names.group(1).split(",") if names else ():
+            found[name.strip().lstrip("*")] = current
+    different = {id(parts): parts for parts in found.values()}
+    texts = {key: " ".join(parts) for key, parts in different.items()}
+    return {name: texts[id(parts)] for name, parts in found.items() if parts}
 
 
 def _fields(lines: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     current = ""
     for line in lines:
         field = _FIELD.fullmatch(line.strip())
@@ -107,9 +113,10 @@ def _fields(lines: list[str]) -> dict[str, str]:
             words = (field.group(2) or "").split() if field.group(1) in _PARAM_FIELDS else []
             current = words[-1].lstrip("*") if words else ""
             if current:
-                found[current] = field.group(3)
+                found[current] = [field.group(3)]
         elif current and line[:1].isspace() and line.strip():
-            found[current] = f"{found[current]} {line.strip()}".strip()
+            found[current].append(line.strip())
         else:
             current = ""
-    return {name: text for name, text in found.items() if text}
+    texts = {name: " ".join(parts).strip() for name, parts in found.items()}
+    return {name: text for name, text in texts.items() if text}

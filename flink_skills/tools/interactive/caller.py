@@ -1,0 +1,44 @@
+"""Who makes a call: it decides which processes there are."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flink_skills.tools.skills.face import caller_view
+
+if TYPE_CHECKING:
+    from flink_skills.tools.base import ToolContext
+    from flink_skills.tools.interactive.process import Process
+    from flink_skills.tools.services import ToolServices
+
+__all__ = ["Caller", "caller_of"]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A model that calls, in a turn of a key.
+
+    ``owner`` stands for the job's agent and the key, whose processes count together. ``agent`` is the agent of the
+    model, which may be one that the job's agent called, and ``skills`` are those the model may use.
+    """
+
+    owner: str
+    agent: str
+    skills: Container[str]
+
+    def sees(self, process: Process) -> bool:
+        """Whether ``process``, one of the same owner, exists for this model.
+
+        A process of a skill has the values of ``skills.env`` for it, so it is not for models without that skill.
+        """
+        return process.agent == self.agent and (process.skill is None or process.skill in self.skills)
+
+
+def caller_of(services: ToolServices, context: ToolContext) -> Caller:
+    """Who makes the call with this ``context``."""
+    # Where tools are called without a turn. Never the owner of a turn, which begins with a digit.
+    kind = type(context.key)
+    owner = context.owner or f"{kind.__module__}.{kind.__qualname__} {context.key!r}"
+    return Caller(owner, context.agent, caller_view(services, context))

@@ -1,0 +1,31 @@
+"""The copies of skills in a workspace, which all models of its key share: a model has those of its own skills."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flink_skills.execution.workspace.places import READABLE, parts_of
+from flink_skills.execution.workspace.staging import folder_name
+from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.skills.face import unknown_name
+
+if TYPE_CHECKING:
+    from flink_skills.manager.view import SkillView
+
+__all__ = ["check_staged"]
+
+
+def check_staged(path: str, view: SkillView) -> None:
+    """Raise :class:`ArgumentError` for a path of a workspace in a skill that ``view`` does not have, as for a skill
+    that there is none of, and :class:`~flink_skills.execution.workspace.PlaceError` for what is no such path.
+
+    >>> check_staged("out/report.csv", view)
+    """
+    parts = parts_of(path, READABLE)
+    if parts[0] != "skills":
+        return
+    if len(parts) == 1:
+        raise ArgumentError(f"{path!r} is the folder of all skills: name one, as in skill://name.")
+    # A skill whose name could be read as a path has another name as a folder.
+    if parts[1] not in {folder_name(name) for name in view.names}:
+        raise ArgumentError(unknown_name("skill", parts[1], view.names))

@@ -1,0 +1,264 @@
+"""What reads the text of a model, a skill, a program or a server comes to an end, whatever stands in it.
+
+Each function gets long texts in a process of its own: a pattern that tries its parts in too many ways keeps the whole
+interpreter busy, and neither a thread nor a signal ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from flink_skills.agents.answers import AnswerType
+from flink_skills.agents.messages import Message, ModelRequest, ToolMessage, UserMessage
+from flink_skills.agents.models.actions import all_actions
+from flink_skills.agents.models.instructions import first_command, first_paragraph
+from flink_skills.agents.models.matching import features
+from flink_skills.agents.models.native import calls_in_text
+from flink_skills.agents.models.offline import OfflineModel
+from flink_skills.agents.models.transcript import render_system
+from flink_skills.agents.notices import named_in_notice
+from flink_skills.manager.activation import safe
+from flink_skills.manager.menu import MenuEntry, parse_menu, render_menu
+from flink_skills.skill.frontmatter import split_body, starts_with_front_matter
+from flink_skills.skill.heading import first_heading
+from flink_skills.skill.markdown import file_references, without_code
+from flink_skills.skill.quoting import text_in_quotes
+from flink_skills.skill.repair import repair
+from flink_skills.skill.text import clean, clean_line
+from flink_skills.skill.tools_section import tools_section
+from flink_skills.skill.yaml_values import YamlProblemError
+from flink_skills.sources.address import redact_text
+from flink_skills.tools import Tool, ToolContext, ToolResult, ToolSet, ToolSpec
+from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.tools.commands.words import split_words
+from flink_skills.tools.dynamic.program.docstrings import parse_docstring
+from flink_skills.tools.interactive.interaction import find_interaction
+from flink_skills.tools.interactive.shown_text import ShownText
+
+_LENGTH = 200_000
+_DEADLINE = 20.0
+
+_BEFORE = ("a", "a\n", "```", '"')
+_BLANKS = (" ", "\n")
+_REPEATED = (
+    *(
+        " ",
+        "\n",
+        "\t",
+        " \n",
+        "a",
+        "A",
+        "`",
+        "~",
+        "```",
+        "```json\n",
+        "```a\n",
+        "~~~a\n",
+        "``` ",
+        "{",
+        "[",
+        "(",
+        "<",
+        '"',
+    ),
+    *(
+        "'",
+        "\\",
+        "- a\n",
+        "* ",
+        "> ",
+        "#",
+        "# ",
+        "-",
+        "[a](",
+        "[a]",
+        "a ",
+        "a:\n",
+        "a: ",
+        "a, ",
+        "a=",
+        "a/",
+        "::",
+        "//",
+    ),
+    *(
+        "<tool_call>",
+        '<tool_call>{"name": "a"}',
+        '{"name": "a"}\n',
+        '{"a":',
+        "<skill name=",
+        "</",
+        "\x1b",
+        "\x1b[",
+        "\x1b]",
+    ),
+    *("\r", "<available_skills>\n", "exit code:", "stdout:\n", "enter ", "[y/", "1. a\n", "$", "\u3042", "http://a:b"),
+)
+
+
+class Deaf(Tool):
+    """Takes what it is given."""
+
+    @property
+    def spec(self) -> Any:
+        return ToolSpec("deaf", "Does nothing.", {"type": "object", "properties": {}})
+
+    async def call(self, arguments: Any, context: ToolContext) -> ToolResult:
+        return ToolResult("done")
+
+
+def hostile() -> Iterator[str]:
+    for repeated in _REPEATED:
+        for before in ("", *_BEFORE) if repeated in _BLANKS else ("",):
+            yield before + repeated * (_LENGTH // len(repeated)) + "x"
+
+
+def run(coroutine: Any) -> None:
+    with contextlib.suppress(StopIteration):
+        while True:
+            coroutine.send(None)
+
+
+def arguments(text: str) -> None:
+    run(ToolSet([Deaf()]).call("deaf", text, ToolContext()))
+
+
+def words(text: str) -> None:
+    with contextlib.suppress(ArgumentError):
+        split_words(text, {})
+
+
+def offline(text: str) -> None:
+    messages: list[Message] = [UserMessage("go"), ToolMessage("1", "execute_shell_command", text)]
+    run(OfflineModel().request(ModelRequest("", messages)))
+
+
+def shown(text: str) -> None:
+    stream = ShownText(HiddenValues())
+    stream.add(text.encode())
+    stream.end()
+
+
+def repaired(text: str) -> None:
+    with contextlib.suppress(YamlProblemError):
+        repair(text, 8, lambda code, message, line: None)
+
+
+def system_text(text: str) -> None:
+    parameters = {"type": "object", "properties": {"a": {"type": "string", "description": text}}}
+    render_system("", all_actions(ModelRequest("", (), [ToolSpec("a", text, parameters)])))
+
+
+FUNCTIONS: dict[str, Callable[[str], object]] = {
+    "calls of a model": lambda text: calls_in_text(text, ["a"]),
+    "arguments of a call": arguments,
+    "answer": AnswerType.of(dict[str, int]).read,
+    "words of a command": words,
+    "first command": first_command,
+    "first paragraph": first_paragraph,
+    "matching": features,
+    "offline model": offline,
+    "system text": system_text,
+    "notice": lambda text: named_in_notice(UserMessage(f"<skills_changed>{text}</skills_changed>")),
+    "menu read": parse_menu,
+    "menu written": lambda text: render_menu([MenuEntry(text, text, text)], 1000),
+    "tags": safe,
+    "code": without_code,
+    "references": lambda text: list(file_references(text)),
+    "tools section": lambda text: tools_section(f"Tools:\n{text}"),
+    "tool of a tools section": lambda text: tools_section(f"Tools:\n- {text}"),
+    "heading": first_heading,
+    "quoted text": lambda text: text_in_quotes(f"'{text}", []),
+    "repaired front matter": repaired,
+    "body": lambda text: split_body(f"---\r\n{text}".encode()),
+    "front matter": lambda text: starts_with_front_matter(text.encode()),
+    "clean text": clean,
+    "clean line": clean_line,
+    "docstring": parse_docstring,
+    "docstring with arguments": lambda text: parse_docstring(f"Add.\n\nArgs:\n    {text}"),
+    "docstring of numpy": lambda text: parse_docstring(f"Add.\n\nParameters\n---\n{text}"),
+    "docstring of reST": lambda text: parse_docstring(f"Add.\n\n:param {text}"),
+    "interaction": find_interaction,
+    "shown text": shown,
+    "redaction": redact_text,
+}
+
+
+def read_in_time(function: Callable[[str], object], *texts: str) -> bool:
+    """Whether ``function`` ends for each text, and without an error, within the deadline."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+
+    def read() -> None:
+        for text in texts:
+            function(text)
+            theirs.send(True)
+
+    process = context.Process(target=read)
+    process.start()
+    theirs.close()
+    try:
+        return all(ours.poll(_DEADLINE) and ours.recv() for _ in texts)
+    except EOFError:  # it has failed
+        return False
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_long_text_is_read_in_time(name: str) -> None:
+    assert read_in_time(FUNCTIONS[name], *hostile())
+
+
+# What made each of the patterns that stood there before endless.
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("calls of a model", "```" + " " * _LENGTH + "x"),
+        ("calls of a model", "<tool_call>" * (_LENGTH // 10)),
+        ("calls of a model", '<tool_call>{"name": "a"}' * 20_000),
+        ("calls of a model", "{}" * (_LENGTH // 2)),
+        ("calls of a model", '{"tool": "a"}' * 50_000),
+        ("calls of a model", '{"function":' * 900 + "{}" + "}" * 900),
+        ("arguments of a call", "```json " + " " * _LENGTH + "x"),
+        ("answer", "```" + "\n" * _LENGTH + "x"),
+        ("words of a command", "a" + " " * _LENGTH + "b"),
+        ("words of a command", '"' + "a" * _LENGTH + '"'),
+        ("words of a command", "\\a" * (_LENGTH // 2)),
+        ("first command", "".join("`" * (length + 3) + "\n" for length in range(600, 0, -1))),
+        ("first command", "```" + "a" * _LENGTH + "`\n```"),
+        ("first command", "~" * _LENGTH + "`\n~~~"),
+        ("offline model", "\n" * _LENGTH),
+        ("menu read", "<available_skills>\n" * (_LENGTH // 10)),
+        ("docstring with arguments", "a" + " " * _LENGTH + "x"),
+        ("docstring of reST", " " * _LENGTH + "x"),
+        ("docstring of numpy", ", ".join(f"a{n}" for n in range(20_000)) + "\n  b" * 20_000),
+        ("redaction", "a" * _LENGTH),
+        ("redaction", "a://" + "::" * _LENGTH),
+    ],
+)
+def test_texts_that_once_took_for_ever(name: str, text: str) -> None:
+    assert read_in_time(FUNCTIONS[name], text)
+
+
+def test_a_function_that_does_not_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "_DEADLINE", 0.2)
+
+    def endless(text: str) -> None:
+        while True:
+            pass
+
+    def failing(text: str) -> None:
+        raise SystemExit(1)
+
+    assert not read_in_time(endless, "a")
+    assert not read_in_time(failing, "a")
+    assert read_in_time(len, "a", "b")

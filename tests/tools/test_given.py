@@ -1,0 +1,53 @@
+"""Which names of arguments are understood, and which are answered."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pytest
+from pydantic import Field, ValidationError
+
+from flink_skills.tools.arguments import ArgumentError, Arguments
+from flink_skills.tools.given import Also, Given
+
+
+class Read(Given):
+    path: Annotated[str, Field(min_length=1), Also("file_path", "file")]
+    skill_name: Annotated[str | None, Also("skill")] = None
+    offset: int = 0
+
+
+@pytest.mark.parametrize("name", ["path", "Path", "PATH", "file_path", "filePath", "FilePath", "file-path", "file"])
+def test_every_spelling(name: str) -> None:
+    assert Read.model_validate({name: "a.md"}).path == "a.md"
+
+
+def test_the_first_name_counts_unless_it_is_null() -> None:
+    assert Read.model_validate({"file": "b.md", "path": "a.md"}).path == "a.md"
+    assert Read.model_validate({"path": None, "file": "b.md"}).path == "b.md"
+
+
+def test_what_is_left_out() -> None:
+    found = Read.model_validate({"path": "a.md", "skillName": " ", "offset": None})
+    assert (found.skill_name, found.offset, found.model_fields_set) == (None, 0, {"path"})
+    with pytest.raises(ValidationError):
+        Read.model_validate({"path": ""})
+    with pytest.raises(ValidationError):
+        Read.model_validate({"offset": 1})
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("pth", "path"), ("offsets", "offset"), ("skil_name", "skill_name")])
+def test_near_misses_are_errors(wrong: str, right: str) -> None:
+    with pytest.raises(ArgumentError, match=f"There is no argument '{wrong}': did you mean {right}"):
+        Read.model_validate({"path": "a.md", wrong: "x"})
+
+
+@pytest.mark.parametrize("extra", ["reason", "description", "background", "thought", "", "_"])
+def test_other_extras_are_ignored(extra: str) -> None:
+    assert Read.model_validate({"path": "a.md", extra: "x"}).path == "a.md"
+
+
+def test_the_schema_shows_one_name() -> None:
+    schema = Arguments("read", Read).schema
+    assert list(schema["properties"]) == ["path", "skill_name", "offset"]
+    assert schema["required"] == ["path"]
