@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 __all__ = ["HIDDEN", "HiddenValues"]
 
@@ -58,6 +59,14 @@ class HiddenValues:
     def in_text(self, text: str) -> str:
         """``text`` without the values."""
         return self._text.sub(HIDDEN, text) if self._text is not None else text
+
+    def in_data(self, value: Any) -> Any:
+        """JSON-like data without the values, in keys too."""
+        if isinstance(value, str):
+            return self.in_text(value)
+        if isinstance(value, Mapping):
+            return {self.in_text(str(key)): self.in_data(item) for key, item in value.items()}
+        return [self.in_data(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     def in_bytes(self, data: bytes, gap: bytes = b"") -> bytes:
         """``data`` without the UTF-8 form of the values.

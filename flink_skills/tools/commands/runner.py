@@ -34,6 +34,9 @@ from flink_skills.tools.commands.skill_env import SkillVariables, call_variables
 
 __all__ = ["ShellRunner"]
 
+# Commands whose output files are fetched at the same time: each may have 64 MiB of them in memory.
+_GATHERED_AT_ONCE = 2
+
 
 @dataclass(frozen=True)
 class _Call:
@@ -54,6 +57,8 @@ class ShellRunner:
 
     ``backend`` has to be started and ``report`` to say what it proved; :meth:`start` does both. Raises
     :class:`~flink_skills.errors.ConfigError` for options that cannot be used.
+
+    ``gathering`` is for whoever fetches the output files of commands: few do so at the same time.
 
     >>> shell = await ShellRunner.start(SkillConfig(), WorkspaceManager("/tmp/job-7"))
     >>> result = await shell.run("echo hi", workspace=shell.workspaces.for_key("k"))
@@ -76,6 +81,7 @@ class ShellRunner:
         self.limits: Limits = limits_from(config)
         self.policy = CommandPolicy.of(config)
         self.hidden = HiddenValues()
+        self.gathering = asyncio.Semaphore(_GATHERED_AT_ONCE)
         self._variables = SkillVariables(config, self.hidden)
         names: tuple[str, ...] = config.get(SkillOptions.SHELL_ENV)
         self._passed_on = passed_on(os.environ, names)

@@ -12,7 +12,6 @@ from flink_skills.options import SkillOptions
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.commands.result_text import limit_text
 from flink_skills.tools.runs.gathering import gather
-from flink_skills.tools.runs.outputs import primary_of
 from flink_skills.tools.runs.prepare import PreparedRun
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.state import artifacts_effect
@@ -45,8 +44,8 @@ async def finish(
         warnings.append("stdout truncated")
     if result.stderr_dropped or len(result.stderr) > MOST_OUTPUT:
         warnings.append("stderr truncated")
-    gathered = await gather(prepared, exit_code != 0 or result.timed_out, services, context)
     omit: bool = prepared.asked.omit_inline_content or services.config.get(SkillOptions.RUN_OMIT_INLINE)
+    gathered = await gather(prepared, exit_code != 0 or result.timed_out, omit, services, context)
     found = {
         "exit_code": exit_code,
         "stdout": stdout,
@@ -55,12 +54,13 @@ async def finish(
         "duration_ms": round(result.duration * 1000),
         "staged_inputs": [dict(record) for record in prepared.staged_inputs],
         "output_files": [gathered.entries[name] for name in sorted(gathered.entries)],
-        "primary_output": primary_of(list(gathered.files.values()), omit, prepared.shell.hidden),
+        "primary_output": gathered.primary,
         "artifact_files": [{"name": name, "version": version} for name, version in gathered.saved.items()],
         "warnings": list(dict.fromkeys([*warnings, *gathered.warnings])),
     }
     effects = (artifacts_effect(context.call_id, gathered.saved.items()),) if gathered.saved else ()
-    shown = {name: value for name, value in found.items() if value or name in _ALWAYS}
+    # Names of files, too, may be what a command made of a secret.
+    shown = {name: prepared.shell.hidden.in_data(value) for name, value in found.items() if value or name in _ALWAYS}
     return shown, (*prepared.effects, *effects)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace
 from flink_skills.execution.workspace import Collected, CollectedFile
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.runs.outputs import OutputRequest, entry_of, text_of, unmatched
+from flink_skills.tools.runs.outputs import OutputRequest, entry_of, primary_of, text_of, unmatched
 from flink_skills.tools.runs.prepare import PreparedRun
 from flink_skills.tools.runs.saving import Outcome, save_outputs
 from flink_skills.tools.services import ToolServices
@@ -27,7 +28,7 @@ _MOST_INLINE = 4 << 20
 class Gathered:
     """What was found: ``entries`` as the result shows them, ``files`` with those that were not asked for by name.
 
-    ``saved`` are the versions of artifacts by their names.
+    ``saved`` are the versions of artifacts by their names, ``primary`` is the primary output.
     """
 
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -35,10 +36,14 @@ class Gathered:
     saved: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     contents: dict[str, str | None] = field(default_factory=dict)
+    primary: dict[str, Any] | None = None
 
     def show(self) -> None:
         """Make the entries, with the contents that the result has room for: the smallest first, so that most fit."""
-        sizes = {name: len(content.encode()) for name, content in self.contents.items() if content}
+        # As JSON, which a result becomes: signs that no line holds take six times their size there.
+        sizes = {
+            name: len(json.dumps(content, ensure_ascii=False)) for name, content in self.contents.items() if content
+        }
         room, left_out = _MOST_INLINE, set()
         for name in sorted(sizes, key=lambda name: sizes[name]):
             if sizes[name] > room:
@@ -54,18 +59,24 @@ class Gathered:
             self.warnings.append(f"{said} left out: the result holds {_MOST_INLINE} bytes{more}")
 
 
-async def gather(prepared: PreparedRun, failed: bool, services: ToolServices, context: ToolContext) -> Gathered:
-    """The output files of a run that has ended; ``failed`` says that its command did.
+async def gather(
+    prepared: PreparedRun, failed: bool, omit: bool, services: ToolServices, context: ToolContext
+) -> Gathered:
+    """The output files of a run that has ended; ``failed`` says that its command did, ``omit`` to leave contents out.
 
     What cannot be fetched or saved is a warning: the command has run, and what it said counts.
     """
     found = Gathered()
-    for request in prepared.requests:
-        try:
-            await _fetch(request, prepared, services, context, found, failed=failed)
-        except ExecutionError as error:
-            found.warnings.append(f"outputs {', '.join(request.patterns[:_SHOWN_NAMES])}: {error}")
-    found.show()
+    # Few at once: each may hold as many bytes as its limits allow, and a worker has a thousand turns.
+    async with prepared.shell.gathering:
+        for request in prepared.requests:
+            try:
+                await _fetch(request, prepared, services, context, found, failed=failed)
+            except ExecutionError as error:
+                found.warnings.append(f"outputs {', '.join(request.patterns[:_SHOWN_NAMES])}: {error}")
+        await asyncio.to_thread(found.show)
+        found.primary = primary_of(list(found.files.values()), omit, prepared.shell.hidden)
+        found.files.clear()
     return found
 
 
@@ -116,6 +127,11 @@ def _export(files: Sequence[CollectedFile], most: int, prepared: PreparedRun, fo
         )
         return
     found.files.update((file.name, file) for file in fresh[:most])
+
+
+def _size_in_json(content: str) -> int:
+    """Characters of a text in a result: signs that no line holds take six times their size there."""
+    return len(json.dumps(content, ensure_ascii=False)) - len('""')
 
 
 def _collect(workspace: Workspace, request: OutputRequest) -> Collected:

@@ -17,6 +17,8 @@ from flink_skills.tools.runs.places import Places
 
 __all__ = ["OutputRequest", "entry_of", "export_request", "primary_of", "requests_of", "text_of", "unmatched"]
 
+# In no text, for it is no UTF-8.
+_CUT = b"\xff\xff\xff"
 _LARGEST_PRIMARY = 32 << 10
 _MOST_EXPORTED = 20
 _MOST_PATTERNS = 64
@@ -125,6 +127,9 @@ def text_of(data: bytes, truncated: bool, hidden: HiddenValues) -> str | None:
     """
     if b"\0" in data:
         return None
+    if truncated:
+        # Of a value that the limit cut in two, the first part is hidden as well.
+        data = hidden.in_bytes(data + _CUT, _CUT).partition(_CUT)[0]
     try:
         return hidden.in_text(codecs.getincrementaldecoder("utf-8")().decode(data, not truncated))
     except UnicodeDecodeError:

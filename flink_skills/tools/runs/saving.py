@@ -11,6 +11,7 @@ from flink_skills.errors import SkillsError
 from flink_skills.execution.workspace import CollectedFile
 from flink_skills.options import SkillOptions
 from flink_skills.tools.base import ToolContext
+from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.services import ToolServices
 
 __all__ = ["NO_ARTIFACTS", "Outcome", "Saved", "save_outputs"]
@@ -40,6 +41,7 @@ async def save_outputs(
     if not files:
         return Outcome()
     store = services.artifacts
+    hidden = services.shell.hidden if services.shell is not None else HiddenValues()
     if store is None:
         return Outcome(warnings=(f"output files were not saved, they stay in the workspace: {NO_ARTIFACTS}",))
     saved: list[Saved] = []
@@ -50,6 +52,9 @@ async def save_outputs(
         if file.truncated:
             too_large = f"it is larger than the outputs may be ({file.size} bytes)"
             failed.setdefault((None, "too-large"), []).append((file.name, too_large))
+            continue
+        if hidden.in_text(name) != name:
+            failed.setdefault((None, "hidden"), []).append((file.name, "its name holds a value of skills.env"))
             continue
         try:
             artifact = await asyncio.to_thread(store.save, context.owner, name, file.data, file.mime_type)

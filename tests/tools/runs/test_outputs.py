@@ -502,3 +502,20 @@ async def test_files_that_are_not_saved_for_one_reason_are_one_warning(talk: Con
     limits = {"globs": ["out/*"], "save": True, "max_file_bytes": 2}
     _, large = (await run(talk, command, outputs=limits)).value["warnings"]
     assert large == "3 files were not saved; out/1.txt: it is larger than the outputs may be (5 bytes)"
+
+
+@pytest.mark.row("F24", "F6")
+async def test_no_value_of_the_environment_is_in_what_a_run_left(talk: Conversation) -> None:
+    """Not where a limit cuts it, and not as the name of a file."""
+    talk.services.shell.hidden.add("skills.env.log-triage.TOKEN", "s3cret-value-of-thirty-letters")
+    cut = {"globs": ["out/t"], "inline": True, "max_file_bytes": 29}
+    (entry,) = (await run(talk, "printf s3cret-value-of-thirty-letters > out/t", outputs=cut)).value["output_files"]
+    assert "s3cret" not in entry["content"]
+    named = await run(
+        talk,
+        "echo x > out/s3cret-value-of-thirty-letters.txt",
+        output_files=["out/*.txt"],
+        save_as_artifacts=True,
+    )
+    assert "s3cret" not in named.content + repr(named.value) + repr(named.effects)
+    assert "its name holds a value of skills.env" in named.content or "artifact" in named.content
