@@ -40,10 +40,7 @@ class Gathered:
 
     def show(self) -> None:
         """Make the entries, with the contents that the result has room for: the smallest first, so that most fit."""
-        # As JSON, which a result becomes: signs that no line holds take six times their size there.
-        sizes = {
-            name: len(json.dumps(content, ensure_ascii=False)) for name, content in self.contents.items() if content
-        }
+        sizes = {name: _size_in_json(content) for name, content in self.contents.items() if content}
         room, left_out = _MOST_INLINE, set()
         for name in sorted(sizes, key=lambda name: sizes[name]):
             if sizes[name] > room:
