@@ -76,7 +76,7 @@ def parse_reference(text: str) -> Reference:
 def _artifact(rest: str) -> Reference:
     name, sign, version = rest.rpartition("@")
     # What does not look like a version belongs to the name.
-    if sign and version == "latest":
+    if sign and version in ("", "latest"):
         return Reference("artifact", check_name(name))
     if sign and VERSION.fullmatch(version):
         return Reference("artifact", check_name(name), version)

@@ -147,6 +147,11 @@ def _granted(source: str, path: str, services: ToolServices) -> Path:
     real = Path(os.path.realpath(path))
     if not any(real.is_relative_to(folder) for folder in granted):
         raise ArgumentError(f"input {source!r}: this job grants files below {', '.join(granted)} only ({option.key}).")
+    if services.shell is not None:
+        workspaces = Path(os.path.realpath(services.shell.workspaces.root))
+        # Of whatever key: a folder that is granted may have all workspaces somewhere below it.
+        if real.is_relative_to(workspaces) or workspaces.is_relative_to(real):
+            raise ArgumentError(f"input {source!r} has workspaces in it: name files of this one as workspace://path.")
     return real
 
 

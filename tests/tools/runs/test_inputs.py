@@ -305,5 +305,6 @@ async def test_the_same_by_a_path_of_the_machine(talk_with: Talk, tmp_path: Path
     talk = await talk_with(run__host_inputs=[str(tmp_path)])
     assert talk.workspace is not None
     staged = talk.workspace.stage(manager.view().get("secret-ops"))
-    result = await run(talk, "true", {"from": f"host://{staged}/SKILL.md"})
-    assert result.is_error and "There is no skill 'secret-ops'" in result.content
+    for source in (f"{staged}/SKILL.md", str(staged.parent), str(tmp_path)):
+        result = await run(talk, "true", {"from": f"host://{source}"})
+        assert result.is_error and "has workspaces in it" in result.content
