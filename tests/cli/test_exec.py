@@ -385,7 +385,14 @@ def started(*words: object, cwd: Path, place: Path) -> subprocess.Popen[str]:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     return subprocess.Popen(
-        line, cwd=cwd, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True, preexec_fn=heed
+        line,
+        cwd=cwd,
+        env=environment,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        preexec_fn=heed,  # noqa: PLW1509 - it takes no lock
     )
 
 
