@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flink_skills.execution.workspace import Workspace
     from flink_skills.tools.state import SkillState
 
-__all__ = ["EventFile", "event_files", "stage_files", "without_data"]
+__all__ = ["EventFile", "event_files", "stage_files", "with_names", "without_data"]
 
 _FIELDS = frozenset({"name", "data", "text", "uri", "mime_type"})
 _CONTENT = ("data", "text", "uri")
@@ -102,7 +102,11 @@ def without_data(event: Any, field: str = "files", taken: Collection[str] = ()) 
     >>> without_data({"id": 7, "files": [{"name": "a.txt", "data": "aGk="}]})["files"]
     [{'name': 'work/inputs/a.txt', 'mime_type': 'text/plain', 'size_bytes': 2}]
     """
-    files = event_files(event, field, taken)
+    return with_names(event, event_files(event, field, taken), field)
+
+
+def with_names(event: Any, files: Sequence[EventFile], field: str = "files") -> Any:
+    """The same for ``files`` that :func:`event_files` has found in the event already."""
     if not files:
         return event
     return {**_shallow(event), field: [file.to_json() for file in files]}
@@ -225,8 +229,7 @@ def _file(entry: Any) -> EventFile:
 def _artifact(value: Any) -> Reference:
     if not isinstance(value, str):
         raise ValueError(f"its uri is {type(value).__name__}: give artifact://name")
-    # An empty version is none.
-    ref = parse_reference(value.strip().removesuffix("@"))
+    ref = parse_reference(value)
     if ref.scheme != "artifact":
         raise ValueError(f"its uri {value[:80]!r} is none that an event may name: give artifact://name")
     return ref

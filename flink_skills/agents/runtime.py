@@ -21,7 +21,7 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.declaration import Declaration, read_declaration
 from flink_skills.agents.event import Record, event_text, to_plain
-from flink_skills.agents.files import EventFile, event_files, stage_files, without_data
+from flink_skills.agents.files import EventFile, event_files, stage_files, with_names
 from flink_skills.agents.generation import Generation, GenerationParts, effective_names
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.registry import create_model
@@ -313,7 +313,8 @@ class AgentRuntime:
     def read_event(self, event: Any) -> tuple[Any, Sequence[EventFile]]:
         """The event as models read it, and its files. Decodes them: call it from a thread."""
         field = self.agent.files_field
-        return without_data(event, field, self._input_names), event_files(event, field, self._input_names)
+        files = event_files(event, field, self._input_names)
+        return with_names(event, files, field), files
 
     def artifact_versions(self, files: Sequence[EventFile], owner: str, known: Mapping[str, str]) -> dict[str, str]:
         """The versions of the artifacts that files are without saying which: as ``known`` to the conversation, else the
