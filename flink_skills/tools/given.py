@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,10 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from flink_skills.tools.arguments import ArgumentError
 
-__all__ = ["Also", "Given"]
+__all__ = ["Also", "Given", "alike", "plain_name"]
 
-# What is at least this much like the name of an argument was meant to be it.
+# What is at least this much like the name of an argument was meant to be it: "output" is "outputs", but "comment", such
+# as models add of their own, is no "command".
 _ALIKE = 0.75
 
 
@@ -48,15 +49,15 @@ class Given(BaseModel):
     def _understood(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
-        known = {_plain(name): argument for argument in cls.model_fields for name in _names(cls, argument)}
+        known = {plain_name(name): argument for argument in cls.model_fields for name in _names(cls, argument)}
         said: dict[str, Any] = {}
         for name, value in given.items():
             _check_known(str(name), known)
             if value is not None:
-                said.setdefault(_plain(str(name)), value)
+                said.setdefault(plain_name(str(name)), value)
         found: dict[str, Any] = {}
         for argument, about in cls.model_fields.items():
-            values = [said[name] for name in map(_plain, _names(cls, argument)) if name in said]
+            values = [said[name] for name in map(plain_name, _names(cls, argument)) if name in said]
             if not about.is_required():
                 values = [value for value in values if not isinstance(value, str) or value.strip()]
             if values:
@@ -69,16 +70,21 @@ def _names(model: type[BaseModel], argument: str) -> list[str]:
     return [argument, *more]
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """A name of an argument without what differs from one style to another."""
     return name.replace("_", "").replace("-", "").casefold()
+
+
+def alike(name: str, known: Iterable[str], most: int) -> list[str]:
+    """Those of the plain names ``known`` that ``name`` was probably meant to be, the likeliest first."""
+    return difflib.get_close_matches(plain_name(name), list(known), n=most, cutoff=_ALIKE)
 
 
 def _check_known(name: str, known: Mapping[str, str]) -> None:
     """Raise :class:`ArgumentError` for a name that is not known and nearly one that is."""
-    plain = _plain(name)
-    if plain in known:
+    if plain_name(name) in known:
         return
-    near = dict.fromkeys(known[like] for like in difflib.get_close_matches(plain, known, n=3, cutoff=_ALIKE))
+    near = dict.fromkeys(known[like] for like in alike(name, known, 3))
     if near:
         there = ", ".join(dict.fromkeys(known.values()))
         raise ArgumentError(f"There is no argument {name!r}: did you mean {' or '.join(near)}? Arguments: {there}.")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import AliasChoices, BaseModel
 from pydantic_core import PydanticCustomError
 
-__all__ = ["names_of", "refuse_misspelled"]
+from flink_skills.tools.given import alike, plain_name
 
-# "comment" is no "command", and models add remarks of their own; "output" is "outputs".
-_LEAST_LIKENESS = 0.75
+__all__ = ["names_of", "refuse_misspelled"]
 
 
 def names_of(model: type[BaseModel], field: str) -> list[str]:
@@ -28,11 +26,11 @@ def refuse_misspelled(model: type[BaseModel], given: Mapping[Any, Any]) -> None:
     What resembles nothing is left to be ignored.
     """
     names = {name: field for field in model.model_fields for name in names_of(model, field)}
-    known = {_folded(name): names_of(model, field)[0] for name, field in names.items()}
+    known = {plain_name(name): names_of(model, field)[0] for name, field in names.items()}
     for name in given:
         if not isinstance(name, str) or name in names or given[name] is None:
             continue
-        near = difflib.get_close_matches(_folded(name), list(known), n=1, cutoff=_LEAST_LIKENESS)
+        near = alike(name, known, 1)
         if near:
             # The type keeps the arguments themselves out of the text for the model.
             raise PydanticCustomError(
@@ -40,7 +38,3 @@ def refuse_misspelled(model: type[BaseModel], given: Mapping[Any, Any]) -> None:
                 "there is no argument {name}, did you mean {near}?",
                 {"name": repr(name), "near": repr(known[near[0]])},
             )
-
-
-def _folded(name: str) -> str:
-    return name.casefold().replace("_", "").replace("-", "")
