@@ -6,13 +6,17 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flink_skills.execution.workspace import Workspace
 from flink_skills.tools.arguments import ArgumentError
 
-__all__ = ["real_path", "resolve_cwd", "with_copies"]
+if TYPE_CHECKING:
+    from flink_skills.manager.view import SkillView
+
+__all__ = ["real_path", "resolve_cwd", "stage_skills", "with_copies"]
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
 _ADVICE = (
@@ -49,6 +53,20 @@ def resolve_cwd(
     if not stat.S_ISDIR(mode):
         raise ArgumentError(f"cwd {text!r} is not a folder. {_ADVICE}")
     return real
+
+
+def stage_skills(workspace: Workspace, names: Iterable[str], view: SkillView) -> dict[str, tuple[str, Path]]:
+    """Have skills in the workspace: name -> (original folder, copy), in the order of ``names``. Blocks.
+
+    A skill may have gone from the model's set since it was loaded: then it is no longer there for it.
+    """
+    workspace.ensure()
+    staged: dict[str, tuple[str, Path]] = {}
+    for name in names:
+        skill = view.get(name)
+        if skill is not None:
+            staged[name] = (str(skill.path) if skill.path else "", workspace.stage(skill))
+    return staged
 
 
 def real_path(path: Path | str) -> Path:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, WithJsonSchema
@@ -16,13 +15,13 @@ from flink_skills.execution import Workspace
 from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.commands.folders import resolve_cwd, with_copies
+from flink_skills.tools.commands.folders import resolve_cwd, stage_skills, with_copies
 from flink_skills.tools.commands.policy import CommandPolicy
 from flink_skills.tools.commands.result_text import describe
 from flink_skills.tools.given import Also, Given
+from flink_skills.tools.skills.face import caller_view
 
 if TYPE_CHECKING:
-    from flink_skills.manager.view import SkillView
     from flink_skills.tools.services import ToolServices
 
 __all__ = ["EXECUTE_SHELL_COMMAND", "ExecuteShellCommand"]
@@ -65,7 +64,7 @@ class ExecuteShellCommand(Tool):
                 f"tool {EXECUTE_SHELL_COMMAND} needs a shell, and this job has none: set {option} to true"
             )
         self._shell = shell
-        self._view = services.view
+        self._services = services
         self._arguments = Arguments(EXECUTE_SHELL_COMMAND, _ShellArguments)
         self._spec = ToolSpec(
             EXECUTE_SHELL_COMMAND,
@@ -90,8 +89,8 @@ class ExecuteShellCommand(Tool):
 
     async def _run(self, asked: _ShellArguments, context: ToolContext) -> ToolResult:
         workspace = await self._workspace(context)
-        view = context.skills if context.skills is not None else self._view
-        staged = await asyncio.to_thread(_stage_loaded, workspace, context.skill_state or (), view)
+        view = caller_view(self._services, context)
+        staged = await asyncio.to_thread(stage_skills, workspace, context.skill_state or (), view)
         last = next(reversed(staged), None)
         default = staged[last][1] if last is not None else workspace.work_dir
         run_dir = workspace.new_run()
@@ -141,15 +140,3 @@ def _what_runs(policy: CommandPolicy) -> str:
 def _no_variables(policy: CommandPolicy) -> str:
     # The folders of a workspace are variables in all texts of skills, and a program gets none of them replaced.
     return " In the folder of a skill, out/, work/ and inputs/ lead to these folders." if policy else ""
-
-
-def _stage_loaded(workspace: Workspace, loaded: Iterable[str], view: SkillView) -> dict[str, tuple[str, Path]]:
-    """Copy the loaded skills to the workspace: name -> (original folder, copy), the last used at the end."""
-    workspace.ensure()
-    staged: dict[str, tuple[str, Path]] = {}
-    for name in loaded:
-        # A skill may have gone from the model's set since it was loaded: then it is no longer there for it.
-        skill = view.get(name)
-        if skill is not None:
-            staged[name] = (str(skill.path) if skill.path else "", workspace.stage(skill))
-    return staged

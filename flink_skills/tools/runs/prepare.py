@@ -11,10 +11,10 @@ from typing import Any
 
 from flink_skills.execution import Workspace
 from flink_skills.execution.workspace import WRITABLE, PlaceError, parts_of
-from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
+from flink_skills.tools.commands.folders import stage_skills
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.runs.arguments import RunArguments
 from flink_skills.tools.runs.inputs import stage_inputs
@@ -108,7 +108,8 @@ async def prepare(
     if clashing:
         raise ArgumentError(f"editor_text sets EDITOR and VISUAL, and env has {clashing[0]} too: leave one out.")
     workspace = await context.need_workspace()
-    staged = await asyncio.to_thread(_stage_skills, workspace, skill, view, context)
+    names = dict.fromkeys([*(context.skill_state or ()), *([skill] if skill else [])])
+    staged = await asyncio.to_thread(stage_skills, workspace, names, view)
     home = workspace.work_dir if skill is None else staged[skill][1]
     originals = {original: copy for original, copy in staged.values() if original}
     # First, so that no other command can write something after the beginning and be gone before this one is known.
@@ -178,20 +179,6 @@ def _check_loaded(skill: str, services: ToolServices, context: ToolContext, tool
     if context.skill_state is None or skill not in context.skill_state:
         load = "load_skill" if "load_skill" in services.settings.tools else "skill_load"
         raise ArgumentError(f"{tool} requires {load} first for {skill!r}: load it, read what it says, then run.")
-
-
-def _stage_skills(
-    workspace: Workspace, skill: str | None, view: SkillView, context: ToolContext
-) -> dict[str, tuple[str, Path]]:
-    """Have the loaded skills and ``skill`` in the workspace: name -> (original folder, copy)."""
-    workspace.ensure()
-    wanted = [*(context.skill_state or ()), *([skill] if skill else [])]
-    found = {name: view.get(name) for name in wanted}
-    return {
-        name: (str(known.path) if known.path else "", workspace.stage(known))
-        for name, known in found.items()
-        if known is not None
-    }
 
 
 def _output_dir(text: str, places: Places) -> Path:
