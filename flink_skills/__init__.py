@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "Agent": "flink_skills.agents.agent",
     "AgentContext": "flink_skills.agents.context",
+    "AgentEvent": "flink_skills.telemetry.event_record",
     "AgentPlan": "flink_skills.agents.plan",
     "AgentSkill": "flink_skills.skill",
     "AgentSkillManager": "flink_skills.manager",
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from flink_skills.options import SkillOptions as SkillOptions
     from flink_skills.skill import AgentSkill as AgentSkill
     from flink_skills.skill import Diagnostic as Diagnostic
+    from flink_skills.telemetry.event_record import AgentEvent as AgentEvent
     from flink_skills.tools.base import Tool as Tool
     from flink_skills.tools.base import ToolContext as ToolContext
     from flink_skills.tools.base import ToolResult as ToolResult

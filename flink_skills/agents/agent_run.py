@@ -16,6 +16,7 @@ from flink_skills.agents.messages import Message, Usage
 from flink_skills.agents.session import Session
 from flink_skills.agents.steps import StepCodec
 from flink_skills.errors import TurnError
+from flink_skills.telemetry import observe
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import Tool, ToolResult
 
@@ -127,6 +128,11 @@ class AgentRun:
             self.skill_states[model.name] = found
         return found
 
+    def digests_of(self, model: ModelRuntime) -> dict[str, str]:
+        """The versions of the skills that are loaded in the conversation with ``model``, by name."""
+        state = self.skill_state_of(model)
+        return {name: state[name].digest for name in state}
+
     def kept_skill_states(self) -> dict[str, Any]:
         """What the session keeps of the skill state of each conversation, at the end of the turn."""
         found = {}
@@ -162,17 +168,19 @@ class AgentRun:
 
     async def step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], result_type: Any) -> Any:
         codec = StepCodec.of(fn, result_type, name)
+        step = self.next_id(f"step:{name}")
 
         async def run() -> Any:
-            if inspect.iscoroutinefunction(fn):
-                value = await fn(*args)
-            else:
-                value = await asyncio.to_thread(fn, *args)
-                if inspect.isawaitable(value):
-                    value = await value
-            return codec.dump(value)
+            with observe("step", name, step, call_id=self.turn.call_id(step)):
+                if inspect.iscoroutinefunction(fn):
+                    value = await fn(*args)
+                else:
+                    value = await asyncio.to_thread(fn, *args)
+                    if inspect.isawaitable(value):
+                        value = await value
+                return codec.dump(value)
 
-        kept = await self.durable(self.next_id(f"step:{name}"), run, asked=fingerprint(name, args))
+        kept = await self.durable(step, run, asked=fingerprint(name, args))
         return codec.load(kept)
 
     # -- tools -----------------------------------------------------------------------------
@@ -219,7 +227,21 @@ class AgentRun:
             workspace = tool is not None and tool.uses_workspace
             context = await self.turn.tool_context(self, model, step, workspace=workspace)
             context.extra[CALLER] = (self, step)
-            result = result_to_json(await tools.call(name, arguments, context))
+            observed = observe(
+                "tool",
+                name,
+                step,
+                model=model.name,
+                call_id=context.call_id,
+                arguments=arguments,
+                digests=self.digests_of(model),
+                # Models invent names.
+                known=tool is not None,
+            )
+            with observed as activity:
+                called = await tools.call(name, arguments, context)
+                activity.attributes.update(content=called.content, is_error=called.is_error)
+            result = result_to_json(called)
             spent: Spent | None = context.extra.get(SPENT)
             return result if spent is None else {**result, "sub": spent.to_json()}
 

@@ -24,6 +24,7 @@ from flink_skills.agents.messages import (
 from flink_skills.agents.notices import Notice, forget, journalled, notice_message, outdated
 from flink_skills.errors import ModelError, TurnError
 from flink_skills.options import SkillOptions
+from flink_skills.telemetry import Withdrawn, delta_listener, note, observe
 from flink_skills.tools.base import ToolResult
 
 if TYPE_CHECKING:
@@ -99,7 +100,15 @@ async def _respond(
     run: AgentRun, model: ModelRuntime, step: str, request: ModelRequest, notices: Sequence[Notice]
 ) -> ModelResponse:
     async def ask() -> Any:
-        entry = response_to_json(await _request_with_retries(run, model, request))
+        digests = run.digests_of(model)
+        with observe("chat", model.name, step, request=request, setup=model.setup, digests=digests) as activity:
+            response = await _request_with_retries(run, model, request)
+            activity.attributes.update(
+                response=response,
+                # Loaded when the request was made: these tokens are what they cost.
+                skills=list(run.skill_state_of(model)),
+            )
+        entry = response_to_json(response)
         return {**entry, "n": [notice.to_json() for notice in notices]} if notices else entry
 
     response = response_from_json(await run.durable(step, ask))
@@ -111,9 +120,12 @@ async def _request_with_retries(run: AgentRun, model: ModelRuntime, request: Mod
     config = run.runtime.config
     retries = config.get(SkillOptions.MODEL_MAX_RETRIES)
     wait = config.get(SkillOptions.MODEL_RETRY_BACKOFF)
+    on_delta = delta_listener()
     for attempt in range(retries + 1):
         try:
-            return await model.chat_model.request(request)
+            if on_delta is None:
+                return await model.chat_model.request(request)
+            return await model.chat_model.stream(request, on_delta)
         except ModelError as error:
             if not error.retryable:
                 raise
@@ -123,6 +135,9 @@ async def _request_with_retries(run: AgentRun, model: ModelRuntime, request: Mod
             pause = min(wait * 2**attempt, _LONGEST_WAIT) * random.uniform(0.5, 1.0)  # noqa: S311
             pause = error.retry_after if error.retry_after is not None else pause
             _log.info("chat model %s: %s; again in %.1f s", model.name, error, pause)
+            note("retry", model=model.name, error=str(error), attempt=attempt + 1, pause=pause)
+            if on_delta is not None:
+                on_delta(Withdrawn())
             await asyncio.sleep(pause)
     raise AssertionError("unreachable")
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.messages import Usage
 from flink_skills.artifacts import artifact_ref
+from flink_skills.errors import TurnError
+from flink_skills.telemetry.event_record import EVENTS_TAG
 
 if TYPE_CHECKING:
     from flink_skills.agents.agent_run import AgentRun
@@ -126,5 +128,7 @@ class AgentContext:
         self._run.turn.emit("", output)
 
     def emit_to(self, tag: str, output: Any) -> None:
-        """Emit to the side output ``tag``."""
+        """Emit to the side output ``tag``. Raises :class:`TurnError` for ``events``, which is the runtime's own."""
+        if tag == EVENTS_TAG:
+            raise TurnError(f"emit_to({tag!r}): this side output holds what happens in turns; choose another tag")
         self._run.turn.emit(tag, output)

@@ -13,6 +13,7 @@ from typing import Any
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.messages import Message, ModelRequest
 from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan, ModelPlan
 from flink_skills.agents.prompt import Prompt
 from flink_skills.errors import TurnError, UnknownNameError
@@ -40,6 +41,7 @@ class ModelRuntime:
     """
 
     name: str
+    setup: ModelSetup | None
     chat_model: ChatModel
     services: ToolServices
     tools: ToolSet
@@ -192,6 +194,7 @@ def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> Mo
     prompt = Prompt(**parts.plan.prompts[plan.prompt]) if plan is not None and plan.prompt else Prompt()
     return ModelRuntime(
         name=plan.name if plan is not None else "",
+        setup=plan.setup if plan is not None else None,
         chat_model=parts.chat_models[plan.name] if plan is not None else _NoModel(),
         services=services,
         tools=ToolSet([*faces, *(parts.own_tools[tool] for tool in chosen)]),

@@ -27,12 +27,12 @@ class JournalMismatchError(TurnInterruptedError):
 class Journal:
     """Finished steps of one turn.
 
-    ``append`` is called with the bytes of each new entry, in the order of completion.
+    ``append`` is called with the step and the bytes of each new entry, in the order of completion.
     """
 
     __slots__ = ("_append", "_entries", "replayed")
 
-    def __init__(self, entries: Iterable[bytes], append: Callable[[bytes], None]) -> None:
+    def __init__(self, entries: Iterable[bytes], append: Callable[[str, bytes], None]) -> None:
         self._entries: dict[str, Any] = {}
         for data in entries:
             entry = decode(data)
@@ -61,7 +61,7 @@ class Journal:
 
     def add(self, step: str, result: Any, asked: str = "") -> None:
         """Keep the result (JSON-like) of a finished step."""
-        self._append(encode({"id": step, "fp": asked, "r": result}))
+        self._append(step, encode({"id": step, "fp": asked, "r": result}))
 
 
 def fingerprint(*values: Any) -> str:

@@ -7,32 +7,53 @@ import pickle
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from flink_skills.agents.keys import key_to_text
+from flink_skills.agents.observers import telemetry_of
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents.sealing import secret_values
 from flink_skills.agents.session import Session
-from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
+from flink_skills.agents.turn import AppendStep, Turn, TurnOutcome, TurnStart, TurnStatus
 from flink_skills.errors import TurnError
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent, PackedEvent
+from flink_skills.tools.commands.hidden import HiddenValues
 
 __all__ = ["run_blocking", "run_events", "run_list"]
 
 T = TypeVar("T")
 
 
-async def run_events(plan: AgentPlan, events: Iterable[tuple[Any, Any]]) -> AsyncIterator[tuple[int, TurnOutcome]]:
+async def run_events(
+    plan: AgentPlan,
+    events: Iterable[tuple[Any, Any]],
+    *,
+    record: bool | None = None,
+    on_event: Callable[[AgentEvent], None] | None = None,
+) -> AsyncIterator[tuple[int, TurnOutcome]]:
     """Run pairs of key and event; yields the number of the pair (from 0) and its outcome as turns end.
 
-    Turns of one key run one after another in the order given, all keys at once up to
-    ``skills.worker.max-in-flight``. Raises :class:`TurnError` when a turn fails and the job says ``fail``.
+    Turns of one key run one after another in the order given, all keys at once up to ``skills.worker.max-in-flight``.
+    ``record`` overrules ``skills.events.enabled``: what happens in a turn is then among its outputs, and what happens
+    outside of turns is given to ``on_event``. Raises :class:`TurnError` when a turn fails and the job says ``fail``.
     """
     config = SkillConfig(plan.options)
     finished: asyncio.Queue[tuple[int, TurnOutcome]] = asyncio.Queue()
     limit = asyncio.Semaphore(config.get(SkillOptions.WORKER_MAX_IN_FLIGHT))
     with tempfile.TemporaryDirectory(prefix="flink-skills-", ignore_cleanup_errors=True) as scratch:
-        runtime = await AgentRuntime.open(plan, scratch_dir=scratch)
+        hides = _Hides(plan)
+        telemetry = telemetry_of(
+            plan,
+            config,
+            events=record,
+            on_event=None if on_event is None else lambda event: on_event(event.unpacked()),
+            hides=hides,
+        )
+        runtime = await AgentRuntime.open(plan, scratch_dir=scratch, telemetry=telemetry)
+        hides.runtime = runtime
         tasks: set[asyncio.Task[None]] = set()
         try:
             by_key: dict[str, list[tuple[int, Any]]] = {}
@@ -65,9 +86,33 @@ async def _run_key(
     for number, (index, event) in enumerate(events, start=1):
         async with limit:
             start = TurnStart(key, number, _event_bytes(event), event, session)
-            outcome = await Turn(runtime, start, lambda entry, reset: None).run()
+            earlier: list[tuple[str, Any]] = []
+            outcome = await Turn(runtime, start, _keeps(earlier), encode=_unpacked).run()
         session = outcome.session
-        finished.put_nowait((index, outcome))
+        finished.put_nowait((index, replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome))
+
+
+class _Hides:
+    """Takes out of texts what a plan's secrets are, and what commands were given as ``skills.env``."""
+
+    def __init__(self, plan: AgentPlan) -> None:
+        self.runtime: AgentRuntime | None = None
+        self._values = HiddenValues()
+        for number, value in enumerate(secret_values(plan.seal()[1])):
+            self._values.add(str(number), value)
+
+    def __call__(self, text: str) -> str:
+        text = self._values.in_text(text)
+        return text if self.runtime is None else self.runtime.without_hidden(text)
+
+
+def _keeps(outputs: list[tuple[str, Any]]) -> AppendStep:
+    """Keeps what leaves with steps; their journal is of no use here."""
+    return lambda entry, reset, more: outputs.extend(more)
+
+
+def _unpacked(value: Any) -> Any:
+    return value.unpacked() if isinstance(value, PackedEvent) else value
 
 
 def _event_bytes(event: Any) -> bytes:
@@ -77,12 +122,19 @@ def _event_bytes(event: Any) -> bytes:
         return repr(event).encode("utf-8", "replace")
 
 
-def run_list(plan: AgentPlan, events: Iterable[tuple[Any, Any]]) -> list[tuple[str, Any]]:
-    """Run pairs of key and event to the end: pairs of tag and output, in the order of the events."""
+def run_list(
+    plan: AgentPlan, events: Iterable[tuple[Any, Any]], *, record: bool | None = None
+) -> list[tuple[str, Any]]:
+    """Run pairs of key and event to the end: pairs of tag and output, in the order of the events.
+
+    With ``record`` there is also what happened, under the tag ``events``: outside of turns first.
+    """
 
     async def run() -> list[tuple[str, Any]]:
-        outcomes = {index: outcome async for index, outcome in run_events(plan, events)}
-        return [output for index in sorted(outcomes) for output in outcomes[index].outputs]
+        outside: list[tuple[str, Any]] = []
+        turns = run_events(plan, events, record=record, on_event=lambda event: outside.append((EVENTS_TAG, event)))
+        outcomes = {index: outcome async for index, outcome in turns}
+        return outside + [output for index in sorted(outcomes) for output in outcomes[index].outputs]
 
     return run_blocking(run)
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from flink_skills.agents.generation import effective_names
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.sealing import public_scope
 from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig
 from flink_skills.skill import Diagnostic
+from flink_skills.telemetry import Note, Telemetry
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.skills.surroundings import command_surroundings
 
-__all__ = ["log_diagnostic", "log_isolation", "log_skills", "open_skills"]
+__all__ = ["log_diagnostic", "log_isolation", "log_skills", "open_skills", "tell"]
 
 _log = logging.getLogger("flink_skills.runtime")
+_MOST_NAMES = 20
 _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
 
 
@@ -52,12 +57,19 @@ def open_skills(
     return manager
 
 
-def log_skills(plan: AgentPlan, manager: AgentSkillManager, *, isolation: str, quiet: bool = False) -> None:
-    """One line that says what was opened, then what there is to say about the skills; at debug level if ``quiet``."""
+def log_skills(
+    plan: AgentPlan, manager: AgentSkillManager, telemetry: Telemetry, *, isolation: str, quiet: bool = False
+) -> None:
+    """One line that says what was opened, then what there is to say about the skills; at debug level if ``quiet``.
+
+    Observers are told the same, unless ``quiet``.
+    """
     summary = manager.summary()
+    sources = [" ".join(source) for scope in plan.scopes for source in public_scope(scope).sources]
     _log.log(
         logging.DEBUG if quiet else logging.INFO,
-        "agent %s is open: %d skills from %d sources (%d failed); %d errors, %d warnings, %d infos%s; isolation: %s",
+        "agent %s is open: %d skills from %d sources (%d failed); %d errors, %d warnings, %d infos%s; isolation: %s; "
+        "sources: %s; skills: %s",
         plan.agent_id,
         summary["skills"],
         summary["sources"],
@@ -67,11 +79,29 @@ def log_skills(plan: AgentPlan, manager: AgentSkillManager, *, isolation: str, q
         summary["infos"],
         "".join(f", {code} x {count}" for code, count in sorted(summary["codes"].items())),
         isolation,
+        _some(sources),
+        _some([skill.name for skill in manager.get_skills()]),
     )
+    if telemetry and not quiet:
+        counts = {name: summary[name] for name in ("skills", "failed_sources", "errors", "warnings", "infos")}
+        tell(telemetry, "open", plan, isolation=isolation, sources=sources, generation=manager.generation, **counts)
     filters = {model.skill_names: None for model in plan.models}
     menus = [diagnostic for names in filters for diagnostic in manager.menu_diagnostics(names)]
     for diagnostic in dict.fromkeys([*manager.diagnostics, *menus]):
         log_diagnostic(diagnostic, quiet=quiet)
+        if telemetry and not quiet:
+            tell(telemetry, "diagnostic", plan, **diagnostic.to_json())
+
+
+def tell(telemetry: Telemetry, kind: str, plan: AgentPlan, **attributes: Any) -> None:
+    """Tell observers of something that happens to an agent outside of turns."""
+    telemetry.noted(Note(kind, {"agent": plan.agent_id, **attributes}, time.time()))
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names for one line of a log: not hundreds of them."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return (", ".join(names[:_MOST_NAMES]) or "none") + more
 
 
 def log_isolation(plan: AgentPlan, shell: ShellRunner, *, quiet: bool = False) -> None:

@@ -80,6 +80,9 @@ class AgentPlan:
 
     ``events`` is how event bytes are written (``"pickle"`` or ``"json"``), ``outputs`` what a turn emits:
     ``"value"`` (what the agent emits) or ``"record"`` (a dict with key, turn, output, skills, tool calls and usage).
+    ``rows`` says how records fill the columns of tables, for a job that has tables (see
+    :class:`flink_skills.agents.record_rows.RecordRows`): rows leave then, and what fills them also has the event, the
+    turn's id and its timestamp.
     ``lock`` is the content of ``skills.lock`` where the client could read that file. ``agents`` are the agents that are
     tools of this one, by tool; they have its options and lock, and come with its code.
     """
@@ -96,6 +99,7 @@ class AgentPlan:
     events: str = "pickle"
     outputs: str = "value"
     lock: Mapping[str, Any] | None = field(default=None, repr=False)
+    rows: Mapping[str, Any] | None = field(default=None, repr=False)
     agents: Mapping[str, AgentPlan] = field(default_factory=dict)
     version: int = field(default=PLAN_VERSION)
 
@@ -114,6 +118,7 @@ class AgentPlan:
             "events": self.events,
             "outputs": self.outputs,
             "lock": self.lock,
+            "rows": self.rows,
             "agents": {name: _callee_to_json(callee) for name, callee in self.agents.items()},
         }
 
@@ -219,7 +224,7 @@ class AgentPlan:
 
 
 # What the agents that are tools have of their caller, so that it travels once.
-_SHARED = ("options", "lock", "events", "outputs", "version")
+_SHARED = ("options", "lock", "rows", "events", "outputs", "version")
 
 
 def _callee_to_json(plan: AgentPlan) -> dict[str, Any]:
@@ -253,7 +258,8 @@ def compile_plan(
             )
     scopes = (*job_scopes, *declared.skills)
     if model is not None and not declared.setups:
-        declared.setups["model"] = ResourceDescriptor(clazz=f"{model.provider}.setup", model=model.model)
+        place = {} if model.base_url is None else {"base_url": model.base_url}
+        declared.setups["model"] = ResourceDescriptor(clazz=f"{model.provider}.setup", model=model.model, **place)
     if not declared.setups and type(agent).on_event is Agent.on_event:
         raise PlanError(
             f"agent {declared.agent_id} has no chat model: declare a @chat_model_setup, set "
@@ -388,6 +394,7 @@ def _model_plan(
         base_url=arguments.pop("base_url", None) or connection.get("base_url"),
         api_key_env=arguments.pop("api_key_env", None) or connection.get("api_key_env"),
         strategy=arguments.pop("strategy", None),
+        price=arguments.pop("price", None),
         settings=arguments,
     )
     try:

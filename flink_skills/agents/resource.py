@@ -40,8 +40,10 @@ class ResourceDescriptor:
         clazz: A constant of :class:`ResourceName`, or a ``provider:model`` string for a chat model.
         arguments: What the resource takes. A connection takes ``base_url`` and ``api_key_env`` (the
             *name* of an environment variable: values of secrets never enter a plan). A setup takes
-            ``connection``, ``model``, ``skill_names``, ``tools``, ``prompt``, ``strategy``, and model
-            settings such as ``temperature`` and ``max_tokens``. Skills take ``paths``, ``resources``, ``urls``.
+            ``connection``, ``model``, ``skill_names``, ``tools``, ``prompt``, ``strategy``, ``price``
+            (USD per million tokens, such as ``{"input": 1.25, "output": 10.0}``, where the lists of prices do not know
+            it), and model settings such as ``temperature`` and ``max_tokens``. Skills take ``paths``, ``resources``,
+            ``urls``.
 
     >>> ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, paths=["/opt/skills"]).arguments
     {'paths': ['/opt/skills']}

@@ -25,17 +25,20 @@ from flink_skills.agents.files import EventFile, event_files, stage_files, with_
 from flink_skills.agents.generation import Generation, GenerationParts, effective_names
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.registry import create_model
-from flink_skills.agents.opening import log_diagnostic, log_isolation, log_skills, open_skills
+from flink_skills.agents.opening import log_diagnostic, log_isolation, log_skills, open_skills, tell
 from flink_skills.agents.opening_tools import close_shell, with_pool, with_shell
 from flink_skills.agents.plan import AgentPlan, ModelPlan, load_agent
+from flink_skills.agents.record_rows import RecordRows
 from flink_skills.agents.subagent import AgentTool
 from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.execution.configuration import command_user
 from flink_skills.execution.workspace import open_workspaces
-from flink_skills.manager import AgentSkillManager
+from flink_skills.manager import AgentSkillManager, Refreshed
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.skill import Diagnostic
 from flink_skills.sources.store import usual_folder
+from flink_skills.telemetry import Telemetry
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.services import ToolServices
 
@@ -62,13 +65,17 @@ class AgentRuntime:
         callees: Mapping[str, AgentRuntime] | None = None,
         workspaces: WorkspaceManager | None = None,
         is_main: bool = True,
+        telemetry: Telemetry | None = None,
         on_figures: Callable[[Mapping[str, int]], None] | None = None,
+        quiet: bool = False,
     ) -> None:
         self.plan = plan
         self.agent = agent
         self.config = SkillConfig(plan.options)
         self.manager = manager
         self.workspaces = workspaces
+        self.telemetry = telemetry or Telemetry()
+        self.rows = RecordRows.from_json(plan.rows) if plan.rows is not None else None
         self.records = plan.outputs == "record"
         self.keeps_conversation = plan.session == "key"
         self._declared = declared
@@ -79,11 +86,10 @@ class AgentRuntime:
         self._shell = services.shell
         self._chat_models = chat_models
         self._on_figures = on_figures
+        self._quiet = quiet
         self._refreshes = self._failed_refreshes = 0
         self._refreshing = asyncio.Lock()
         self._refresher: asyncio.Task[None] | None = None
-        for callee in self._callees.values():
-            callee._on_figures = lambda _: self._tell_figures()
         for callee in self._callees.values():
             callee._on_figures = lambda _: self._tell_figures()
         self._parts = GenerationParts(
@@ -109,6 +115,7 @@ class AgentRuntime:
         store_dir: str | None = None,
         opened: float | None = None,
         on_figures: Callable[[Mapping[str, int]], None] | None = None,
+        telemetry: Telemetry | None = None,
         quiet: bool = False,
     ) -> AgentRuntime:
         """Load the agent, its skills and its models.
@@ -121,6 +128,7 @@ class AgentRuntime:
             opened: When the job opened on this machine (seconds since 1970): what another worker learned about a
                 source since then is not asked again.
             on_figures: Called with :meth:`figures` after opening and after each refresh.
+            telemetry: Whom to tell what happens in turns; closed with the runtime.
             quiet: Log what is found at debug level: another process of this machine says it already.
 
         Raises:
@@ -130,8 +138,12 @@ class AgentRuntime:
         if not SkillConfig(plan.options).get(SkillOptions.STORE_DIR):
             # Beside the job's scratch folder and not inside: a restarted job must find what was downloaded before.
             store_dir = store_dir or usual_folder(str(Path(scratch_dir).parent))
-        place = _Place(scratch_dir, resource_paths, store_dir, opened, quiet)
-        return await cls._open(plan, load_agent(plan.agent), place, on_figures=on_figures)
+        place = _Place(scratch_dir, resource_paths, store_dir, opened, telemetry or Telemetry(), quiet)
+        try:
+            return await cls._open(plan, load_agent(plan.agent), place, on_figures=on_figures)
+        except BaseException:
+            await place.telemetry.close()
+            raise
 
     @classmethod
     async def _open(
@@ -188,12 +200,14 @@ class AgentRuntime:
                 callees=callees,
                 workspaces=workspaces,
                 is_main=is_main,
+                telemetry=place.telemetry,
                 on_figures=on_figures,
+                quiet=place.quiet,
             )
         except BaseException:
             await _release(manager, chat_models, callees, own, workspaces, is_main=is_main)
             raise
-        log_skills(plan, manager, isolation=runtime.isolation, quiet=place.quiet)
+        log_skills(plan, manager, place.telemetry, isolation=runtime.isolation, quiet=place.quiet)
         if is_main and own.shell is not None:
             log_isolation(plan, own.shell, quiet=place.quiet)
         runtime._tell_figures()
@@ -219,7 +233,7 @@ class AgentRuntime:
             self._refreshes += 1
             before = self.generation
             try:
-                self.generation = await asyncio.to_thread(self._refreshed)
+                self.generation, changes, new = await asyncio.to_thread(self._refreshed)
             except SkillsError as error:
                 self._failed_refreshes += 1
                 _log.error("agent %s keeps the skills that it has: %s", self.plan.agent_id, error)
@@ -228,11 +242,15 @@ class AgentRuntime:
                 _log.exception("agent %s keeps the skills that it has: refreshing them failed", self.plan.agent_id)
             else:
                 self._failed_refreshes += bool(self.manager.failures)
+                self._tell_changes(changes, new)
             self._tell_figures()
             return self.generation is not before
 
-    def _refreshed(self) -> Generation:
-        """The generation after a refresh; the same one when nothing changed."""
+    def _refreshed(self) -> tuple[Generation, Refreshed | None, list[Diagnostic]]:
+        """The generation after a refresh, the same one when nothing changed; what did; what there is to say about it.
+
+        What was said before is not said again, a source that goes on failing for one.
+        """
         told = set(self.manager.diagnostics)
         changes = self.manager.refresh()
         generation = self.generation
@@ -240,18 +258,23 @@ class AgentRuntime:
         if self.manager.generation != generation.number:
             self.manager.inspect(effective_names(self.plan, self.manager))
             generation = Generation.of(self._parts, self.manager)
+        return generation, changes, [found for found in self.manager.diagnostics if found not in told]
+
+    def _tell_changes(self, changes: Refreshed | None, new: Sequence[Diagnostic]) -> None:
         if changes is not None:
+            changed = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
             _log.info(
                 "agent %s: skills refreshed, generation %d; added: %s; changed: %s; removed: %s",
                 self.plan.agent_id,
                 changes.generation,
-                *(", ".join(names) or "none" for names in (changes.added, changes.changed, changes.removed)),
+                *(", ".join(names) or "none" for names in changed.values()),
             )
-        # What was said before is not said again, a source that goes on failing for one.
-        for diagnostic in self.manager.diagnostics:
-            if diagnostic not in told:
-                log_diagnostic(diagnostic)
-        return generation
+            if not self._quiet:
+                tell(self.telemetry, "refresh", self.plan, generation=changes.generation, **changed)
+        for diagnostic in new:
+            log_diagnostic(diagnostic)
+            if not self._quiet:
+                tell(self.telemetry, "diagnostic", self.plan, **diagnostic.to_json())
 
     async def _refresh_every(self, interval: float) -> None:
         while True:
@@ -386,6 +409,8 @@ class AgentRuntime:
         await _release(
             self.manager, self._chat_models, self._callees, self._services, self.workspaces, is_main=self._is_main
         )
+        if self._is_main:
+            await self.telemetry.close()
 
 
 def _pinned(file: EventFile, versions: Mapping[str, str]) -> EventFile:
@@ -405,6 +430,7 @@ class _Place(NamedTuple):
     resource_paths: Mapping[str, Sequence[str]] | None
     store_dir: str | None
     opened: float | None
+    telemetry: Telemetry
     quiet: bool
 
 

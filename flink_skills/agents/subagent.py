@@ -12,6 +12,7 @@ from flink_skills.agents.agent_run import CALLER, SPENT, AgentRun
 from flink_skills.agents.event import to_plain
 from flink_skills.agents.session import Session
 from flink_skills.errors import LimitError, PlanError, SkillsError
+from flink_skills.telemetry import observe
 from flink_skills.tools.arguments import plain_schema
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.state import artifacts_effect
@@ -78,7 +79,9 @@ class AgentTool(Tool):
             prefix=f"{step}/",
         )
         try:
-            answer = await run.run()
+            with observe("agent", self.runtime.plan.agent_id) as activity:
+                answer = await run.run()
+                activity.attributes.update(skills=list(run.loaded))
         except LimitError:
             raise  # the limits are those of the whole turn
         except SkillsError as error:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
+import dataclasses
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
 
 from flink_skills.agents.agent_run import AgentRun
 from flink_skills.agents.event import to_plain
@@ -20,6 +23,7 @@ from flink_skills.agents.session import Session, SessionChange
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import ExecutionError, LimitError, SkillsError, TurnError
 from flink_skills.options import SkillOptions
+from flink_skills.telemetry import TurnScope
 from flink_skills.tools.base import ToolContext
 
 if TYPE_CHECKING:
@@ -28,9 +32,11 @@ if TYPE_CHECKING:
     from flink_skills.agents.runtime import AgentRuntime
     from flink_skills.execution import Workspace
 
-__all__ = ["ERROR_TAG", "Turn", "TurnOutcome", "TurnStart", "TurnStatus"]
+__all__ = ["ERROR_TAG", "AppendStep", "Turn", "TurnOutcome", "TurnStart", "TurnStatus"]
 
 ERROR_TAG = "errors"
+AppendStep = Callable[[bytes, bool, Sequence[tuple[str, Any]]], None]
+
 _log = logging.getLogger("flink_skills.turn")
 _current_step: contextvars.ContextVar[str] = contextvars.ContextVar("flink_skills_step", default="")
 
@@ -46,7 +52,8 @@ class TurnStatus:
 @dataclass(frozen=True)
 class TurnStart:
     """What a turn begins with. ``key`` is the key's canonical text, ``event_bytes`` the event as it arrived,
-    ``crashes`` how often this turn was running when its worker died."""
+    ``crashes`` how often this turn was running when its worker died. ``problem`` says why the event cannot be read:
+    the turn then fails at once."""
 
     key: str
     number: int
@@ -56,41 +63,62 @@ class TurnStart:
     timestamp: int | None = None
     journal: Sequence[bytes] = ()
     crashes: int = 0
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
 class TurnOutcome:
-    """What a turn leaves. ``outputs`` are pairs of side-output tag (empty: main output) and value."""
+    """What a turn leaves. ``outputs`` are pairs of side-output tag (empty: main output) and value;
+    ``error`` is the kind of what a turn failed with, ``message`` what it says."""
 
     status: int
     outputs: tuple[tuple[str, Any], ...]
     change: SessionChange
     session: Session
     message: str = ""
+    error: str = ""
 
 
 class Turn:
     """Runs one turn: the event, the agent's code, and what is the same for all agents that take part in it.
 
-    ``append(entry, reset)`` is called with each finished step's journal entry; ``reset`` asks to empty the journal
-    first (``entry`` is then empty). Models, skills and tools are those of the runtime when the turn is made, to its
-    end.
+    ``append(entry, reset, outputs)`` is called with each finished step's journal entry, and with what leaves together
+    with it as pairs of side-output tag and value; ``reset`` asks to empty the journal first (``entry`` is then empty).
+    ``encode`` makes the form in which values leave, those of steps and of the end; what it raises fails the turn.
+    Models, skills and tools are those of the runtime when the turn is made, to its end.
     """
 
-    def __init__(self, runtime: AgentRuntime, start: TurnStart, append: Callable[[bytes, bool], None]) -> None:
+    def __init__(
+        self,
+        runtime: AgentRuntime,
+        start: TurnStart,
+        append: AppendStep,
+        *,
+        encode: Callable[[Any], Any] | None = None,
+    ) -> None:
         self.runtime = runtime
         self.start = start
         self.key = key_from_text(start.key)
         self._generations = {id(of): of.generation for of in runtime.tree()}
         self._append = append
+        self._encode = encode
         self._event_digest = hashlib.sha256(start.event_bytes).digest()
         self._workspace: asyncio.Future[Workspace] | None = None
         self._staged_inputs: Sequence[Mapping[str, Any]] = ()
         self._expired = False
+        self.scope = TurnScope(
+            runtime.plan.agent_id,
+            start.key,
+            start.number,
+            self.call_id(""),
+            attempt=start.crashes + 1,
+            timestamp=start.timestamp,
+            resumed=len(start.journal),
+        )
         self._begin(start.journal)
 
     def _begin(self, entries: Sequence[bytes]) -> None:
-        self.journal = Journal(entries, lambda entry: self._append(entry, False))
+        self.journal = Journal(entries, self._keep_step)
         self.usage = Usage()
         self._outputs: list[tuple[str, Any]] = []
         self._steps = 0
@@ -105,10 +133,50 @@ class Turn:
             state=self.runtime.new_state(self.start.session.state),
         )
 
+    def _keep_step(self, step: str, entry: bytes) -> None:
+        self._append(entry, False, self._encoded(self.runtime.telemetry.outputs(self.scope, step)))
+
+    def _encoded(self, outputs: Sequence[tuple[str, Any]]) -> Sequence[tuple[str, Any]]:
+        encode = self._encode
+        return outputs if encode is None else [(tag, encode(value)) for tag, value in outputs]
+
     # -- life of the turn ------------------------------------------------------------------
 
     async def run(self) -> TurnOutcome:
         """Run to the end. Raises nothing but ``asyncio.CancelledError``, when it is cancelled from outside."""
+        telemetry = self.runtime.telemetry
+        with telemetry.turn(self.scope) as activity:
+            outcome, outputs = self._with_outputs(await self._run())
+            if outcome.status != TurnStatus.DONE:
+                activity.error = outcome.error
+            activity.attributes.update(
+                input_tokens=self.usage.input_tokens,
+                output_tokens=self.usage.output_tokens,
+                requests=self.usage.requests,
+                steps=self._steps,
+                replayed=self.journal.replayed,
+                skills=list(self.main.loaded),
+                outputs=len(outcome.outputs),
+                message=outcome.message,
+            )
+        more = telemetry.outputs(self.scope, None)
+        if more or outputs is not outcome.outputs:
+            return replace(outcome, outputs=(*outputs, *self._encoded(more)))
+        return outcome
+
+    def _with_outputs(self, outcome: TurnOutcome) -> tuple[TurnOutcome, Sequence[tuple[str, Any]]]:
+        """The outcome, and its outputs in the form in which they leave; another outcome where they have none."""
+        try:
+            return outcome, self._encoded(outcome.outputs)
+        except Exception as error:  # outputs are the user's objects
+            failed = self.failed(
+                TurnError(f"an output cannot be pickled ({type(error).__name__}: {error}): emit plain data")
+            )
+            return failed, self._encoded(failed.outputs)
+
+    async def _run(self) -> TurnOutcome:
+        if self.start.problem is not None:
+            return self.failed(TurnError(self.start.problem))
         limit = self.runtime.config.get(SkillOptions.WORKER_MAX_CRASHES)
         if self.start.crashes >= limit:
             return self.failed(
@@ -161,7 +229,7 @@ class Turn:
                 self.start.number,
                 mismatch,
             )
-            self._append(b"", True)
+            self._append(b"", True, ())
             self._begin(())
             return await self._run_once()
 
@@ -171,10 +239,7 @@ class Turn:
         result = await self.main.run()
         if result is not None:
             self.emit("", result)
-        outputs = [
-            (tag, self._record(output=to_plain(value)) if self.runtime.records and not tag else value)
-            for tag, value in self._outputs
-        ]
+        outputs = [pair for tag, value in self._outputs if (pair := self._leaving(tag, value)) is not None]
         state = self.runtime.plain_state(self.main.state)
         if self.runtime.keeps_conversation:
             session, change = self.start.session.after(self.main.conversations, state, self.main.kept_skill_states())
@@ -182,19 +247,36 @@ class Turn:
             session, change = self.start.session.after({}, state, {})
         return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session)
 
+    def _fails_job(self) -> bool:
+        return bool(self.runtime.config.get(SkillOptions.TURN_ON_ERROR) == "fail")
+
     def failed(self, error: BaseException) -> TurnOutcome:
         """The outcome of a turn that ended with ``error``: an error record, or the end of the job, as the job says."""
         known = isinstance(error, SkillsError)
         message = str(error) if known and str(error) else f"{type(error).__name__}: {error}"
         where = f"agent {self.runtime.plan.agent_id}, key {self.start.key}, turn {self.start.number}"
-        _log.error("%s failed: %s", where, message, exc_info=None if known else error)
-        if self.runtime.config.get(SkillOptions.TURN_ON_ERROR) == "fail":
+        # A limit, or a model without an answer, is in the error record; an exception is most often a defect.
+        level = logging.WARNING if known and not self._fails_job() else logging.ERROR
+        _log.log(level, "%s failed: %s", where, message, exc_info=None if known else error)
+        if self._fails_job():
             return TurnOutcome(
-                TurnStatus.FAIL_JOB, (), SessionChange(), self.start.session, f"{where} failed: {message}"
+                TurnStatus.FAIL_JOB,
+                (),
+                SessionChange(),
+                self.start.session,
+                f"{where} failed: {message}",
+                type(error).__name__,
             )
         record = self._record(error=f"{type(error).__name__}: {error}")
-        record["event"] = to_plain(self.start.event)
-        return TurnOutcome(TurnStatus.FAILED, ((ERROR_TAG, record),), SessionChange(), self.start.session, message)
+        record["event"] = self._recorded(self.start.event)
+        return TurnOutcome(
+            TurnStatus.FAILED,
+            self._failures(record),
+            SessionChange(),
+            self.start.session,
+            message,
+            type(error).__name__,
+        )
 
     def _record(self, output: Any = None, error: str | None = None) -> dict[str, Any]:
         return {
@@ -210,7 +292,43 @@ class Turn:
                 "requests": self.usage.requests,
             },
             **({"artifacts": saved} if (saved := list(self.main.context.artifacts.values())) else {}),
+            **self._row_fields(),
         }
+
+    def _leaving(self, tag: str, value: Any) -> tuple[str, Any] | None:
+        """An output as it leaves the turn: under its tag, or as an error record where it fits no row of its table."""
+        if tag or not self.runtime.records:
+            return tag, value
+        record = self._record(output=self._recorded(value))
+        rows = self.runtime.rows
+        if rows is None:
+            return tag, record
+        problem, row = rows.of_record(record)
+        if problem is None:
+            return tag, row
+        return next(iter(self._failures({**record, "error": problem})), None)
+
+    def _failures(self, record: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+        """An error record as it leaves: as it is, as a row, or not at all where the job has no table for it."""
+        rows = self.runtime.rows
+        if rows is None:
+            return ((ERROR_TAG, record),)
+        row = rows.of_failure(record)
+        return () if row is None else ((ERROR_TAG, row),)
+
+    def _row_fields(self) -> dict[str, Any]:
+        """What a record has besides where it fills the columns of a table."""
+        if self.runtime.rows is None:
+            return {}
+        return {"event": self.start.event, "call_id": self.call_id(""), "timestamp": self.start.timestamp}
+
+    def _recorded(self, value: Any) -> Any:
+        """``value`` as a record has it: plain, or for columns with fields that are as they are."""
+        if self.runtime.rows is None:
+            return to_plain(value)
+        if isinstance(value, BaseModel):
+            return value.model_dump()
+        return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
     def emit(self, tag: str, output: Any) -> None:
         self._outputs.append((tag, output))

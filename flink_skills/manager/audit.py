@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from flink_skills.skill.text import clean_line
+from flink_skills.telemetry import note
 
 __all__ = ["AuditEvent", "AuditHook", "log_event"]
 
@@ -36,7 +37,10 @@ AuditHook = Callable[[AuditEvent], None]
 
 
 def log_event(event: AuditEvent) -> None:
-    """Write ``event`` as one line of JSON to the logger ``flink_skills.audit``, at level ``INFO``."""
+    """Write ``event`` as one line of JSON to the logger ``flink_skills.audit``, at level ``INFO``, and tell those who
+    observe the turn."""
+    # Names and paths may be a model's own words: one line each, and not endless.
+    shown = {name: clean_line(text)[:_LONGEST] for name, text in asdict(event).items() if text}
     if _log.isEnabledFor(logging.INFO):
-        # Names and paths may be a model's own words: one line each, and not endless.
-        _log.info("%s", json.dumps({name: clean_line(text)[:_LONGEST] for name, text in asdict(event).items() if text}))
+        _log.info("%s", json.dumps(shown), extra={"skill": shown.get("skill", "")})
+    note("skill", **shown)

@@ -6,6 +6,7 @@ from typing import Any
 
 from flink_skills.errors import UnknownNameError
 from flink_skills.options.option import Option, OptionFamily
+from flink_skills.options.telemetry_options import TelemetryOptions
 from flink_skills.options.tool_options import ToolOptions
 from flink_skills.options.values import (
     one_of,
@@ -26,7 +27,7 @@ from flink_skills.options.values import (
 __all__ = ["SkillOptions"]
 
 
-class SkillOptions(ToolOptions):
+class SkillOptions(ToolOptions, TelemetryOptions):
     """The options, as constants.
 
     >>> SkillOptions.FROM_PATHS.key

@@ -15,6 +15,7 @@ from flink_skills.agents.messages import (
     UserMessage,
 )
 from flink_skills.agents.models.base import ChatModel
+from flink_skills.telemetry import Delta, TextDelta, ToolCallDelta, Withdrawn
 from flink_skills.tools.base import ToolSpec
 
 __all__ = ["ChatModelContract"]
@@ -74,6 +75,25 @@ class ChatModelContract:
                     _check_response(response)
             finally:
                 await model.close()
+
+        asyncio.run(check())
+
+    def test_the_pieces_of_a_stream_add_up_to_its_response(self) -> None:
+        async def check() -> None:
+            model = self.create()
+            pieces: list[Delta] = []
+            try:
+                response = await model.stream(_request(UserMessage("hello")), pieces.append)
+            finally:
+                await model.close()
+            _check_response(response)
+            withdrawn = [at for at, piece in enumerate(pieces) if isinstance(piece, Withdrawn)]
+            counting = pieces[withdrawn[-1] + 1 :] if withdrawn else pieces
+            text = "".join(piece.text for piece in counting if isinstance(piece, TextDelta))
+            called = {piece.call_id for piece in counting if isinstance(piece, ToolCallDelta)}
+            # A response that is no answer says what was wrong with it; the model said no such thing.
+            assert text == ("" if response.finish_reason == "invalid" else response.text)
+            assert called == {call.id for call in response.tool_calls}
 
         asyncio.run(check())
 

@@ -76,6 +76,14 @@ _CONFIG = {
     "env.java.opts.client": _LEAN_JVM,
 }
 
+# At INFO they log the whole environment of Python processes, secrets included (docs/security.md says so to users).
+_QUIET_LOGGERS = """\
+logger.environment.name = org.apache.flink.client.python.PythonEnvUtils
+logger.environment.level = WARN
+logger.bundles.name = org.apache.beam.runners.fnexecution.control.DefaultJobBundleFactory
+logger.bundles.level = WARN
+"""
+
 
 class StandaloneCluster(FlinkRest):
     """One JobManager and ``task_managers`` TaskManagers of ``slots`` slots each, while the ``with`` block lasts.
@@ -199,15 +207,25 @@ class StandaloneCluster(FlinkRest):
         :class:`ClusterError` with the client's last lines.
         """
         files = ["-pyfs", ",".join(str(file) for file in python_files)] if python_files else []
-        command = [
-            *("bash", str(self._home / "bin" / "flink"), "run", "-d"),
-            *("-pyexec", self._python, "-pyclientexec", self._python, *files),
-            *(("-s", savepoint) if savepoint is not None else ()),
-            *("-py", str(script), *arguments),
-        ]
+        from_there = ["-s", savepoint] if savepoint is not None else []
+        text = self.client(
+            "run", "-d", *self.interpreters, *files, *from_there, "-py", str(script), *arguments, deadline=deadline
+        )
+        return self.submitted(text, str(script))
+
+    @property
+    def interpreters(self) -> tuple[str, ...]:
+        """The words of ``flink run`` that name the Python of the client and of the workers."""
+        return ("-pyexec", self._python, "-pyclientexec", self._python)
+
+    def client(self, *words: str, deadline: float = 120) -> str:
+        """Run Flink's own command ``flink`` with these words; returns what it wrote to stdout and stderr.
+
+        Raises :class:`ClusterError` with the last lines, when it fails or takes longer than ``deadline`` seconds.
+        """
         try:
             done = subprocess.run(  # noqa: S603 - the distribution's own script
-                command,
+                ["bash", str(self._home / "bin" / "flink"), *words],  # noqa: S607
                 env=self._environment(),
                 cwd=self.folder / "client",
                 stdout=subprocess.PIPE,
@@ -217,11 +235,18 @@ class StandaloneCluster(FlinkRest):
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise ClusterError(f"flink run of {script} took longer than {deadline:g} s") from error
+            raise ClusterError(f"flink {words[0]} took longer than {deadline:g} s") from error
         text = done.stdout.decode("utf-8", "replace")
+        if done.returncode != 0:
+            raise ClusterError(f"flink {words[0]} ended with {done.returncode}:\n{_last_lines(text)}")
+        return text
+
+    @staticmethod
+    def submitted(text: str, what: str = "a job") -> str:
+        """The id of the job in what ``flink run`` wrote. Raises :class:`ClusterError` where it submitted none."""
         found = _SUBMITTED.search(text)
-        if done.returncode != 0 or found is None:
-            raise ClusterError(f"flink run of {script} ended with {done.returncode}:\n{_last_lines(text)}")
+        if found is None:
+            raise ClusterError(f"flink run of {what} submitted no job:\n{_last_lines(text)}")
         return found.group(1)
 
     # -- what runs and what is left ----------------------------------------------------------
@@ -279,7 +304,8 @@ class StandaloneCluster(FlinkRest):
         conf = self.folder / "conf"
         shipped = self._home / "conf"
         for file in shipped.glob("log4j*.properties"):
-            shutil.copy(file, conf)
+            text = file.read_text(encoding="utf-8")
+            (conf / file.name).write_text(f"{text}\n{_QUIET_LOGGERS}", encoding="utf-8")
         # Java 17 opens its modules to Flink only with the options of the distribution's own configuration.
         options = re.search(r"^ +all: (.+)$", (shipped / "config.yaml").read_text(encoding="utf-8"), re.MULTILINE)
         java = {"env.java.opts.all": options.group(1)} if options else {}

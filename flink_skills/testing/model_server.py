@@ -1,4 +1,4 @@
-"""A real HTTP server that speaks OpenAI's chat completions (and Anthropic's messages) by script.
+"""A real HTTP server that speaks OpenAI's chat completions (and Anthropic's messages) by script, also as streams.
 
 It listens on loopback only, counts and keeps every request, and carries thousands in flight, so that a
 test can prove what a job asked, how often and how much at once::
@@ -38,6 +38,7 @@ from aiohttp import web
 from flink_skills.errors import SkillsError
 from flink_skills.testing.scripts import Conversation, Reply, Rule, Script, load_script
 from flink_skills.testing.wire import error_body, fill, message_body
+from flink_skills.testing.wire_stream import stream_events
 
 __all__ = ["ReplyFunction", "ScriptedModelServer", "main"]
 
@@ -187,12 +188,11 @@ class ScriptedModelServer:
             body = json.loads(raw)
         except ValueError:
             body = None
-        if not isinstance(body, dict) or body.get("stream"):
-            problem = "streaming is not scripted" if isinstance(body, dict) else "the request is no JSON object"
-            return self._raw(dialect, Reply(status=400, error=problem))
+        if not isinstance(body, dict):
+            return self._raw(dialect, Reply(status=400, error="the request is no JSON object"))
         number = self._enter(raw, body)
         try:
-            return await self._reply(body, dialect, number)
+            return await self._reply(request, body, dialect, number)
         finally:
             with self._lock:
                 self._in_flight -= 1
@@ -209,7 +209,7 @@ class ScriptedModelServer:
                 del self._kept[: len(self._kept) - self._keep]
             return number
 
-    async def _reply(self, body: dict[str, Any], dialect: str, number: int) -> web.StreamResponse:
+    async def _reply(self, request: web.Request, body: dict[str, Any], dialect: str, number: int) -> web.StreamResponse:
         conversation = Conversation.of(body)
         reply = await self._choose(body, conversation)
         latency = self._latency if reply.latency is None else reply.latency
@@ -222,6 +222,10 @@ class ScriptedModelServer:
         with self._lock:
             self._status[200] += 1
         text, calls = fill(reply, conversation, number)
+        if body.get("stream"):
+            usage = dialect == "anthropic" or bool((body.get("stream_options") or {}).get("include_usage"))
+            events = stream_events(dialect, reply, text, calls, model=conversation.model, number=number, usage=usage)
+            return await _stream(request, reply, events)
         return _json(message_body(dialect, reply, text, calls, model=conversation.model, number=number))
 
     async def _choose(self, body: dict[str, Any], conversation: Conversation) -> Reply:
@@ -261,6 +265,20 @@ class ScriptedModelServer:
     async def _post_reset(self, request: web.Request) -> web.Response:
         self.reset()
         return _json({})
+
+
+async def _stream(request: web.Request, reply: Reply, events: Sequence[str]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+    await response.prepare(request)
+    for position, event in enumerate(events):
+        if position == reply.break_after:
+            if request.transport is not None:
+                request.transport.abort()
+            break
+        if reply.piece_latency > 0:
+            await asyncio.sleep(reply.piece_latency)
+        await response.write(event.encode())
+    return response
 
 
 def _json(data: Any) -> web.Response:

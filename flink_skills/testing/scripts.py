@@ -32,6 +32,8 @@ class Reply:
     ``status`` other than 200 sends an error with ``error`` as its message, and ``retry_after`` seconds
     in the header. ``body`` is sent as it is, as JSON by its content type and garbage in truth.
     A ``status`` and a ``body`` together send the body as the error.
+    Where a stream is asked for, ``piece_latency`` seconds pass before each event of it, and after ``break_after``
+    events the connection is cut.
     In ``text`` and in arguments, ``{last_user}``, ``{last_tool}`` and ``{n}`` stand for the last user's
     text, the last tool result and the number of the request.
     """
@@ -44,6 +46,8 @@ class Reply:
     hang: bool = False
     body: str | None = None
     latency: float | None = None
+    piece_latency: float = 0.0
+    break_after: int | None = None
     finish_reason: str = ""
     input_tokens: int = 10
     output_tokens: int = 5

@@ -8,7 +8,7 @@ from typing import Any
 
 from flink_skills.testing.scripts import Call, Conversation, Reply
 
-__all__ = ["error_body", "fill", "message_body"]
+__all__ = ["arguments_text", "error_body", "fill", "message_body"]
 
 
 def fill(reply: Reply, conversation: Conversation, number: int) -> tuple[str, list[Call]]:
@@ -41,7 +41,7 @@ def message_body(
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": _as_text(call.arguments)},
+                "function": {"name": call.name, "arguments": arguments_text(call.arguments)},
             }
             for call in calls
         ]
@@ -86,7 +86,8 @@ def _anthropic(reply: Reply, text: str, calls: list[Call], model: str, number: i
     }
 
 
-def _as_text(arguments: Mapping[str, Any] | str) -> str:
+def arguments_text(arguments: Mapping[str, Any] | str) -> str:
+    """The arguments of a call as the text that travels."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 

@@ -9,7 +9,7 @@ The Java side is ``org.flinkskills.bridge.Frames``; both must change together.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from flink_skills.errors import WorkerError
@@ -22,6 +22,7 @@ __all__ = [
     "SessionData",
     "StartTurn",
     "encode_end",
+    "encode_events",
     "encode_metrics",
     "encode_need_session",
     "encode_open_failed",
@@ -32,7 +33,7 @@ __all__ = [
 MAX_FRAME = 256 * 1024 * 1024
 
 OPEN, TURN, SESSION, CANCEL, CLOSE = 0x01, 0x02, 0x03, 0x04, 0x05
-OPENED, OPEN_FAILED, STEP, END, NEED_SESSION, METRICS = 0x81, 0x82, 0x83, 0x84, 0x85, 0x86
+OPENED, OPEN_FAILED, STEP, END, NEED_SESSION, METRICS, EVENTS = 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87
 
 _U32 = struct.Struct(">I")
 _HEADER = struct.Struct(">IB")
@@ -204,9 +205,26 @@ def encode_metrics(plan: int, figures: bytes) -> bytes:
     return _frame(METRICS, _U32.pack(plan), _sized(figures))
 
 
-def encode_step(operator: int, turn: int, entry: bytes, *, reset: bool) -> bytes:
-    """A step has finished; with ``reset`` the journal is emptied first."""
-    return _frame(STEP, _STEP.pack(operator, turn, 1 if reset else 0), _sized(entry))
+def encode_events(plan: int, events: Sequence[bytes]) -> bytes:
+    """What there is to say of a plan outside of turns: values for the side output of events."""
+    return _frame(EVENTS, _U32.pack(plan), *_list(events))
+
+
+def encode_step(
+    operator: int, turn: int, entry: bytes, *, reset: bool, outputs: Sequence[tuple[str, bytes]] = ()
+) -> bytes:
+    """A step has finished; with ``reset`` the journal is emptied first. ``outputs`` are emitted in the same go as the
+    entry is added to the state, so that a checkpoint has both or neither."""
+    parts = [_STEP.pack(operator, turn, 1 if reset else 0), _sized(entry)]
+    return _frame(STEP, *parts, *_outputs(outputs))
+
+
+def _outputs(outputs: Sequence[tuple[str, bytes]]) -> list[bytes]:
+    parts = [_U32.pack(len(outputs))]
+    for tag, output in outputs:
+        name = tag.encode()
+        parts += (_U32.pack(len(name)), name, _U32.pack(len(output)), output)
+    return parts
 
 
 def encode_need_session(operator: int, turn: int) -> bytes:
@@ -221,13 +239,9 @@ def encode_end(
     status: int,
     session_op: int,
     chunks: Sequence[bytes],
-    outputs: Iterable[tuple[str, bytes]],
+    outputs: Sequence[tuple[str, bytes]],
     message: str = "",
 ) -> bytes:
     """A turn has ended."""
-    written = list(outputs)
-    parts = [_END.pack(operator, turn, status, session_op), *_list(chunks), _U32.pack(len(written))]
-    for tag, output in written:
-        parts += (_sized(tag.encode()), _sized(output))
-    parts.append(_sized(message.encode("utf-8", "replace")))
-    return _frame(END, *parts)
+    head = _END.pack(operator, turn, status, session_op)
+    return _frame(END, head, *_list(chunks), *_outputs(outputs), _sized(message.encode("utf-8", "replace")))

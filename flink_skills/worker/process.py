@@ -8,9 +8,11 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
+from flink_skills.telemetry.log_fields import LogFields
 from flink_skills.worker.redaction import Redactor
 
 __all__ = ["main"]
@@ -78,7 +80,10 @@ def _set_up_process() -> None:
 
 
 class _LevelFormatter(logging.Formatter):
-    """``LEVEL logger: message``, the level on each line: the bridge logs line by line."""
+    """``LEVEL {agent=… turn=…} logger: message``, level and fields on each line: the bridge logs line by line.
+
+    A ``+`` before the fields says that the line belongs to the one before. Without fields there are no braces.
+    """
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__("%(message)s")
@@ -87,12 +92,18 @@ class _LevelFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         text = self._redactor.redacted(f"{record.name}: {super().format(record)}")
         level = {"WARNING": "WARN", "CRITICAL": "ERROR"}.get(record.levelname, record.levelname)
-        return "\n".join(f"{level} {line}" for line in text.splitlines())
+        fields: Mapping[str, str] = getattr(record, "fields", {})
+        shown = self._redactor.redacted(" ".join(f"{name}={value}" for name, value in fields.items()))
+        first, *rest = text.splitlines()
+        if not shown:
+            return "\n".join(f"{level} {line}" for line in (first, *rest))
+        return "\n".join((f"{level} {{{shown}}} {first}", *(f"{level} +{{{shown}}} {line}" for line in rest)))
 
 
 def _set_up_logging(redactor: Redactor) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_LevelFormatter(redactor))
+    handler.addFilter(LogFields())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(os.environ.get("FLINK_SKILLS_LOG_LEVEL", "INFO"))

@@ -7,17 +7,22 @@ import json
 import logging
 import pickle
 from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flink_skills.agents.event import Record
 from flink_skills.agents.keys import key_failure
+from flink_skills.agents.observers import telemetry_of
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.record_rows import RecordRows, TableRow
 from flink_skills.agents.runtime import AgentRuntime
 from flink_skills.agents.sealing import secret_values
 from flink_skills.agents.session import Session, SessionChange, SessionOp
 from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
-from flink_skills.errors import SkillsError, TurnError
+from flink_skills.errors import SkillsError
+from flink_skills.options import SkillConfig
+from flink_skills.telemetry.event_record import PackedEvent
 from flink_skills.worker.connection import Connection
 from flink_skills.worker.frames import (
     CancelOperator,
@@ -27,6 +32,7 @@ from flink_skills.worker.frames import (
     SessionData,
     StartTurn,
     encode_end,
+    encode_events,
     encode_metrics,
     encode_need_session,
     encode_open_failed,
@@ -105,14 +111,26 @@ class Worker:
             config = json.loads(frame.config)
             secrets = json.loads(config.get("secrets") or "{}")
             self._redactor.hide(secret_values(secrets))
+            plan = AgentPlan.from_json(config["plan"]).unseal(secrets)
+            encode = encoder_of(RecordRows.from_json(plan.rows) if plan.rows is not None else None)
+
+            def tell(figures: Mapping[str, Any]) -> None:
+                self._connection.send(encode_metrics(frame.plan, json.dumps(dict(figures)).encode()))
+
             runtime = await AgentRuntime.open(
-                AgentPlan.from_json(config["plan"]).unseal(secrets),
+                plan,
                 scratch_dir=config["scratch_dir"],
                 resource_paths=config.get("resources") or {},
                 store_dir=config.get("store_dir"),
                 opened=config.get("opened"),
-                on_figures=lambda figures: self._connection.send(
-                    encode_metrics(frame.plan, json.dumps(dict(figures)).encode())
+                on_figures=tell,
+                telemetry=telemetry_of(
+                    plan,
+                    SkillConfig(plan.options),
+                    on_metrics=tell,
+                    events=True if config.get("events") else None,
+                    on_event=lambda event: self._connection.send(encode_events(frame.plan, [encode(event)])),
+                    hides=self._redactor.redacted,
                 ),
                 quiet=config.get("worker_index", 0) > 0,
             )
@@ -131,13 +149,10 @@ class Worker:
 
     async def _run(self, frame: StartTurn) -> None:
         try:
-            outcome, outputs = await self._outcome(frame)
+            outcome = await self._outcome(frame)
         except SkillsError as error:
             # State that cannot be read concerns the whole job: going on would forget what a key knew.
-            outcome, outputs = (
-                TurnOutcome(TurnStatus.FAIL_JOB, (), SessionChange(), Session(), str(error)),
-                [],
-            )
+            outcome = TurnOutcome(TurnStatus.FAIL_JOB, (), SessionChange(), Session(), str(error))
         self._keep(frame, outcome)
         self._connection.send(
             encode_end(
@@ -146,16 +161,15 @@ class Worker:
                 status=outcome.status,
                 session_op=outcome.change.op,
                 chunks=outcome.change.chunks,
-                outputs=outputs,
+                outputs=outcome.outputs,
                 message=self._redactor.redacted(outcome.message),
             )
         )
 
-    async def _outcome(self, frame: StartTurn) -> tuple[TurnOutcome, list[tuple[str, bytes]]]:
-        """Run a turn: its outcome, and the outputs as bytes. Raises :class:`SkillsError` for unreadable state."""
+    async def _outcome(self, frame: StartTurn) -> TurnOutcome:
+        """Run a turn: its outcome, with outputs as bytes. Raises :class:`SkillsError` for unreadable state."""
         runtime = self._runtimes[frame.plan]
         event, problem = decode_event(frame.event, runtime.plan.events)
-        problem = key_failure(frame.key) or problem
         start = TurnStart(
             key=frame.key,
             number=frame.number,
@@ -165,20 +179,13 @@ class Worker:
             timestamp=frame.timestamp,
             journal=frame.journal,
             crashes=frame.crashes,
+            problem=key_failure(frame.key) or problem,
         )
 
-        def append(entry: bytes, reset: bool) -> None:
-            self._connection.send(encode_step(frame.operator, frame.turn, entry, reset=reset))
+        def append(entry: bytes, reset: bool, outputs: Sequence[tuple[str, Any]]) -> None:
+            self._connection.send(encode_step(frame.operator, frame.turn, entry, reset=reset, outputs=outputs))
 
-        turn = Turn(runtime, start, append)
-        outcome = turn.failed(TurnError(problem)) if problem else await turn.run()
-        try:
-            return outcome, [(tag, encode_output(value)) for tag, value in outcome.outputs]
-        except Exception as error:  # outputs are the user's objects
-            outcome = turn.failed(
-                TurnError(f"an output cannot be pickled ({type(error).__name__}: {error}): emit plain data")
-            )
-            return outcome, [(tag, encode_output(value)) for tag, value in outcome.outputs]
+        return await Turn(runtime, start, append, encode=encoder_of(runtime.rows)).run()
 
     async def _session(self, frame: StartTurn) -> Session:
         """The key's session: as sent, from the cache, or asked for."""
@@ -226,8 +233,24 @@ def decode_event(data: bytes, form: str) -> tuple[Any, str | None]:
     return (Record(event) if form == "record" and isinstance(event, dict) else event), None
 
 
+def encoder_of(rows: RecordRows | None) -> Callable[[Any], bytes]:
+    """What makes bytes of outputs: pickles, and rows of tables where a plan says how these are filled."""
+    if rows is None:
+        return encode_output
+
+    def encode(value: Any) -> bytes:
+        if type(value) is PackedEvent:
+            value = rows.of_event(value.unpacked())
+        # Java reads it, by a library that knows no newer protocol.
+        return pickle.dumps(tuple(value), protocol=3) if isinstance(value, TableRow) else encode_output(value)
+
+    return encode
+
+
 def encode_output(value: Any) -> bytes:
     """The pickle of an output; by value where its class belongs to the job's main script."""
+    if type(value) is PackedEvent:
+        return value.pickled()
     try:
         return pickle.dumps(value)
     except (pickle.PicklingError, AttributeError):

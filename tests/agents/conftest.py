@@ -65,7 +65,7 @@ class Bench:
         }
         self.journal = list(given.get("journal", ()))
 
-        def append(entry: bytes, reset: bool) -> None:
+        def append(entry: bytes, reset: bool, outputs: object) -> None:
             if reset:
                 self.journal.clear()
             else:

@@ -20,9 +20,10 @@ from typing import Any
 import psutil
 import pytest
 
-from flink_skills import Agent, SkillConfig
+from flink_skills import Agent, AgentEvent, SkillConfig
 from flink_skills.agents.codec import decode
 from flink_skills.agents.plan import compile_plan
+from flink_skills.errors import TurnError
 from flink_skills.manager import SkillScope
 from flink_skills.worker import frames
 
@@ -50,6 +51,14 @@ class LogsItsSource(Remembers):
         log.warning("Authorization: %s", "pl4nted-header")
 
 
+class LeaksItsSource(Agent):
+    """Fails with what it was given."""
+
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        await ctx.step("s", lambda: 1)
+        raise TurnError(f"cannot read {event}")
+
+
 class Dies(Agent):
     async def on_event(self, event: Any, ctx: Any) -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -63,13 +72,34 @@ def many(items: list[bytes]) -> bytes:
     return struct.pack(">I", len(items)) + b"".join(map(sized, items))
 
 
+class Body:
+    """Takes one thing after the other out of the body of a frame."""
+
+    def __init__(self, body: bytes, offset: int) -> None:
+        self._body, self._offset = body, offset
+
+    def take(self) -> bytes:
+        length = self.count()
+        self._offset += length
+        return self._body[self._offset - length : self._offset]
+
+    def count(self) -> int:
+        self._offset += 4
+        return int(struct.unpack_from(">I", self._body, self._offset - 4)[0])
+
+    def outputs(self) -> list[tuple[str, Any]]:
+        return [(self.take().decode(), pickle.loads(self.take())) for _ in range(self.count())]
+
+
 class Bridge:
     """The JVM's side of one worker."""
 
     index = 0
+    with_events = False
 
     def __init__(self, folder: Path) -> None:
         self.figures: list[tuple[int, dict[str, int]]] = []
+        self.events: list[AgentEvent] = []
         self.scratch = folder / "scratch"
         self.scratch.mkdir()
         self.log = (folder / "stderr").open("w+b")
@@ -103,6 +133,10 @@ class Bridge:
             (plan,) = struct.unpack_from(">I", frame, 1)
             self.figures.append((plan, json.loads(frame[9:])))
             return self.receive()
+        if frame[0] == frames.EVENTS:
+            taken = Body(frame[1:], 4)
+            self.events += [pickle.loads(taken.take()) for _ in range(taken.count())]
+            return self.receive()
         return frame[0], frame[1:]
 
     def stderr(self) -> str:
@@ -119,6 +153,7 @@ class Bridge:
             "resources": {},
             "scratch_dir": str(self.scratch),
             "worker_index": self.index,
+            "events": self.with_events,
         }
         self.send(frames.OPEN, struct.pack(">I", plan) + sized(json.dumps(config).encode()))
         kind, body = self.receive()
@@ -145,11 +180,13 @@ class Bridge:
     def end(self) -> dict[str, Any]:
         """The steps and the end of one turn."""
         steps = []
+        self.step_outputs: list[list[tuple[str, Any]]] = []
         while True:
             kind, body = self.receive()
             if kind == frames.STEP:
-                flags = body[12]
-                steps.append((flags, body[17:]))
+                taken = Body(body, 13)
+                steps.append((body[12], taken.take()))
+                self.step_outputs.append(taken.outputs())
             elif kind == frames.END:
                 return {"steps": steps, **self._end(body)}
             else:
@@ -158,21 +195,9 @@ class Bridge:
     @staticmethod
     def _end(body: bytes) -> dict[str, Any]:
         operator, turn, status, op = struct.unpack_from(">IQBB", body)
-        offset = 14
-
-        def take() -> bytes:
-            nonlocal offset
-            (length,) = struct.unpack_from(">I", body, offset)
-            offset += 4 + length
-            return body[offset - length : offset]
-
-        def count() -> int:
-            nonlocal offset
-            offset += 4
-            return int(struct.unpack_from(">I", body, offset - 4)[0])
-
-        chunks = [take() for _ in range(count())]
-        outputs = [(take().decode(), pickle.loads(take())) for _ in range(count())]
+        taken = Body(body, 14)
+        chunks = [taken.take() for _ in range(taken.count())]
+        outputs = taken.outputs()
         return {
             "kind": frames.END,
             "operator": operator,
@@ -181,7 +206,7 @@ class Bridge:
             "op": op,
             "chunks": chunks,
             "outputs": outputs,
-            "message": take().decode(),
+            "message": taken.take().decode(),
         }
 
 
@@ -215,6 +240,39 @@ def test_turn_state_and_replay(bridge: Bridge) -> None:
     assert again["steps"] == []
     assert again["outputs"] == first["outputs"]
     assert again["chunks"] == first["chunks"]
+
+
+def test_events_leave_with_their_steps_and_hold_no_secret(bridge: Bridge) -> None:
+    bridge.with_events = True
+    url = "https://user:pl4nted-pw@127.0.0.1:1/a.zip?token=pl4nted-query"
+    scope = SkillScope(level="job", urls=(url,))
+    unreachable = {"skills.source.allow-private": True, "skills.source.timeout": "2 s"}
+    kind, _ = bridge.open(LeaksItsSource, scopes=[], **{"skills.events.content": "full"})
+    assert kind == frames.OPENED
+    assert [event.kind for event in bridge.events] == ["open"]
+    # Its secrets are known from then on, whatever becomes of it.
+    assert bridge.open(LeaksItsSource, plan=2, scopes=[scope], **unreachable)[0] == frames.OPEN_FAILED
+
+    bridge.turn(1, url, crashes=1)
+    ended = bridge.end()
+    (step,) = bridge.step_outputs
+    assert [(tag, event.kind, event.step) for tag, event in step] == [("events", "step", "step:s#0")]
+    (error_tag, _), (tag, turn) = ended["outputs"]
+    assert (error_tag, tag, turn.kind, turn.attempt) == ("errors", "events", "turn", 2)
+    assert json.loads(turn.detail)["message"] == "cannot read https://***@127.0.0.1:1/a.zip?***"
+    # A step of the journal is not told of again.
+    ((_, entry),) = ended["steps"]
+    bridge.turn(2, url, journal=[entry])
+    assert [event.kind for tag, event in bridge.end()["outputs"] if tag == "events"] == ["turn"]
+    assert bridge.step_outputs == []
+
+
+def test_without_events_nothing_of_them_leaves(bridge: Bridge) -> None:
+    bridge.open(Remembers)
+    bridge.turn(1, "a")
+    assert [tag for tag, _ in bridge.end()["outputs"]] == [""]
+    assert bridge.step_outputs == [[]]
+    assert bridge.events == []
 
 
 def test_session_is_cached_by_version_and_asked_for_otherwise(bridge: Bridge) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 
-from flink_skills.agents.messages import ModelRequest, ModelResponse
+from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
+from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
 
-__all__ = ["ChatModel"]
+__all__ = ["ChatModel", "tell_calls", "tell_whole"]
 
 
 class ChatModel(ABC):
@@ -35,6 +37,33 @@ class ChatModel(ABC):
         tool that does not exist, is no error but part of the response. Cancelling must end the request.
         """
 
+    async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
+        """Ask the model once, and hand on its answer while it arrives. The response is that of :meth:`request`.
+
+        The pieces that ``on_delta`` gets, put together, are the text and the tool calls of the response; what it was
+        given too early is taken back with :class:`~flink_skills.telemetry.Withdrawn`. When an error leaves, nothing of
+        what was given counts, and nobody has to say so. A model that does not override this gives its answer in one
+        piece.
+        """
+        response = await self.request(request)
+        tell_whole(response, on_delta)
+        return response
+
     async def close(self) -> None:
         """Release connections. Called once, when no request is under way; may be called again."""
         return
+
+
+def tell_whole(response: ModelResponse, on_delta: OnDelta) -> None:
+    """Hand on a whole response as its pieces: one of text, and one for each tool call."""
+    if response.text:
+        on_delta(TextDelta(response.text))
+    tell_calls(response.tool_calls, on_delta)
+
+
+def tell_calls(calls: tuple[ToolCall, ...], on_delta: OnDelta) -> None:
+    """Hand on whole tool calls, a piece for each."""
+    for call in calls:
+        arguments = call.arguments
+        written = arguments if isinstance(arguments, str) else json.dumps(dict(arguments), ensure_ascii=False)
+        on_delta(ToolCallDelta(call.id, call.name, written))

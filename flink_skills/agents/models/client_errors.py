@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ _QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing
 # What providers echo of a key: "sk-…abcd" and the like.
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai)[-_][\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
 _SHOWN = 300
+_SHORTEST_KEY = 4
 
 _BROKEN = frozenset({"ReadError", "WriteError", "RemoteProtocolError", "ServerDisconnectedError", "ClientPayloadError"})
 _NO_COMPLETION = frozenset(
@@ -40,7 +42,18 @@ _MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 
 
 def explain(error: Exception, *, model: str, place: str, timeout: float | None, key_variable: str | None) -> ModelError:
-    """The :class:`ModelError` for any exception that a request raised."""
+    """The :class:`ModelError` for any exception that a request raised. What it says never holds the key."""
+    found = _explained(error, model=model, place=place, timeout=timeout, key_variable=key_variable)
+    key = os.environ.get(key_variable, "") if key_variable else ""
+    if len(key) < _SHORTEST_KEY or key not in str(found):
+        return found
+    # Some servers repeat it whole, and not all keys look like one.
+    return ModelError(str(found).replace(key, "…"), retryable=found.retryable, retry_after=found.retry_after)
+
+
+def _explained(
+    error: Exception, *, model: str, place: str, timeout: float | None, key_variable: str | None
+) -> ModelError:
     where = f"model {model}" + (f" at {_without_secrets(place)}" if place else "")
     chain = list(_chain(error))
     status = next((s for s in map(_status, chain) if s is not None), None)

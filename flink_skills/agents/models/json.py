@@ -9,9 +9,11 @@ from typing import Any
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.agents.models.actions import ANSWER, Action, action_schema, all_actions, allowed_actions
-from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.base import ChatModel, tell_whole
+from flink_skills.agents.models.json_answer import AnswerText
 from flink_skills.agents.models.native import calls_in_text
 from flink_skills.agents.models.transcript import render_messages, render_system
+from flink_skills.telemetry import Delta, OnDelta, TextDelta, Withdrawn
 
 __all__ = ["INVALID", "JsonActions"]
 
@@ -35,21 +37,65 @@ class JsonActions(ChatModel):
 
     async def request(self, request: ModelRequest) -> ModelResponse:
         actions = allowed_actions(request)
-        response = await self.model.request(
-            ModelRequest(
-                system=render_system(request.system, all_actions(request)),
-                messages=render_messages(request.messages, actions),
-                output_schema=action_schema(actions),
-                settings=request.settings,
-                timeout=request.timeout,
-                # The system text has all actions, and so is the same with each request; this schema is not.
-                describes_schema=True,
-            )
-        )
+        response = await self.model.request(_as_action_request(request, actions))
         return _interpret(response, request, actions)
+
+    async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
+        """As :meth:`request`; an answer that is text is handed on while it arrives, anything else when it is whole."""
+        actions = allowed_actions(request)
+        if request.output_schema is not None:
+            return await super().stream(request, on_delta)
+        told = _ToldAnswer(on_delta)
+        response = _interpret(await self.model.stream(_as_action_request(request, actions), told), request, actions)
+        if response.finish_reason == INVALID or response.tool_calls or response.text != told.text:
+            told.withdraw()
+            if response.finish_reason != INVALID:
+                tell_whole(response, on_delta)
+        return response
 
     async def close(self) -> None:
         await self.model.close()
+
+
+class _ToldAnswer:
+    """Hands on the answer in what the model writes."""
+
+    def __init__(self, on_delta: OnDelta) -> None:
+        self._on_delta = on_delta
+        self._answer = AnswerText()
+        self._told: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """What was handed on."""
+        return "".join(self._told)
+
+    def __call__(self, delta: Delta) -> None:
+        if isinstance(delta, Withdrawn):
+            self._answer = AnswerText()
+            self.withdraw()
+        elif isinstance(delta, TextDelta) and (found := self._answer.feed(delta.text)):
+            self._told.append(found)
+            self._on_delta(TextDelta(found))
+
+    def withdraw(self) -> None:
+        """Take back what was handed on, if anything was."""
+        if self._told:
+            self._told = []
+            self._on_delta(Withdrawn())
+
+
+def _as_action_request(request: ModelRequest, actions: Sequence[Action]) -> ModelRequest:
+    """The request for the wrapped model."""
+    return ModelRequest(
+        system=render_system(request.system, all_actions(request)),
+        messages=render_messages(request.messages, actions),
+        output_schema=action_schema(actions),
+        settings=request.settings,
+        timeout=request.timeout,
+        # The system text has all actions, and so is the same with each request; this schema is not.
+        describes_schema=True,
+    )
 
 
 def _interpret(response: ModelResponse, request: ModelRequest, actions: Sequence[Action]) -> ModelResponse:

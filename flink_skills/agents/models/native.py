@@ -10,13 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
-from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.base import ChatModel, tell_calls
+from flink_skills.telemetry import Delta, OnDelta, TextDelta, Withdrawn
 
 __all__ = ["NativeCalls", "calls_in_text"]
 
 _FENCES = ("```", "~~~")
 _LABEL = re.compile(r"[ \t]*[\w.-]*")
 _TAGS = ("tool_call", "tool_calls", "function_call")
+_OPENINGS = ("{", "[", *_FENCES, *(f"<{tag}>" for tag in _TAGS))
+_LONGEST_OPENING = max(map(len, _OPENINGS))
 _BETWEEN = re.compile(r"\s*")
 _BETWEEN_VALUES = re.compile(r"[ \t\r\n,;]*")
 # Characters of a text that is looked at at all, and calls in it: more is no call that anybody meant.
@@ -38,16 +41,67 @@ class NativeCalls(ChatModel):
         self.name = model.name
 
     async def request(self, request: ModelRequest) -> ModelResponse:
-        response = await self.model.request(request)
-        if response.tool_calls or not request.tools or not response.text:
-            return response
-        calls = calls_in_text(response.text, {tool.name for tool in request.tools}, position=len(request.messages))
-        if not calls:
-            return response
-        return replace(response, text="", tool_calls=calls, finish_reason="tool_calls")
+        return _with_written_calls(await self.model.request(request), request)
+
+    async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
+        if not request.tools:
+            return await self.model.stream(request, on_delta)
+        held = _HeldText(on_delta)
+        answered = await self.model.stream(request, held)
+        response = _with_written_calls(answered, request)
+        if response is answered:
+            held.release()
+        else:
+            if held.released:
+                on_delta(Withdrawn())
+            tell_calls(response.tool_calls, on_delta)
+        return response
 
     async def close(self) -> None:
         await self.model.close()
+
+
+def _with_written_calls(response: ModelResponse, request: ModelRequest) -> ModelResponse:
+    if response.tool_calls or not request.tools or not response.text:
+        return response
+    calls = calls_in_text(response.text, {tool.name for tool in request.tools}, position=len(request.messages))
+    if not calls:
+        return response
+    return replace(response, text="", tool_calls=calls, finish_reason="tool_calls")
+
+
+class _HeldText:
+    """Hands pieces on, but for a text that begins as written calls do: what it is shows at its end."""
+
+    def __init__(self, on_delta: OnDelta) -> None:
+        self._on_delta = on_delta
+        self._held: list[str] = []
+        self._beginning = ""
+        self.released = False
+
+    def __call__(self, delta: Delta) -> None:
+        if isinstance(delta, TextDelta) and not self.released:
+            self._held.append(delta.text)
+            if len(self._beginning) < _LONGEST_OPENING:
+                self._beginning = (self._beginning + delta.text).lstrip()[:_LONGEST_OPENING]
+                if not any(map(self._may_be, _OPENINGS)):
+                    self.release()
+            return
+        if isinstance(delta, Withdrawn):
+            self._held, self._beginning, self.released = [], "", False
+        else:
+            self.release()
+        self._on_delta(delta)
+
+    def _may_be(self, opening: str) -> bool:
+        return self._beginning.startswith(opening) or opening.startswith(self._beginning)
+
+    def release(self) -> None:
+        """Hand on what is held: it is text."""
+        text = "".join(self._held)
+        self._held, self.released = [], True
+        if text:
+            self._on_delta(TextDelta(text))
 
 
 def calls_in_text(text: str, offered: Collection[str], *, position: int = 0) -> tuple[ToolCall, ...]:

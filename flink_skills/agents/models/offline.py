@@ -8,6 +8,7 @@ particular skill, and it keeps nothing: everything is read off the conversation.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,13 +24,14 @@ from flink_skills.agents.messages import (
     Usage,
     UserMessage,
 )
-from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.base import ChatModel, tell_calls
 from flink_skills.agents.models.instructions import first_command, first_paragraph
 from flink_skills.agents.models.matching import SkillIndex
 from flink_skills.agents.models.menus import has_menu, offered_skills
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.notices import named_in_notice
 from flink_skills.options import SkillConfig
+from flink_skills.telemetry import OnDelta, TextDelta
 
 __all__ = ["OfflineModel", "create"]
 
@@ -42,6 +44,10 @@ NO_SKILL = "No skill fits this event."
 
 _MENUS_KEPT = 64
 _STDERR_TAIL = 2000
+
+# A stream comes a word at a time, as that of a model on a network does; no answer is made of more pieces than this.
+_PIECE = re.compile(r"\S+\s*|\s+")
+_MOST_PIECES = 500
 
 _EXIT_CODE = re.compile(r"^[^\S\n]*(?:exit|return)[ _]code:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
 _STDOUT = re.compile(r"^stdout:[ \t]*\n?", re.IGNORECASE | re.MULTILINE)
@@ -85,6 +91,16 @@ class OfflineModel(ChatModel):
         if load is None:
             return _answer(f"The skill {skill} fits this event, but {next(iter(_LOAD))} is not offered.")
         return _call(messages, load, {_LOAD[load]: skill})
+
+    async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
+        response = await self.request(request)
+        pieces = _PIECE.findall(response.text)
+        words = -(-len(pieces) // _MOST_PIECES) or 1
+        for at in range(0, len(pieces), words):
+            on_delta(TextDelta("".join(pieces[at : at + words])))
+            await asyncio.sleep(0)  # others go on meanwhile, and the turn can be interrupted
+        tell_calls(response.tool_calls, on_delta)
+        return response
 
     def _after_tool(self, request: ModelRequest, last: ToolMessage, event: str) -> ModelResponse:
         if last.name in _SHELL:

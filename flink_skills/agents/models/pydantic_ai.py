@@ -23,9 +23,11 @@ from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.client_errors import explain
 from flink_skills.agents.models.http_client import http_client
 from flink_skills.agents.models.pydantic_ai_mapping import from_response, parameters, to_messages
+from flink_skills.agents.models.pydantic_ai_stream import Told, is_about_streaming, read_stream
 from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, ModelError
 from flink_skills.options import SkillConfig
+from flink_skills.telemetry import OnDelta
 
 __all__ = ["PydanticAIModel", "create", "knows_provider"]
 
@@ -40,7 +42,8 @@ class PydanticAIModel(ChatModel):
 
     ``model`` is theirs, made with ``max_retries=0``: the turn loop tries again. ``place`` is the base URL
     for error messages, without secrets. ``schema_with_tools`` says whether the provider takes an output
-    schema and tools in one request; where it does not, the schema goes into the system text.
+    schema and tools in one request; where it does not, the schema goes into the system text. ``names_end`` says whether
+    its streams name the reason why they end, so that one without a reason was cut.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class PydanticAIModel(ChatModel):
         place: str = "",
         key_variable: str | None = None,
         schema_with_tools: bool = True,
+        names_end: bool = False,
     ) -> None:
         self.name = name
         self._model = model
@@ -59,30 +63,53 @@ class PydanticAIModel(ChatModel):
         self._place = place
         self._key_variable = key_variable
         self._schema_with_tools = schema_with_tools
+        self._names_end = names_end
+        self._streams = True
         self._closed = False
 
     async def request(self, request: ModelRequest) -> ModelResponse:
-        settings = {**self._settings, **request.settings}
-        if request.timeout is not None:
-            # For the phases of the exchange; the deadline of the whole is below.
-            settings["timeout"] = request.timeout
         try:
-            exchange = model_request(
-                self._model,
-                to_messages(request, schema_in_text=self._schema_in_text(request)),
-                model_settings=cast(ModelSettings, settings),
-                model_request_parameters=parameters(request, native_schema=self._native_schema(request)),
-            )
+            response = await asyncio.wait_for(model_request(self._model, **self._exchange(request)), request.timeout)
+        except Exception as error:
+            raise self._explained(error, request) from error
+        return from_response(response)
+
+    async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
+        """As :meth:`request`, with the answer while it arrives. A provider that cannot stream is asked for the whole
+        answer, and from then on for nothing else."""
+        if not self._streams:
+            return await super().stream(request, on_delta)
+        told = Told(on_delta)
+        try:
+            exchange = read_stream(self._model, told, **self._exchange(request))
             response = await asyncio.wait_for(exchange, request.timeout)
         except Exception as error:
-            raise explain(
-                error,
-                model=self.name,
-                place=self._place,
-                timeout=request.timeout,
-                key_variable=self._key_variable,
-            ) from error
+            if told.anything or not is_about_streaming(error):
+                raise self._explained(error, request) from error
+            whole = await super().stream(request, on_delta)
+            self._streams = False
+            return whole
+        if self._names_end and response.finish_reason is None:
+            # Or a server that never names a reason: the next attempt does without a stream.
+            self._streams = False
+            raise ModelError(f"the answer of model {self.name} broke off before its end", retryable=True)
         return from_response(response)
+
+    def _exchange(self, request: ModelRequest) -> dict[str, Any]:
+        settings = {**self._settings, **request.settings}
+        if request.timeout is not None:
+            # For the phases of the exchange; the deadline of the whole is the caller's.
+            settings["timeout"] = request.timeout
+        return {
+            "messages": to_messages(request, schema_in_text=self._schema_in_text(request)),
+            "model_settings": cast(ModelSettings, settings),
+            "model_request_parameters": parameters(request, native_schema=self._native_schema(request)),
+        }
+
+    def _explained(self, error: Exception, request: ModelRequest) -> ModelError:
+        return explain(
+            error, model=self.name, place=self._place, timeout=request.timeout, key_variable=self._key_variable
+        )
 
     def _native_schema(self, request: ModelRequest) -> bool:
         if request.output_schema is None or (request.tools and not self._schema_with_tools):
@@ -158,6 +185,7 @@ def _openai(setup: ModelSetup) -> ChatModel:
         key_variable=setup.api_key_env or ("OPENAI_API_KEY" if own else None),
         # Local servers turn a schema into a grammar for the whole output, which leaves no room for a call.
         schema_with_tools=own,
+        names_end=True,
     )
 
 
@@ -180,6 +208,7 @@ def _anthropic(setup: ModelSetup) -> ChatModel:
         settings=setup.settings,
         place=str(client.base_url),
         key_variable=setup.api_key_env or "ANTHROPIC_API_KEY",
+        names_end=True,
     )
 
 

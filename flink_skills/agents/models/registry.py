@@ -27,6 +27,7 @@ __all__ = [
     "Provider",
     "check_setup",
     "create_model",
+    "has_listed_price",
     "provider_names",
     "register_provider",
 ]
@@ -123,6 +124,11 @@ def create_model(setup: ModelSetup, config: SkillConfig | None = None) -> ChatMo
     from flink_skills.agents.models.native import NativeCalls
 
     return NativeCalls(model)
+
+
+def has_listed_price(setup: ModelSetup) -> bool:
+    """Whether a list of prices may know the model: not if the user runs it, or brought its provider."""
+    return setup.provider != "ollama" and _find(setup, "").factory == _CLIENT
 
 
 def _entry_points() -> dict[str, EntryPoint]:

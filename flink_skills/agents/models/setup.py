@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.telemetry.prices import Price
 
 __all__ = ["SETTINGS", "ModelSetup", "Strategy", "check_shape"]
 
@@ -44,7 +45,8 @@ class ModelSetup:
     ``api_key_env`` *names* the environment variable in which the workers find the key.
 
     ``settings`` go with every request (see :data:`SETTINGS`), ``extra`` is for the provider
-    (``headers``: more HTTP headers; ``max_connections``).
+    (``headers``: more HTTP headers; ``max_connections``). ``price`` is what it costs, see
+    :meth:`flink_skills.telemetry.prices.Price.parse`; None for what the lists of prices say.
 
     >>> ModelSetup.parse("openai-compatible:qwen", base_url="http://localhost:8000/v1").model
     'qwen'
@@ -57,6 +59,7 @@ class ModelSetup:
     strategy: Strategy | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+    price: Mapping[str, float] | float | None = None
 
     @property
     def label(self) -> str:
@@ -72,7 +75,7 @@ class ModelSetup:
     def to_json(self) -> dict[str, Any]:
         """The fields that are set, as JSON-like data."""
         data: dict[str, Any] = {"provider": self.provider, "model": self.model}
-        for name in ("base_url", "api_key_env", "strategy"):
+        for name in ("base_url", "api_key_env", "strategy", "price"):
             if getattr(self, name) is not None:
                 data[name] = getattr(self, name)
         for name in ("settings", "extra"):
@@ -105,6 +108,11 @@ def check_shape(setup: ModelSetup, *, place: str = "") -> None:
             f"{where}api_key_env is not the name of an environment variable: "
             "write the name, such as OPENAI_API_KEY, never the key"
         )
+    if setup.price is not None:
+        try:
+            Price.parse(setup.price)
+        except ConfigError as error:
+            raise ConfigError(f"{where}{error}") from error
     if setup.base_url is not None:
         _check_base_url(setup.base_url, where)
     for name in setup.settings:

@@ -134,6 +134,12 @@ class Workspace:
                 self._stage(skill, target)
             return target
 
+    def staged_digest(self, name: str) -> str:
+        """The digest of the skill ``name`` as commands find it here; empty for one that is not staged."""
+        # Without the lock: staging holds it for as long as a copy takes, and this is called on the event loop.
+        known = self._metadata.skills.get(name)
+        return known.digest if known is not None else ""
+
     def new_run(self) -> Path:
         """Make a folder of its own for one command."""
         name = f"run_{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}_{secrets.token_hex(8)}"

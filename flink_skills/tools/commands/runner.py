@@ -27,8 +27,11 @@ from flink_skills.execution.isolation.selection import open_backend
 from flink_skills.execution.live import LiveProcess, OnOutput
 from flink_skills.execution.workspace import folder_name
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.telemetry import observe
+from flink_skills.telemetry.activity import Observed
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.commands.kept_process import KeptProcess
+from flink_skills.tools.commands.observed import failure_of, program_of
 from flink_skills.tools.commands.policy import CommandPlace, CommandPolicy
 from flink_skills.tools.commands.skill_env import SkillVariables, call_variables
 
@@ -160,7 +163,12 @@ class ShellRunner:
             own_run = run_dir is None
             folder = run_dir or workspace.new_run()
             try:
-                return self._without_hidden(await self.backend.run(await self._request(call, folder)))
+                request = await self._request(call, folder)
+                with self._observed(call) as activity:
+                    result = self._without_hidden(await self.backend.run(request))
+                    activity.attributes["result"] = result
+                    activity.error = failure_of(result)
+                return result
             finally:
                 if own_run:
                     workspace.end_run(folder)
@@ -207,13 +215,27 @@ class ShellRunner:
         try:
             folder = run_dir or workspace.new_run()
             request = await self._request(call, folder)
-            process = await self.backend.start_process(request, tty=tty, on_output=on_output)
+            with self._observed(call, interactive=True):
+                process = await self.backend.start_process(request, tty=tty, on_output=on_output)
         except BaseException:
             afterwards()
             raise
         kept = KeptProcess(process, result=self._without_hidden, afterwards=afterwards, on_end=self._processes.discard)
         self._processes.add(kept)
         return kept
+
+    def _observed(self, call: _Call, *, interactive: bool = False) -> Observed:
+        """The activity of a command, which is named after its program; not the wait for a slot."""
+        return observe(
+            "command",
+            program_of(call.command),
+            skill=call.skill_name or "",
+            skill_digest=call.workspace.staged_digest(call.skill_name) if call.skill_name else "",
+            call_id=call.call_id,
+            isolation=self.level.name,
+            command=call.command,
+            interactive=interactive,
+        )
 
     def _allowed(self, limits: Limits | None, timeout: float | None) -> Limits:
         allowed = (limits or self.limits).capped_by(self.limits)

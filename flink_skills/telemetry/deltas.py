@@ -1,0 +1,40 @@
+"""What a model says while it is still saying it: pieces of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Union
+
+__all__ = ["Delta", "OnDelta", "TextDelta", "ToolCallDelta", "Withdrawn"]
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    """The next piece of the text of an answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ToolCallDelta:
+    """The next piece of a tool call.
+
+    ``call_id`` and ``name`` are the same in all pieces of a call, ``arguments`` is what comes next of its arguments,
+    a JSON text that is whole when the answer is. Pieces of several calls of one answer may take turns.
+    """
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """Nothing counts of what this answer has given so far: it broke off, or was no answer. It begins again, or ends
+    with its activity."""
+
+
+Delta = Union[TextDelta, ToolCallDelta, Withdrawn]
+OnDelta = Callable[[Delta], None]
+"""Takes pieces as they arrive, on the event loop; it returns at once."""

@@ -1,0 +1,27 @@
+"""What observers need to know of a job, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["TelemetrySettings"]
+
+
+@dataclass(frozen=True)
+class TelemetrySettings:
+    """The options ``skills.metrics.*``, ``skills.events.*`` and ``skills.trace.*`` of a job, and whose it is.
+
+    ``agent`` is the agent's id. ``metrics_interval`` is in seconds. The contents are ``none``, ``metadata`` or
+    ``full``.
+
+    >>> TelemetrySettings("triage").trace_exporter
+    'none'
+    """
+
+    agent: str
+    metrics_interval: float = 5.0
+    max_labels: int = 200
+    events: bool = False
+    events_content: str = "none"
+    trace_exporter: str = "none"
+    trace_content: str = "none"

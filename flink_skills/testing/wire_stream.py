@@ -1,0 +1,97 @@
+"""Replies as streams of server-sent events, in the forms of OpenAI's chat completions and Anthropic's messages."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from flink_skills.testing.scripts import Call, Reply
+from flink_skills.testing.wire import arguments_text
+
+__all__ = ["stream_events"]
+
+_WORD = re.compile(r"\S+\s*|\s+")
+_ARGUMENT_CHARS = 12
+
+
+def stream_events(
+    dialect: str, reply: Reply, text: str, calls: Sequence[Call], *, model: str, number: int, usage: bool
+) -> list[str]:
+    """The events of a good answer, as they travel: a piece for each word, and for a few characters of arguments.
+
+    ``usage`` says whether the tokens are told, which OpenAI does where it is asked to.
+    """
+    if dialect == "anthropic":
+        return [
+            f"event: {data['type']}\ndata: {json.dumps(data)}\n\n"
+            for data in _anthropic(reply, text, calls, model=model, number=number)
+        ]
+    chunks = [json.dumps(data) for data in _openai(reply, text, calls, model=model, number=number, usage=usage)]
+    return [f"data: {chunk}\n\n" for chunk in (*chunks, "[DONE]")]
+
+
+def _openai(
+    reply: Reply, text: str, calls: Sequence[Call], *, model: str, number: int, usage: bool
+) -> Iterator[dict[str, Any]]:
+    frame = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 0, "model": model}
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+        return {**frame, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+    yield chunk({"role": "assistant", "content": ""})
+    for word in _WORD.findall(text):
+        yield chunk({"content": word})
+    for index, call in enumerate(calls):
+        function = {"name": call.name, "arguments": ""}
+        yield chunk({"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": function}]})
+        for piece in _pieces(arguments_text(call.arguments)):
+            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    yield chunk({}, reply.finish_reason or ("tool_calls" if calls else "stop"))
+    if usage:
+        total = reply.input_tokens + reply.output_tokens
+        tokens = {"prompt_tokens": reply.input_tokens, "completion_tokens": reply.output_tokens, "total_tokens": total}
+        yield {**frame, "choices": [], "usage": tokens}
+
+
+def _anthropic(reply: Reply, text: str, calls: Sequence[Call], *, model: str, number: int) -> Iterator[dict[str, Any]]:
+    message: dict[str, Any] = {
+        "id": f"msg_{number}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": reply.input_tokens, "output_tokens": 0},
+    }
+    yield {"type": "message_start", "message": message}
+    blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    if text:
+        blocks.append(
+            ({"type": "text", "text": ""}, [{"type": "text_delta", "text": word} for word in _WORD.findall(text)])
+        )
+    for call in calls:
+        written = _pieces(arguments_text(call.arguments))
+        blocks.append(
+            (
+                {"type": "tool_use", "id": call.id, "name": call.name, "input": {}},
+                [{"type": "input_json_delta", "partial_json": piece} for piece in written],
+            )
+        )
+    for index, (block, deltas) in enumerate(blocks):
+        yield {"type": "content_block_start", "index": index, "content_block": block}
+        for delta in deltas:
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    yield {
+        "type": "message_delta",
+        "delta": {"stop_reason": reply.finish_reason or ("tool_use" if calls else "end_turn"), "stop_sequence": None},
+        "usage": {"output_tokens": reply.output_tokens},
+    }
+    yield {"type": "message_stop"}
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[at : at + _ARGUMENT_CHARS] for at in range(0, len(text), _ARGUMENT_CHARS)]

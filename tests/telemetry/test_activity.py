@@ -1,0 +1,128 @@
+"""Who listens is told of everything that happens, in its place, and cannot do harm."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from flink_skills.telemetry import Activity, Note, Observer, Telemetry, TurnScope, note, observe
+
+
+class Listener(Observer):
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, Any]] = []
+
+    def started(self, activity: Activity) -> None:
+        self.seen.append(("started", activity))
+
+    def ended(self, activity: Activity) -> None:
+        self.seen.append(("ended", activity))
+
+    def noted(self, said: Note) -> None:
+        self.seen.append(("noted", said))
+
+    def of(self, what: str, kind: str) -> list[Any]:
+        return [of for said, of in self.seen if said == what and of.kind == kind]
+
+
+class Broken(Observer):
+    def started(self, activity: Activity) -> None:
+        raise RuntimeError("no")
+
+    def ended(self, activity: Activity) -> None:
+        raise RuntimeError("no")
+
+    def noted(self, said: Note) -> None:
+        raise RuntimeError("no")
+
+    def outputs(self, scope: TurnScope, step: str | None) -> list[tuple[str, Any]]:
+        raise RuntimeError("no")
+
+    async def close(self) -> None:
+        raise RuntimeError("no")
+
+
+SCOPE = TurnScope("triage", '"k"', 3, "0" * 32)
+
+
+def test_an_activity_knows_its_parent_its_step_and_its_time() -> None:
+    listener = Listener()
+    with Telemetry([listener]).turn(SCOPE) as turn, observe("tool", "lookup", "chat#0/t0.0", model="main") as tool:
+        with observe("command", "bash") as command:
+            pass
+        tool.attributes["is_error"] = False
+    assert [(of.kind, of.step) for of in (turn, tool, command)] == [
+        ("turn", ""),
+        ("tool", "chat#0/t0.0"),
+        ("command", "chat#0/t0.0"),
+    ]
+    assert command.parent is tool and tool.parent is turn and turn.parent is None
+    assert turn.scope is tool.scope is command.scope is SCOPE
+    assert tool.attributes == {"model": "main", "is_error": False}
+    assert turn.started <= tool.started <= command.started
+    assert turn.duration >= tool.duration >= command.duration >= 0
+    ended = [of for said, of in listener.seen if said == "ended"]
+    assert ended == [command, tool, turn]
+
+
+def test_an_exception_is_the_error_unless_one_is_known() -> None:
+    listener = Listener()
+    telemetry = Telemetry([listener])
+    with pytest.raises(ValueError, match="bad"), telemetry.turn(SCOPE), observe("step", "parse"):
+        raise ValueError("bad")
+    with pytest.raises(ValueError, match="bad"), telemetry.turn(SCOPE) as turn:
+        turn.error = "LimitError"
+        raise ValueError("bad")
+    assert [of.error for of in listener.of("ended", "step")] == ["ValueError"]
+    assert [of.error for of in listener.of("ended", "turn")] == ["ValueError", "LimitError"]
+
+
+def test_notes_belong_to_the_activity_that_runs() -> None:
+    listener = Listener()
+    with Telemetry([listener]).turn(SCOPE), observe("tool", "load_skill", "t") as tool:
+        note("skill", skill="orders")
+    [said] = listener.of("noted", "skill")
+    assert said.activity is tool and said.attributes == {"skill": "orders"} and said.at > 0
+
+
+async def test_threads_and_tasks_of_a_turn_belong_to_it_and_to_no_other() -> None:
+    listener = Listener()
+    telemetry = Telemetry([listener])
+
+    async def turn(key: str) -> None:
+        with telemetry.turn(TurnScope("a", key, 1, key)):
+            await asyncio.gather(*(work(n) for n in range(3)))
+
+    async def work(number: int) -> None:
+        with observe("tool", f"tool-{number}"):
+            await asyncio.to_thread(lambda: note("skill", number=number))
+
+    await asyncio.gather(*(turn(key) for key in "abcd"))
+    for said in listener.of("noted", "skill"):
+        assert said.activity.name == f"tool-{said.attributes['number']}"
+        assert said.activity.parent.kind == "turn" and said.activity.parent.scope is said.activity.scope
+    assert len(listener.of("noted", "skill")) == 12
+
+
+def test_outside_of_a_turn_nobody_is_told() -> None:
+    listener = Listener()
+    with Telemetry([listener]).turn(SCOPE):
+        pass
+    before = len(listener.seen)
+    with observe("command", "bash") as activity:
+        activity.attributes["exit_code"] = 0
+        note("skill", skill="orders")
+    assert len(listener.seen) == before
+
+
+async def test_an_observer_that_fails_is_named_once_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    listener = Listener()
+    telemetry = Telemetry([Broken(), listener])
+    with telemetry.turn(SCOPE), observe("tool", "lookup"):
+        note("retry")
+    assert telemetry.outputs(SCOPE, "t") == []
+    await telemetry.close()
+    assert [said for said, _ in listener.seen] == ["started", "started", "noted", "ended", "ended"]
+    assert [record.getMessage() for record in caplog.records] == ["Broken failed; this is said once, and turns go on"]

@@ -1,0 +1,115 @@
+"""A cost is what somebody says it is, or it is not there."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from flink_skills import Agent, ConfigError, PlanError, ResourceDescriptor, chat_model_setup
+from flink_skills.agents.messages import ModelResponse, Usage
+from flink_skills.agents.models.registry import has_listed_price
+from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.plan import AgentPlan, compile_plan
+from flink_skills.telemetry import Activity, Observer, Telemetry, TurnScope, observe
+from flink_skills.telemetry.prices import CostObserver, Price
+
+
+class Seen(Observer):
+    """An observer that reads costs, as those of events and spans do."""
+
+    def __init__(self) -> None:
+        self.costs: dict[str, Any] = {}
+
+    def ended(self, activity: Activity) -> None:
+        self.costs[activity.kind] = activity.attributes.get("cost")
+
+
+def costs_of(*setups: ModelSetup) -> dict[str, Any]:
+    seen = Seen()
+    telemetry = Telemetry([CostObserver(has_listed_price), seen])
+    with telemetry.turn(TurnScope("a", '"k"', 1, "0" * 32)):
+        for setup in setups:
+            with observe("chat", "main", setup=setup) as chat:
+                chat.attributes["response"] = ModelResponse("x", (), Usage(1_000_000, 100_000, 1))
+    return seen.costs
+
+
+@pytest.mark.parametrize(
+    ("price", "cost"), [({"input": 1.25, "output": 10}, 2.25), (0, 0.0), (2, 2.2), ({"input": 0, "output": 0}, 0.0)]
+)
+def test_the_setups_own_price_counts(price: Any, cost: float) -> None:
+    setup = ModelSetup("openai", "gpt-4o", price=price)
+    assert costs_of(setup) == {"chat": pytest.approx(cost), "turn": pytest.approx(cost)}
+
+
+def test_a_turn_costs_what_its_requests_cost() -> None:
+    one = ModelSetup("offline", price=1)
+    assert costs_of(one, ModelSetup("offline"), one)["turn"] == pytest.approx(2.2)
+
+
+def test_listed_prices_are_those_of_the_package() -> None:
+    prices = pytest.importorskip("genai_prices")
+    listed = prices.calc_price(
+        prices.Usage(input_tokens=1_000_000, output_tokens=100_000), "gpt-4o", provider_id="openai"
+    )
+    assert costs_of(ModelSetup("openai", "gpt-4o"))["chat"] == pytest.approx(float(listed.total_price))
+    assert listed.total_price > 0
+    there = ModelSetup("openai-compatible", "deepseek-chat", base_url="https://api.deepseek.com/v1")
+    assert costs_of(there)["chat"] > 0
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        ModelSetup("openai", "no-such-model-at-all"),
+        ModelSetup("openai", "gpt-4o", base_url="http://gateway.internal/v1"),
+        ModelSetup("openai-compatible", "gpt-4o", base_url="http://localhost:8000/v1"),
+        ModelSetup("ollama", "gpt-4o"),
+        ModelSetup("offline"),
+    ],
+    ids=lambda setup: f"{setup.label} {setup.base_url}",
+)
+def test_an_unknown_price_is_no_price(setup: ModelSetup) -> None:
+    assert costs_of(setup) == {"chat": None, "turn": None}
+
+
+def test_the_log_says_once_that_a_price_is_not_known(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("genai_prices")
+    setup = ModelSetup("openai", "no-such-model-at-all")
+    with caplog.at_level(logging.INFO, "flink_skills.telemetry"):
+        costs_of(setup, setup, setup)
+    assert [record.getMessage()[:61] for record in caplog.records] == [
+        "what openai:no-such-model-at-all costs is not known and not r"
+    ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{}, {"input": 1}, {"input": 1, "output": -1}, {"input": 1, "output": 2, "cache": 1}, "1", True, -1, float("nan")],
+)
+def test_what_is_no_price_is_refused_at_submit(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"price is .* USD per million tokens"):
+        Price.parse(value)
+    with pytest.raises(PlanError, match="chat model 'main' of agent priced: price is"):
+        compile_plan(priced(value))
+
+
+def test_a_price_travels_in_the_plan() -> None:
+    plan = compile_plan(priced({"input": 1, "output": 2.5}))
+    (model,) = AgentPlan.from_json(plan.to_json()).models
+    assert model.setup.price == {"input": 1, "output": 2.5}
+    assert "price" not in compile_plan(priced(None)).to_json()["models"][0]["setup"]
+
+
+def priced(price: Any) -> Agent:
+    class Priced(Agent):
+        name = "priced"
+
+        @chat_model_setup
+        @staticmethod
+        def main() -> ResourceDescriptor:
+            return ResourceDescriptor(clazz="openai:gpt-4o", price=price)
+
+    return Priced()
