@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from pyflink.java_gateway import get_gateway
 
 from flink_skills.errors import ConfigError
 
-__all__ = ["add_bridge", "bridge_jar", "job_jars"]
+__all__ = ["add_bridge", "bridge_jar", "job_jars", "text_array"]
 
 JAR_NAME = "flink-skills-bridge.jar"
 _AGENT_STREAM = "org.flinkskills.bridge.AgentStream"
@@ -60,6 +61,15 @@ def _agent_stream(gateway: JavaGateway, jar: str) -> Any:
     constructor = loader.loadClass(_AGENT_STREAM).getDeclaredConstructors()[0]
     constructor.setAccessible(True)
     return constructor.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
+
+
+def text_array(texts: Sequence[str]) -> Any:
+    """A ``String[]``."""
+    gateway = get_gateway()
+    found = gateway.new_array(gateway.jvm.java.lang.String, len(texts))
+    for number, text in enumerate(texts):
+        found[number] = text
+    return found
 
 
 def _jars(env: StreamExecutionEnvironment, option: str = "pipeline.jars") -> list[str]:

@@ -18,7 +18,7 @@ from flink_skills.agents.plan import AgentPlan, compile_plan
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.configuration import AgentsConfiguration
 from flink_skills.flink.stream import AgentInput, ListInput, StreamInput, plan_json
-from flink_skills.flink.validation import check_artifacts, embed_lock, resolve_skills
+from flink_skills.flink.validation import check_artifacts, check_paths, embed_lock, resolve_skills
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillOptions
 from flink_skills.skill import Limits
@@ -103,40 +103,45 @@ class AgentsExecutionEnvironment:
     # -- in --------------------------------------------------------------------------------
 
     def from_datastream(
-        self, stream: DataStream, key_selector: Callable[[Any], Any] | KeySelector | str | None = None
+        self, stream: DataStream, key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str] | None = None
     ) -> AgentInput:
         """Events of a stream.
 
         Args:
             stream: Any PyFlink stream.
-            key_selector: A callable or ``KeySelector`` from event to key, or the name of a field, which is read in
-                Java where the stream's type allows. None: the stream is keyed already.
+            key_selector: A callable or ``KeySelector`` from event to key, or the name of a field or a list of names,
+                which are read in Java where the stream's type allows. None: the stream is keyed already.
         """
-        from flink_skills.flink.bridge import add_bridge
+        from flink_skills.flink.bridge import add_bridge, text_array
         from flink_skills.flink.keying import key_in_python, origin_of, row_fields
 
         flink = self._flink_of(stream)
         bridge = add_bridge(flink)
         if key_selector is not None:
             stream = origin_of(stream)
-        fields = row_fields(stream) if isinstance(key_selector, str) else None
+        keys = [key_selector] if isinstance(key_selector, str) else _names(key_selector)
+        fields = row_fields(stream) if keys else None
         if fields is not None:
-            if key_selector not in fields:
-                raise UnknownNameError("key field", str(key_selector), fields, place="the stream's rows")
-            if bridge.canKeyInJava(stream._j_data_stream, key_selector):
-                keyed = bridge.keyRows(stream._j_data_stream, key_selector)
+            for key in keys:
+                if key not in fields:
+                    raise UnknownNameError("key field", key, fields, place="the stream's rows")
+            if all(bridge.canKeyInJava(stream._j_data_stream, key) for key in keys):
+                by = key_selector if isinstance(key_selector, str) else text_array(keys)
+                keyed = bridge.keyRows(stream._j_data_stream, by)
                 # As many subtasks as the stage before: another number would shuffle events and lose a key's order.
                 keyed.setParallelism(stream._j_data_stream.getTransformation().getParallelism())
                 return StreamInput(self, flink, keyed, "record")
         return StreamInput(self, flink, key_in_python(stream, key_selector)._j_data_stream, "pickle")
 
     def from_table(
-        self, table: Table, key_selector: Callable[[Any], Any] | KeySelector | str | None = None
+        self, table: Table, key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str] | None = None
     ) -> AgentInput:
-        """Rows of a table, as records (dicts whose fields are also attributes)."""
+        """Rows of a table, as records (dicts whose fields are also attributes). Several columns as the key are a list
+        of their names: the key is the tuple of their values."""
         names = list(table.get_schema().get_field_names())
-        if isinstance(key_selector, str) and key_selector not in names:
-            raise UnknownNameError("key column", key_selector, names, place="the table")
+        for name in [key_selector] if isinstance(key_selector, str) else _names(key_selector):
+            if name not in names:
+                raise UnknownNameError("key column", name, names, place="the table")
         if key_selector is None:
             raise ConfigError(f"from_table: give a key_selector, a callable or one of {', '.join(names)}")
         return self.from_datastream(self.table_environment().to_changelog_stream(table), key_selector)
@@ -194,8 +199,9 @@ class AgentsExecutionEnvironment:
         events: str = "pickle",
         outputs: str = "value",
         model: ModelSetup | None = None,
+        check_skills: bool = True,
     ) -> AgentPlan:
-        """The checked plan of ``agent`` in this job."""
+        """The checked plan of ``agent`` in this job; with ``check_skills=False`` no source of skills is looked at."""
         from flink_skills.flink.jar_resources import client_resources
 
         config = self._config.effective()
@@ -208,6 +214,10 @@ class AgentsExecutionEnvironment:
         scopes = [scope] if scope.paths or scope.resources or scope.urls else []
         plan = compile_plan(agent, job_scopes=scopes, config=config, events=events, outputs=outputs, model=model)
         check_artifacts(plan, local=local)
+        if not check_skills:
+            check_paths(plan)
+            self._plans.append(plan)
+            return plan
         plan = embed_lock(plan, local=local)
         names = plan.resources if config.get(SkillOptions.VALIDATE_ON_SUBMIT) != "never" else ()
         with client_resources(self._job_jars() if names else [], names, Limits.from_config(config)) as resource_paths:
@@ -252,6 +262,14 @@ class AgentsExecutionEnvironment:
         from flink_skills.flink.bridge import job_jars
 
         return job_jars(self._env)
+
+
+def _names(key_selector: Any) -> list[str]:
+    """The names of a key of several fields; none for any other kind of selector."""
+    is_list = isinstance(key_selector, Sequence) and not isinstance(key_selector, str)
+    if is_list and not all(isinstance(name, str) for name in key_selector):
+        raise ConfigError(f"key_selector {key_selector!r}: a list holds the names of fields")
+    return list(key_selector) if is_list else []
 
 
 def _env_below(t_env: StreamTableEnvironment) -> StreamExecutionEnvironment:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from py4j.protocol import Py4JJavaError
 
-__all__ = ["job_failure"]
+from flink_skills.errors import SkillsError
+
+__all__ = ["JobFailedError", "job_failure"]
 
 _DEEPEST = 50
+
+
+class JobFailedError(SkillsError):
+    """A job was submitted and failed; the message is that of the root cause."""
 
 
 def job_failure(error: BaseException) -> str | None:

@@ -18,8 +18,8 @@ __all__ = ["as_record", "key_in_python", "origin_of", "row_fields"]
 
 
 def key_in_python(stream: DataStream, key_selector: Any) -> DataStream:
-    """Key ``stream`` in one Python stage. ``key_selector`` is a callable, a ``KeySelector``, a field name, or None for
-    the key of a keyed stream."""
+    """Key ``stream`` in one Python stage. ``key_selector`` is a callable, a ``KeySelector``, a field name, a list of
+    them, or None for the key of a keyed stream."""
     if key_selector is None:
         if not isinstance(stream, KeyedStream):
             raise ConfigError(
@@ -82,7 +82,7 @@ class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
     """An event without a usable key goes on under a failure key, where it ends as an error record: one bad event must
     not stop the others."""
 
-    def __init__(self, key_selector: Callable[[Any], Any] | KeySelector | str) -> None:
+    def __init__(self, key_selector: Callable[[Any], Any] | KeySelector | str | list[str]) -> None:
         self._selector = key_selector
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -98,7 +98,7 @@ class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
             return
         event = as_record(value)
         try:
-            key = key_to_text(self._key(event if isinstance(self._selector, str) else value))
+            key = key_to_text(self._key(event if isinstance(self._selector, (str, list)) else value))
         except SkillsError as error:
             key = key_failure_text(str(error))
         except Exception as error:  # the selector is the user's
@@ -108,6 +108,8 @@ class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
     def _key(self, event: Any) -> Any:
         if isinstance(self._selector, str):
             return field_of(event, self._selector)
+        if isinstance(self._selector, list):
+            return tuple(field_of(event, name) for name in self._selector)
         if isinstance(self._selector, KeySelector):
             return self._selector.get_key(event)
         return self._selector(event)

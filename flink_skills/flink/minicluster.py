@@ -15,7 +15,7 @@ from flink_skills.errors import ConfigError, TurnError
 from flink_skills.flink.environment import AgentsExecutionEnvironment
 from flink_skills.flink.failures import job_failure
 
-__all__ = ["run_in_minicluster"]
+__all__ = ["flink_environment", "run_in_minicluster"]
 
 
 def run_in_minicluster(
@@ -39,7 +39,7 @@ def run_in_minicluster(
         lines = Path(folder) / "events.txt"
         with lines.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{key}\t{event}\n" for key, event in events)
-        env = _environment(configuration)
+        env = flink_environment(configuration)
         env.set_parallelism(parallelism)
         agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
         plan = prepare(agents_env)
@@ -56,7 +56,8 @@ def run_in_minicluster(
             raise TurnError(message) from error
 
 
-def _environment(configuration: Configuration) -> StreamExecutionEnvironment:
+def flink_environment(configuration: Configuration) -> StreamExecutionEnvironment:
+    """Flink's environment with these options over its configuration. Raises :class:`ConfigError`."""
     try:
         return StreamExecutionEnvironment.get_execution_environment(configuration)
     except Exception as error:

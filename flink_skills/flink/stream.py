@@ -11,6 +11,7 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.local import run_list
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.errors import ConfigError
+from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent
 
 if TYPE_CHECKING:
     from pyflink.common import TypeInformation
@@ -36,6 +37,27 @@ class AgentOutput:
     def to_table(self, schema: Any, tag: str = "") -> Table:
         """Outputs as a table of ``schema``: a ``Schema``, ``DataTypes.ROW([…])`` or a dict of column name to type."""
         raise ConfigError("to_table() needs from_datastream() or from_table(); use to_list() here")
+
+    def to_event_stream(self) -> DataStream:
+        """What happens in the agent's turns, as a stream of :class:`~flink_skills.AgentEvent`: the audit trail.
+
+        The events of a finished step are in a checkpoint exactly when the step is. Asking for them turns them on;
+        ``skills.events.content`` says how much they hold.
+
+        >>> output.to_event_stream().filter(lambda event: event.kind == "command")
+        """
+        raise ConfigError("to_event_stream() needs from_datastream() or from_table(); use to_event_list() here")
+
+    def to_event_table(self) -> Table:
+        """The same as a table with the columns of :data:`flink_skills.telemetry.event_record.EVENT_COLUMNS`.
+
+        >>> output.to_event_table().execute_insert("audit")
+        """
+        raise ConfigError("to_event_table() needs from_datastream() or from_table(); use to_event_list() here")
+
+    def to_event_list(self) -> list[AgentEvent]:
+        """The same for agents over a list: the events outside of turns, then turn by turn in the order of the list."""
+        raise ConfigError("to_event_list() belongs to from_list(); use to_event_stream() or to_event_table() here")
 
 
 class AgentInput(ABC):
@@ -74,8 +96,12 @@ class _ListOutput(AgentOutput):
 
     def to_list(self, tag: str = "") -> list[Any]:
         if self._outputs is None:
-            self._outputs = run_list(self._plan, self._events)
+            # With events, in case that somebody asks for them afterwards: turns are not run a second time.
+            self._outputs = run_list(self._plan, self._events, record=True)
         return [output for of, output in self._outputs if of == tag]
+
+    def to_event_list(self) -> list[AgentEvent]:
+        return self.to_list(EVENTS_TAG)
 
 
 class StreamInput(AgentInput):
@@ -86,6 +112,16 @@ class StreamInput(AgentInput):
     ) -> None:
         self._env, self._flink, self._keyed, self._events = env, flink, keyed, events
 
+    @property
+    def keyed(self) -> Any:
+        """The Java stream of rows (key text, event bytes)."""
+        return self._keyed
+
+    @property
+    def events(self) -> str:
+        """How the bytes of events are written, as a plan names it."""
+        return self._events
+
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
         local = self._env.is_local(self._flink)
         return self.apply_plan(self._env.compile(agent, local=local, events=self._events), name)
@@ -95,12 +131,12 @@ class StreamInput(AgentInput):
         from flink_skills.flink.graph import add_operator
 
         stream = add_operator(self._flink, self._keyed, plan, self._env.unique_name(name or plan.agent_id))
-        return _StreamOutput(self._env, stream)
+        return _StreamOutput(self._env, self._flink, stream)
 
 
 class _StreamOutput(AgentOutput):
-    def __init__(self, env: AgentsExecutionEnvironment, j_stream: Any) -> None:
-        self._env, self._j_stream = env, j_stream
+    def __init__(self, env: AgentsExecutionEnvironment, flink: StreamExecutionEnvironment, j_stream: Any) -> None:
+        self._env, self._flink, self._j_stream = env, flink, j_stream
 
     def to_datastream(self, type_info: TypeInformation | None = None, tag: str = "") -> DataStream:
         from pyflink.common import Types
@@ -119,6 +155,17 @@ class _StreamOutput(AgentOutput):
 
         type_info, flink_schema = type_of_schema(schema, self._env.table_environment())
         return self._env.table_environment().from_data_stream(self.to_datastream(type_info, tag), flink_schema)
+
+    def to_event_stream(self) -> DataStream:
+        from flink_skills.flink.bridge import add_bridge
+
+        add_bridge(self._flink).enableEvents(self._j_stream)
+        return self.to_datastream(tag=EVENTS_TAG)
+
+    def to_event_table(self) -> Table:
+        from flink_skills.flink.typed import event_rows
+
+        return event_rows(self.to_event_stream(), self._env.table_environment())
 
 
 def plan_json(plans: Sequence[AgentPlan], flink: str | None) -> str:

@@ -7,17 +7,18 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pydantic import BaseModel
-from pyflink.common import Row, TypeInformation, Types
+from pyflink.common import Instant, Row, TypeInformation, Types
 from pyflink.common.typeinfo import RowTypeInfo
 from pyflink.datastream import DataStream
-from pyflink.table import Schema, StreamTableEnvironment
+from pyflink.table import Schema, StreamTableEnvironment, Table
 from pyflink.table import types as table_types
 from pyflink.util.exceptions import JavaException
 from pyflink.util.java_utils import is_instance_of
 
 from flink_skills.errors import ConfigError
+from flink_skills.telemetry.event_record import EVENT_COLUMNS, AgentEvent
 
-__all__ = ["type_of_schema", "typed_stream"]
+__all__ = ["event_rows", "type_of_schema", "typed_stream"]
 
 
 def typed_stream(stream: DataStream, type_info: TypeInformation) -> DataStream:
@@ -52,6 +53,17 @@ def _convert(value: Any, fields: Any) -> Any:
         f"an output is {type(value).__name__} and not a row of {names}: emit a dict with these fields, or declare them "
         "with output_type"
     )
+
+
+def event_rows(events: DataStream, t_env: StreamTableEnvironment) -> Table:
+    """A stream of :class:`~flink_skills.AgentEvent` as a table."""
+    type_info, schema = type_of_schema({column.name: column.type for column in EVENT_COLUMNS}, t_env)
+    return t_env.from_data_stream(events.map(_event_row, output_type=type_info).name("event rows"), schema)
+
+
+def _event_row(event: AgentEvent) -> Row:
+    values = dict(event, at=Instant.of_epoch_milli(event["at"]))
+    return Row(*values.values())
 
 
 def type_of_schema(schema: Any, t_env: StreamTableEnvironment) -> tuple[TypeInformation, Schema]:

@@ -1,19 +1,33 @@
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
 
 from flink_skills.testing.cluster import StandaloneCluster
+from tests.cluster.planted import PLANTED
 from tests.cluster.shop import Shop
 from tests.passable import passable_folder
 
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[StandaloneCluster]:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        port = made.getsockname()[1]
+    metrics = {
+        "metrics.reporter.prom.factory.class": "org.apache.flink.metrics.prometheus.PrometheusReporterFactory",
+        # Each process takes the next one that is free.
+        "metrics.reporter.prom.port": f"{port}-{min(port + 50, 65535)}",
+        "metrics.reporter.prom.filterLabelValueCharacters": "false",
+    }
     # Commands have their workspaces below it.
-    with passable_folder() as folder, StandaloneCluster(folder / "cluster") as cluster:
-        yield cluster
+    with pytest.MonkeyPatch.context() as patch, passable_folder() as folder:
+        for name, value in PLANTED.items():
+            patch.setenv(name, value)
+        with StandaloneCluster(folder / "cluster", config=metrics) as cluster:
+            yield cluster
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from job_agents import SKILL, OrderAgent  # type: ignore[import-not-found] # beside the script, where Python looks
 from pyflink.common import Configuration, Duration, Encoder, Row, Types, WatermarkStrategy
@@ -20,6 +21,7 @@ def main() -> None:
     parser.add_argument("--model-url", required=True)
     parser.add_argument("--skills", required=True, help="folder of skills")
     parser.add_argument("--skill-name", default=SKILL)
+    parser.add_argument("--events", help="folder for what happens in turns")
     parser.add_argument("--watch", action="store_true", help="go on with files that come later")
     options = parser.parse_args()
 
@@ -39,14 +41,16 @@ def main() -> None:
     agents.get_config().set(SkillOptions.WORKER_PROCESSES, 1)
     agents.get_config().set(SkillOptions.SHELL_NETWORK, "allow")
     agent = OrderAgent(options.model_url, options.effects, options.skills, options.skill_name)
-    results = agents.from_datastream(orders, "customer").apply(agent).to_datastream(Types.STRING())
-    sink = (
-        FileSink.for_row_format(options.results, Encoder.simple_string_encoder())
-        .with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy())
-        .build()
-    )
-    results.sink_to(sink)
+    output = agents.from_datastream(orders, "customer").apply(agent)
+    output.to_datastream(Types.STRING()).sink_to(exactly_once(options.results))
+    if options.events:
+        output.to_event_stream().map(json.dumps, Types.STRING()).sink_to(exactly_once(options.events))
     agents.execute("orders")
+
+
+def exactly_once(folder: str) -> FileSink:
+    sink = FileSink.for_row_format(folder, Encoder.simple_string_encoder())
+    return sink.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import random
 import re
 import socketserver
@@ -25,6 +26,8 @@ SKILLS = HERE / "skills"
 
 # What the agent does for each order, apart from asking the model.
 EFFECTS = ("step", "command", "reserve", "pack")
+# What is told of each order.
+EVENTS = {"turn": 1, "step": 1, "chat": 5, "tool": 4, "skill": 1, "command": 1}
 # How often it asks the model for each order: load the skill, run its script, call one tool and the other, answer.
 REQUESTS = 5
 
@@ -86,6 +89,7 @@ class Shop:
         self._orders = folder / "orders"
         self._results = folder / "results"
         self._effects = folder / "effects"
+        self._events = folder / "events"
         self._orders.mkdir()
         self._latency = latency
         self._customers = itertools.count()
@@ -114,7 +118,9 @@ class Shop:
         ship: bool = True,
         savepoint: str | None = None,
     ) -> str:
-        """Submit the job; ``ship`` sends the agent's module along."""
+        """Submit the job; ``ship`` sends the agent's module along. One that goes on also keeps its events."""
+        if "--watch" in options:
+            options = (*options, "--events", str(self._events))
         self.job = cluster.submit(
             HERE / "job_orders.py",
             *("--orders", str(self._orders), "--results", str(self._results), "--effects", str(self._effects)),
@@ -179,13 +185,21 @@ class Shop:
         """The committed results for these orders, in the order in which each writer of the sink wrote them."""
         wanted = set(orders)
         found = []
-        # part-<writer>-<number>; what is not committed yet is hidden.
-        files = [file for file in self._results.glob("*/part-*") if not file.name.startswith(".")]
-        for file in sorted(files, key=lambda file: (file.name.rpartition("-")[0], int(file.name.rpartition("-")[2]))):
-            for line in file.read_text().splitlines():
-                customer, order, turn, count, answer = line.split(",")
-                if order in wanted:
-                    found.append(Result(customer, order, int(turn), int(count), answer))
+        for line in _committed(self._results):
+            customer, order, turn, count, answer = line.split(",")
+            if order in wanted:
+                found.append(Result(customer, order, int(turn), int(count), answer))
+        return found
+
+    def events(self, orders: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+        """The committed events of the turns of these orders, by order."""
+        found: dict[str, list[dict[str, Any]]] = {order: [] for order in orders}
+        for line in _committed(self._events):
+            event = json.loads(line)
+            # The id of an order tells its customer and its turn.
+            order = f"{event['key']}-{event['turn']}"
+            if order in found:
+                found[order].append(event)
         return found
 
     def answered(self, orders: Iterable[str]) -> set[str]:
@@ -227,6 +241,19 @@ class Shop:
             assert (result.turn, result.count) == (position, position), result
             assert result.answer == f"packed {result.order}"
 
+    def check_events(self, orders: Sequence[str]) -> None:
+        """Each step of each turn is told of once, with all that was done in it, and so is the turn."""
+
+        def complete() -> bool:
+            return all(any(event["kind"] == "turn" for event in of) for of in self.events(orders).values())
+
+        # In the checkpoint after that of the results, at the latest.
+        wait_until(complete, 30, "the events of all turns")
+        for order, of in self.events(orders).items():
+            assert Counter(event["kind"] for event in of) == EVENTS, (order, of)
+            assert len({event["id"] for event in of}) == len(of), order
+            assert [event["error"] for event in of if event["status"] != "ok"] == [], order
+
     def check_call_ids(self, orders: Sequence[str]) -> None:
         """Every retry of a call had the id of the first one, and no two calls share one."""
         ids: dict[tuple[str, str], set[str]] = {}
@@ -240,3 +267,11 @@ class Shop:
         """The requests that were made more than once."""
         made = Counter((request.order, request.number) for request in self.requests(orders))
         return {request for request, count in made.items() if count > 1}
+
+
+def _committed(folder: Path) -> Iterator[str]:
+    """The lines that a sink has committed, in the order in which each writer wrote them."""
+    # part-<writer>-<number>; what is not committed yet is hidden.
+    files = [file for file in folder.glob("*/part-*") if not file.name.startswith(".")]
+    for file in sorted(files, key=lambda file: (file.name.rpartition("-")[0], int(file.name.rpartition("-")[2]))):
+        yield from file.read_text().splitlines()

@@ -40,6 +40,7 @@ def test_a_killed_worker_costs_no_restart_and_repeats_no_journalled_step(
     shop.await_results(orders)
     shop.check_results(orders)
     shop.check_call_ids(orders)
+    shop.check_events(orders)
     open_then = {(r.order, r.number) for r in shop.requests(orders) if r.received < killed_at and r.answered is None}
     repeated = shop.repeated_requests(orders)
     assert open_then, "no request was open when the workers were killed"
@@ -82,6 +83,7 @@ def test_a_killed_task_manager_loses_nothing_and_repeats_nothing_that_a_checkpoi
     shop.await_results(orders, 120)
     shop.check_results(orders)
     shop.check_call_ids(orders)
+    shop.check_events(orders)
     assert cluster.restarts(job) >= 1
     restored = next(checkpoint for checkpoint in cluster.checkpoints(job) if checkpoint.restored)
     assert restored.number >= last.number
@@ -120,6 +122,7 @@ def test_a_job_stopped_in_the_middle_goes_on_from_its_savepoint(
     shop.await_results(orders, 120)
     shop.check_results(orders)
     shop.check_call_ids(orders)
+    shop.check_events(orders)
     repeated = shop.repeated_requests(orders)
     assert {(request.order, request.number) for request in journalled} & repeated == set()
 

@@ -70,7 +70,9 @@ def test_columns_of_many_types_arrive_as_python_values_by_java_and_by_python_key
     by_name = agents_env.from_table(given, "k").apply(Echo("name")).to_datastream()
     by_day = agents_env.from_table(given, "day").apply(Echo("day")).to_datastream()
     by_code = agents_env.from_table(given, lambda row: (row["k"], row["v"])).apply(Echo("code")).to_datastream()
-    records = collect(by_name, by_day, by_code)
+    by_two = agents_env.from_table(given, ["k", "v"]).apply(Echo("two")).to_datastream()
+    by_other_two = agents_env.from_table(given, ["k", "day"]).apply(Echo("other two")).to_datastream()
+    records = collect(by_name, by_day, by_code, by_two, by_other_two)
     first = {"k": "a", "v": 1, "price": Decimal("1.50"), "day": DAY, "inner": {"x": 0.5}, "tags": {"x": 1}}
     second = dict.fromkeys(first) | {"k": "b", "v": 2}
     for name in ("name", "day", "code"):
@@ -79,7 +81,9 @@ def test_columns_of_many_types_arrive_as_python_values_by_java_and_by_python_key
         assert events[2] == second, name
         assert events[1].inner["x"] == 0.5
     assert {r["key"] for r in records if r["agent"] == "day"} == {DAY, None}
-    assert {r["key"] for r in records if r["agent"] == "code"} == {("a", 1), ("b", 2), ("a", 3)}
+    for agent in ("code", "two"):
+        assert {r["key"] for r in records if r["agent"] == agent} == {("a", 1), ("b", 2), ("a", 3)}, agent
+    assert {r["key"] for r in records if r["agent"] == "other two"} == {("a", DAY), ("b", None)}
 
 
 def test_a_table_needs_no_python_stage_on_its_way_in(t_env: StreamTableEnvironment) -> None:
@@ -88,6 +92,8 @@ def test_a_table_needs_no_python_stage_on_its_way_in(t_env: StreamTableEnvironme
     agents_env = AgentsExecutionEnvironment.get_execution_environment(env, t_env)
     t_env.execute_sql("CREATE TABLE numbers (k BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '3')")
     agents_env.from_table(t_env.from_path("numbers"), "k").apply(Echo)
+    t_env.execute_sql("CREATE TABLE pairs (a STRING, b INT) WITH ('connector' = 'datagen', 'number-of-rows' = '3')")
+    agents_env.from_table(t_env.from_path("pairs"), ["b", "a"]).apply(Echo)
     assert [name for name in operators(env) if "python" in name.lower()] == []
 
 
@@ -120,6 +126,10 @@ def test_what_is_wrong_with_a_table_is_said_at_once(t_env: StreamTableEnvironmen
     given = t_env.from_elements(ROWS, VALUES)
     with pytest.raises(UnknownNameError, match="unknown key column 'prise' in the table: did you mean 'price'"):
         agents_env.from_table(given, "prise")
+    with pytest.raises(UnknownNameError, match="unknown key column 'kay' in the table"):
+        agents_env.from_table(given, ["v", "kay"])
+    with pytest.raises(ConfigError, match="a list holds the names of fields"):
+        agents_env.from_table(given, ["v", 1])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="give a key_selector, a callable or one of k, v"):
         agents_env.from_table(given)
     output = agents_env.from_table(given, "k").apply(Echo)

@@ -43,6 +43,9 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   private static final long serialVersionUID = 1L;
   private static final String MAIN_OUTPUT = "";
 
+  /** The side output of what happens in turns. */
+  static final String EVENTS_OUTPUT = "events";
+
   private final transient AgentPlan plan;
   private final transient AgentSettings settings;
   private final transient Configuration pythonConfig;
@@ -324,27 +327,25 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
 
   private void handleStep(Turn turn, Frames.Frame frame) throws Exception {
     boolean clear = (frame.u8() & Frames.STEP_CLEARS_JOURNAL) != 0;
-    state.step(turn.key, clear, frame.bytes());
+    byte[] entry = frame.bytes();
+    List<Frames.Output> outputs = frame.outputs();
+    state.step(turn.key, clear, entry);
+    // In the same mail: no checkpoint comes between the step in the journal and what it emits.
+    emit(turn.timestamp, outputs);
   }
 
   private void handleEnd(Turn turn, Frames.Frame frame) throws Exception {
     int status = frame.u8();
     int sessionOp = frame.u8();
     List<byte[]> chunks = frame.list();
-    int outputs = frame.u32();
-    List<Map.Entry<String, byte[]>> emitted = new ArrayList<>(Math.min(outputs, 16));
-    for (int i = 0; i < outputs; i++) {
-      emitted.add(Map.entry(frame.str(), frame.bytes()));
-    }
+    List<Frames.Output> outputs = frame.outputs();
     String message = frame.str();
     if (status == Frames.END_FAIL_JOB) {
       throw new AgentTurnException(message);
     }
     KeyedTurns.Key key = turn.key;
     state.end(key, turn.epoch, sessionOp, chunks);
-    for (Map.Entry<String, byte[]> item : emitted) {
-      emit(turn.timestamp, item.getKey(), item.getValue());
-    }
+    emit(turn.timestamp, outputs);
     agentMetrics.turns.inc();
     if (status == Frames.END_ERROR_RECORD) {
       agentMetrics.failures.inc();
@@ -361,15 +362,17 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     gate.ended(accepted);
   }
 
-  private void emit(Long timestamp, String tag, byte[] value) {
-    StreamRecord<byte[]> record = new StreamRecord<>(value);
-    if (timestamp != null) {
-      record.setTimestamp(timestamp);
-    }
-    if (tag.equals(MAIN_OUTPUT)) {
-      output.collect(record);
-    } else {
-      output.collect(tags.computeIfAbsent(tag, AgentOperator::outputTag), record);
+  private void emit(Long timestamp, List<Frames.Output> outputs) {
+    for (Frames.Output item : outputs) {
+      StreamRecord<byte[]> record = new StreamRecord<>(item.value());
+      if (timestamp != null) {
+        record.setTimestamp(timestamp);
+      }
+      if (item.tag().equals(MAIN_OUTPUT)) {
+        output.collect(record);
+      } else {
+        output.collect(tags.computeIfAbsent(item.tag(), AgentOperator::outputTag), record);
+      }
     }
   }
 
@@ -438,8 +441,13 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   }
 
   @Override
-  public void handleMetrics(int worker, Map<String, Number> figures) {
-    agentMetrics.workerFigures(worker, figures);
+  public void handleMetrics(int worker, WorkerReport report) {
+    agentMetrics.report(worker, report);
+  }
+
+  @Override
+  public void handleEvents(List<byte[]> events) {
+    emit(null, events.stream().map(event -> new Frames.Output(EVENTS_OUTPUT, event)).toList());
   }
 
   @Override

@@ -31,7 +31,7 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
         throws Exception;
   }
 
-  private final AgentPlan plan;
+  private AgentPlan plan;
   private final AgentSettings settings;
   private final LauncherProvider launchers;
   private final transient StreamExecutionEnvironment env;
@@ -51,6 +51,11 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
     this.env = env;
     this.launchers = launchers;
     this.pythonConfig = new Configuration();
+  }
+
+  /** Has the agent's workers tell what happens in turns. Until the job is submitted. */
+  void enableEvents() {
+    plan = plan.withEvents();
   }
 
   @Override

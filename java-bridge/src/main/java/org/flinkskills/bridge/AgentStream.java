@@ -1,11 +1,15 @@
 package org.flinkskills.bridge;
 
+import java.util.Arrays;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.transformations.OneInputTransformation;
 import org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo;
+import org.apache.flink.table.types.DataType;
+import org.apache.flink.table.types.logical.LogicalType;
 import org.apache.flink.types.Row;
 
 /**
@@ -36,8 +40,29 @@ public final class AgentStream {
    */
   public static DataStream<Row> keyRows(DataStream<Row> in, String field) {
     RowShape shape = RowShape.ofRow(in.getType());
-    return inOrder(in, in.flatMap(new KeyedEvents.FromRows(shape, field), KEYED_EVENT))
+    return inOrder(in, in.flatMap(KeyedEvents.FromRows.byField(shape, field), KEYED_EVENT))
         .name("key by " + field);
+  }
+
+  /** The same with the values of several fields, in this order, as the key. */
+  public static DataStream<Row> keyRows(DataStream<Row> in, String[] fields) {
+    RowShape shape = RowShape.ofRow(in.getType());
+    return inOrder(in, in.flatMap(KeyedEvents.FromRows.byFields(shape, fields), KEYED_EVENT))
+        .name("key by " + String.join(", ", fields));
+  }
+
+  /**
+   * What workers write for the columns of a table as rows of it.
+   *
+   * @param in pickled tuples, as {@link TableRows} describes them
+   * @param names the columns
+   * @param types their types
+   */
+  public static SingleOutputStreamOperator<Row> tableRows(
+      DataStream<byte[]> in, String[] names, DataType[] types) {
+    LogicalType[] logical =
+        Arrays.stream(types).map(DataType::getLogicalType).toArray(LogicalType[]::new);
+    return inOrder(in, in.map(TableRows.of(logical), TableRows.typeOf(names, logical)));
   }
 
   /** Lines of a JSON key, a tabulator and a JSON event as keyed events. */
@@ -103,5 +128,21 @@ public final class AgentStream {
       result.setDescription(description);
     }
     return result;
+  }
+
+  /**
+   * Has an agent tell what happens in its turns, on the side output {@value
+   * AgentOperator#EVENTS_OUTPUT}.
+   *
+   * @param agent what {@link #apply} returned
+   */
+  public static void enableEvents(DataStream<byte[]> agent) {
+    if (agent.getTransformation() instanceof OneInputTransformation<?, ?> transformation
+        && transformation.getOperatorFactory() instanceof AgentOperatorFactory factory) {
+      factory.enableEvents();
+    } else {
+      throw new IllegalArgumentException(
+          "Not the output of an agent: " + agent.getTransformation().getName());
+    }
   }
 }

@@ -1,5 +1,8 @@
 package org.flinkskills.bridge;
 
+import java.util.Arrays;
+import java.util.stream.Collectors;
+
 /**
  * The text of a key: its JSON, as Python's {@code json.dumps(key, ensure_ascii=False,
  * separators=(",", ":"))} writes it, so that a key evaluated here and one evaluated in Python are
@@ -26,6 +29,11 @@ final class CanonicalKey {
         "A key of type "
             + value.getClass().getName()
             + " cannot be evaluated without Python; give the key as a function.");
+  }
+
+  /** The text of a key that is a tuple of values. */
+  static String ofList(Object[] values) {
+    return Arrays.stream(values).map(CanonicalKey::of).collect(Collectors.joining(",", "[", "]"));
   }
 
   private static String quote(String text) {

@@ -37,6 +37,7 @@ final class Frames {
   static final int END = 0x84;
   static final int NEED_SESSION = 0x85;
   static final int METRICS = 0x86;
+  static final int EVENTS = 0x87;
 
   static final int TURN_HAS_TIMESTAMP = 1;
   static final int TURN_HAS_SESSION = 2;
@@ -153,6 +154,9 @@ final class Frames {
     }
   }
 
+  /** A value for an output; the empty tag is the main output. */
+  record Output(String tag, byte[] value) {}
+
   /** One received frame: its type, and a cursor over its body. */
   static final class Frame {
     private final byte[] content;
@@ -209,6 +213,21 @@ final class Frames {
         values.add(bytes());
       }
       return values;
+    }
+
+    /** What is to be emitted. */
+    List<Output> outputs() throws FrameException {
+      int count = u32();
+      // Each takes eight bytes at least; a wrong count must not reserve gigabytes.
+      require(count < 0 ? -1 : Math.min(Integer.MAX_VALUE, count * 8L));
+      if (count == 0) {
+        return List.of();
+      }
+      List<Output> outputs = new ArrayList<>(count);
+      for (int i = 0; i < count; i++) {
+        outputs.add(new Output(str(), bytes()));
+      }
+      return outputs;
     }
 
     private void require(long bytes) throws FrameException {

@@ -143,7 +143,9 @@ final class JobResources {
       return;
     }
     try {
-      addIfThere(Path.of(new URI(url)), places);
+      URI uri = new URI(url);
+      // Flink lists jars of usrlib as "file:usrlib/name.jar", from the working directory on.
+      addIfThere(uri.isOpaque() ? Path.of(uri.getSchemeSpecificPart()) : Path.of(uri), places);
     } catch (URISyntaxException | IllegalArgumentException e) {
       throw new IOException("The class path entry " + url + " cannot be read as a path.", e);
     }

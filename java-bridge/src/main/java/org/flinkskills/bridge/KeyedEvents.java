@@ -2,6 +2,7 @@ package org.flinkskills.bridge;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import org.apache.flink.api.common.functions.FlatMapFunction;
 import org.apache.flink.api.common.functions.MapFunction;
 import org.apache.flink.api.java.functions.KeySelector;
@@ -28,13 +29,25 @@ final class KeyedEvents {
     private static final long serialVersionUID = 1L;
 
     private final RowShape shape;
-    private final String field;
-    private final int index;
+    private final String[] fields;
+    private final int[] indexes;
+    private final boolean isList;
 
-    FromRows(RowShape shape, String field) {
+    private FromRows(RowShape shape, String[] fields, boolean isList) {
       this.shape = shape;
-      this.field = field;
-      this.index = shape.indexOf(field);
+      this.fields = fields;
+      this.indexes = Arrays.stream(fields).mapToInt(shape::indexOf).toArray();
+      this.isList = isList;
+    }
+
+    /** The key is the value of one field. */
+    static FromRows byField(RowShape shape, String field) {
+      return new FromRows(shape, new String[] {field}, false);
+    }
+
+    /** The key is the list of the values of these fields. */
+    static FromRows byFields(RowShape shape, String[] fields) {
+      return new FromRows(shape, fields.clone(), true);
     }
 
     @Override
@@ -46,13 +59,17 @@ final class KeyedEvents {
       if (row.getKind() == RowKind.DELETE) {
         throw new IllegalArgumentException(
             "The input of the agent (key field '"
-                + field
+                + String.join(", ", fields)
                 + "') has a DELETE row, and a turn that has run cannot be taken back. Filter deletes"
                 + " out, or use a query that only inserts or updates.");
       }
       boolean named = row.getFieldNames(false) != null;
-      Object key = named ? row.getField(field) : row.getField(index);
-      out.collect(Row.of(CanonicalKey.of(key), PythonPickle.dumps(row, shape)));
+      Object[] key = new Object[fields.length];
+      for (int i = 0; i < key.length; i++) {
+        key[i] = named ? row.getField(fields[i]) : row.getField(indexes[i]);
+      }
+      String text = isList ? CanonicalKey.ofList(key) : CanonicalKey.of(key[0]);
+      out.collect(Row.of(text, PythonPickle.dumps(row, shape)));
     }
   }
 

@@ -1,7 +1,6 @@
 package org.flinkskills.bridge;
 
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.RejectedExecutionException;
 import org.apache.flink.api.common.operators.MailboxExecutor;
 import org.apache.flink.util.function.ThrowingRunnable;
@@ -28,7 +27,9 @@ final class MailboxListener implements WorkerListener {
 
     void handleExclusive(int worker, int epoch) throws Exception;
 
-    void handleMetrics(int worker, Map<String, Number> figures);
+    void handleMetrics(int worker, WorkerReport report);
+
+    void handleEvents(List<byte[]> events);
   }
 
   MailboxListener(MailboxExecutor mailbox, Handler handler) {
@@ -67,8 +68,13 @@ final class MailboxListener implements WorkerListener {
   }
 
   @Override
-  public void onMetrics(int worker, Map<String, Number> figures) {
-    mail(() -> handler.handleMetrics(worker, figures), "figures of an agent worker");
+  public void onMetrics(int worker, WorkerReport report) {
+    mail(() -> handler.handleMetrics(worker, report), "figures of an agent worker");
+  }
+
+  @Override
+  public void onEvents(List<byte[]> events) {
+    mail(() -> handler.handleEvents(events), "events of an agent worker");
   }
 
   @Override

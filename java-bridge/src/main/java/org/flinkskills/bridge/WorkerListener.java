@@ -1,7 +1,6 @@
 package org.flinkskills.bridge;
 
 import java.util.List;
-import java.util.Map;
 
 /**
  * What a pool tells one operator instance. The calls come from the pool's threads and must return
@@ -24,8 +23,11 @@ interface WorkerListener {
   /** The worker is the operator's alone, until {@link WorkerLane#releaseExclusive}. */
   void onExclusive(int worker, int epoch);
 
-  /** The latest figures of a worker for the plan; goes to one operator of the plan only. */
-  void onMetrics(int worker, Map<String, Number> figures);
+  /** What a worker reports of the plan; goes to one operator of the plan only. */
+  void onMetrics(int worker, WorkerReport report);
+
+  /** What a worker tells of the plan outside of turns; goes to one operator of the plan only. */
+  void onEvents(List<byte[]> events);
 
   /** The pool is of no more use. */
   void onFailure(Exception failure);

@@ -7,34 +7,52 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.Deque;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.flink.api.common.JobID;
+import org.apache.flink.util.MdcUtils;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import org.slf4j.MDC;
 import org.slf4j.event.Level;
 
 /**
  * Forwards a worker's log lines to the TaskManager's log and keeps the last ones for error
  * messages. A line that starts with {@code ERROR}, {@code WARN}, {@code INFO} or {@code DEBUG} and
- * a space is logged at that level, any other one (a traceback, a library's print) at INFO.
+ * a space is logged at that level, any other one (a library's print) at INFO.
+ *
+ * <p>After the level may stand fields, <code>{agent=triage key=2f1a… turn=3} </code>: they go into
+ * SLF4J's MDC, beside Flink's own job id, and behind the text, so that layouts with and without MDC
+ * have them. With a {@code +} before them the line goes on with the one before, whose text has them
+ * already.
  */
 final class WorkerLog implements Runnable {
   private static final Logger LOG = LoggerFactory.getLogger("org.flinkskills.worker");
   private static final int KEPT_LINES = 50;
   private static final int LONGEST_LINE = 8192;
 
+  private static final Pattern FIELDS =
+      Pattern.compile("(\\+?)\\{((?:[a-z]+=[^\\s{}=]+ ?)+)\\} (.*)", Pattern.DOTALL);
+
   private final String name;
+  private final JobID jobId;
   private final InputStream stream;
   private final Deque<String> tail = new ArrayDeque<>();
 
-  WorkerLog(String name, InputStream stream) {
+  WorkerLog(String name, JobID jobId, InputStream stream) {
     this.name = name;
+    this.jobId = jobId;
     this.stream = stream;
   }
 
   @Override
   public void run() {
-    try (BufferedReader reader =
-        new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))) {
+    try (MdcUtils.MdcCloseable job = MdcUtils.withContext(MdcUtils.asContextData(jobId));
+        BufferedReader reader =
+            new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))) {
       String line;
       while ((line = readLine(reader)) != null) {
         forward(line);
@@ -61,12 +79,31 @@ final class WorkerLog implements Runnable {
         break;
       }
     }
+    Map<String, String> fields = new LinkedHashMap<>();
+    Matcher found = FIELDS.matcher(text);
+    if (text != line && found.matches()) {
+      for (String field : found.group(2).trim().split(" ")) {
+        int equals = field.indexOf('=');
+        fields.put(field.substring(0, equals), field.substring(equals + 1));
+      }
+      boolean goesOn = !found.group(1).isEmpty();
+      text = goesOn ? found.group(3) : found.group(3) + " [" + found.group(2).trim() + "]";
+    }
     synchronized (tail) {
       if (tail.size() == KEPT_LINES) {
         tail.removeFirst();
       }
       tail.addLast(text);
     }
+    fields.forEach(MDC::put);
+    try {
+      log(level, text);
+    } finally {
+      fields.keySet().forEach(MDC::remove);
+    }
+  }
+
+  private void log(Level level, String text) {
     switch (level) {
       case ERROR -> LOG.error("{}: {}", name, text);
       case WARN -> LOG.warn("{}: {}", name, text);

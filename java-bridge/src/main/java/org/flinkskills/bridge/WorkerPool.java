@@ -54,8 +54,14 @@ final class WorkerPool {
     final Map<String, List<String>> resources;
     final Set<Integer> openedBy = new HashSet<>();
 
-    /** What each worker said of the plan last. */
-    final Map<Integer, Map<String, Number>> figures = new HashMap<>();
+    /** The gauges that each worker has told of, with their latest values. */
+    final Map<Integer, Map<String, Number>> gauges = new HashMap<>();
+
+    /** What workers counted while no operator of the plan was there to be told. */
+    final List<Map.Entry<Integer, WorkerReport>> untold = new ArrayList<>();
+
+    /** What workers told outside of turns before there was an operator to emit it. */
+    final List<byte[]> events = new ArrayList<>();
 
     AgentOpenException failure;
 
@@ -64,6 +70,12 @@ final class WorkerPool {
       this.source = source;
       this.json = json;
       this.resources = resources;
+    }
+
+    void tellMetrics(WorkerListener listener) {
+      gauges.forEach((worker, latest) -> listener.onMetrics(worker, WorkerReport.ofGauges(latest)));
+      untold.forEach(report -> listener.onMetrics(report.getKey(), report.getValue()));
+      untold.clear();
     }
   }
 
@@ -125,6 +137,7 @@ final class WorkerPool {
       workers[i] =
           new WorkerProcess(
               "agent-worker-" + shortId + "-" + i,
+              jobId,
               i,
               launcher,
               blueprint.openTimeoutMs(),
@@ -208,7 +221,12 @@ final class WorkerPool {
       boolean first = firstOf(plan) == null;
       operators.put(operator, new Attached(plan, listener));
       if (first) {
-        plans.get(plan).figures.forEach(listener::onMetrics);
+        plans.get(plan).tellMetrics(listener);
+        List<byte[]> events = plans.get(plan).events;
+        if (!events.isEmpty()) {
+          listener.onEvents(List.copyOf(events));
+          events.clear();
+        }
       }
       int[] ready = epochs.clone();
       for (int i = 0; i < ready.length; i++) {
@@ -230,7 +248,7 @@ final class WorkerPool {
       // twice.
       Attached next = firstOf(gone.plan);
       if (next != null && plans.containsKey(gone.plan)) {
-        plans.get(gone.plan).figures.forEach(next.listener::onMetrics);
+        plans.get(gone.plan).tellMetrics(next.listener);
       }
       for (int i = 0; i < workers.length; i++) {
         workers[i].send(epochs[i], Frames.cancel(operator));
@@ -299,6 +317,7 @@ final class WorkerPool {
     config.put("workers", workers.length);
     config.put("task_manager", taskManager);
     config.put("opened", opened);
+    config.put("events", plan.source.events());
     byte[] json;
     try {
       json = JSON.writeValueAsBytes(config);
@@ -391,6 +410,7 @@ final class WorkerPool {
               byOperator.computeIfAbsent(frame.u32(), key -> new ArrayList<>()).add(frame);
           case Frames.OPENED -> opened(worker, epoch, frame.u32(), frame.str());
           case Frames.OPEN_FAILED -> openFailed(worker, epoch, frame);
+          case Frames.EVENTS -> events(frame.u32(), frame.list());
           case Frames.METRICS -> metrics(worker, frame.u32(), frame.bytes());
           default ->
               throw new Frames.FrameException(
@@ -459,24 +479,38 @@ final class WorkerPool {
       }
     }
 
-    private void metrics(WorkerProcess worker, int planId, byte[] json) throws IOException {
-      Map<String, Number> figures = new LinkedHashMap<>();
-      JsonNode node = JSON.readTree(json);
-      for (Map.Entry<String, JsonNode> figure : node.properties()) {
-        if (figure.getValue().isNumber()) {
-          figures.put(figure.getKey(), figure.getValue().numberValue());
+    /** Hands events to one operator of their plan: each of them is emitted once. */
+    private void events(int planId, List<byte[]> events) {
+      synchronized (lock) {
+        Plan plan = plans.get(planId);
+        if (plan == null) {
+          return;
+        }
+        Attached first = firstOf(planId);
+        if (first != null) {
+          first.listener.onEvents(events);
+        } else {
+          plan.events.addAll(events);
         }
       }
+    }
+
+    private void metrics(WorkerProcess worker, int planId, byte[] json) throws IOException {
+      WorkerReport report = WorkerReport.of(JSON.readTree(json));
       synchronized (lock) {
         Plan plan = plans.get(planId);
         if (plan == null) {
           return;
         }
         // Kept: a worker reports before the operators that wait for it are attached.
-        plan.figures.put(worker.index(), figures);
+        plan.gauges
+            .computeIfAbsent(worker.index(), index -> new HashMap<>())
+            .putAll(report.gauges());
         Attached first = firstOf(planId);
         if (first != null) {
-          first.listener.onMetrics(worker.index(), figures);
+          first.listener.onMetrics(worker.index(), report);
+        } else if (!report.increases().isEmpty()) {
+          plan.untold.add(Map.entry(worker.index(), report));
         }
       }
     }

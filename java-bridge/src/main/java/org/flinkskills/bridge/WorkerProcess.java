@@ -7,6 +7,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import org.apache.flink.api.common.JobID;
+import org.apache.flink.util.MdcUtils;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -41,6 +43,7 @@ final class WorkerProcess {
   }
 
   private final String name;
+  private final JobID jobId;
   private final int index;
   private final WorkerLauncher launcher;
   private final long openTimeoutMs;
@@ -54,8 +57,14 @@ final class WorkerProcess {
   private int epochs;
 
   WorkerProcess(
-      String name, int index, WorkerLauncher launcher, long openTimeoutMs, Events events) {
+      String name,
+      JobID jobId,
+      int index,
+      WorkerLauncher launcher,
+      long openTimeoutMs,
+      Events events) {
     this.name = name;
+    this.jobId = jobId;
     this.index = index;
     this.launcher = launcher;
     this.openTimeoutMs = openTimeoutMs;
@@ -136,6 +145,12 @@ final class WorkerProcess {
   }
 
   private void supervise() {
+    try (MdcUtils.MdcCloseable ignored = MdcUtils.withContext(MdcUtils.asContextData(jobId))) {
+      keepRunning();
+    }
+  }
+
+  private void keepRunning() {
     int failedStarts = 0;
     while (true) {
       Incarnation incarnation;
@@ -226,7 +241,7 @@ final class WorkerProcess {
     Incarnation(int epoch, WorkerLauncher.Worker worker) {
       this.epoch = epoch;
       this.worker = worker;
-      this.log = new WorkerLog(name, worker.log());
+      this.log = new WorkerLog(name, jobId, worker.log());
     }
 
     /** Runs until the worker is gone and answers why it is. */

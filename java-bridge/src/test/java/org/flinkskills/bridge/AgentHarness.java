@@ -44,6 +44,7 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
     private JobID jobId = new JobID();
     private String plan = PLAN;
     private String secrets = "{}";
+    private boolean events;
     private int maxInFlight = 100;
     private int maxPending = 1000;
     private int workers = 1;
@@ -76,6 +77,11 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
 
     Builder secrets(String value) {
       secrets = value;
+      return this;
+    }
+
+    Builder events() {
+      events = true;
       return this;
     }
 
@@ -160,7 +166,7 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
               JobResources.Limits.defaults(),
               python,
               env);
-      AgentPlan agentPlan = new AgentPlan(plan, secrets);
+      AgentPlan agentPlan = new AgentPlan(plan, secrets, events);
       AgentOperatorFactory factory =
           launchers == null
               ? new AgentOperatorFactory(agentPlan, settings, null)

@@ -20,6 +20,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BiConsumer;
+import java.util.stream.Stream;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.runtime.execution.Environment;
 import org.apache.flink.streaming.api.operators.StreamingRuntimeContext;
@@ -170,13 +171,15 @@ final class FakeWorkers implements WorkerLauncher {
       answer(new Frames.Writer(Frames.OPEN_FAILED).u32(open.plan).u8(flags).str(message));
     }
 
-    void step(Turn turn, boolean clear, String entry) {
-      answer(
+    /** Outputs as in {@link #end}. */
+    void step(Turn turn, boolean clear, String entry, String... outputs) {
+      Frames.Writer frame =
           new Frames.Writer(Frames.STEP)
               .u32(turn.operator)
               .u64(turn.id)
               .u8(clear ? Frames.STEP_CLEARS_JOURNAL : 0)
-              .bytes(entry.getBytes(StandardCharsets.UTF_8)));
+              .bytes(entry.getBytes(StandardCharsets.UTF_8));
+      answer(outputs(frame, outputs));
     }
 
     void end(Turn turn, String... outputs) {
@@ -196,15 +199,25 @@ final class FakeWorkers implements WorkerLauncher {
               .u64(turn.id)
               .u8(status)
               .u8(op)
-              .list(chunks.stream().map(c -> c.getBytes(StandardCharsets.UTF_8)).toList())
-              .u32(outputs.length);
+              .list(chunks.stream().map(c -> c.getBytes(StandardCharsets.UTF_8)).toList());
+      answer(outputs(frame, outputs).str(message));
+    }
+
+    private static Frames.Writer outputs(Frames.Writer frame, String... outputs) {
+      frame.u32(outputs.length);
       for (String output : outputs) {
         int split = output.indexOf('>');
         frame
             .str(split < 0 ? "" : output.substring(0, split))
             .bytes(output.substring(split + 1).getBytes(StandardCharsets.UTF_8));
       }
-      answer(frame.str(message));
+      return frame;
+    }
+
+    void events(int plan, String... events) {
+      List<byte[]> values =
+          Stream.of(events).map(event -> event.getBytes(StandardCharsets.UTF_8)).toList();
+      answer(new Frames.Writer(Frames.EVENTS).u32(plan).list(values));
     }
 
     void needSession(Turn turn) {

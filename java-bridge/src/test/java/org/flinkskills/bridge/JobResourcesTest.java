@@ -135,6 +135,18 @@ class JobResourcesTest {
   }
 
   @Test
+  void aJarOfUsrlibIsFoundFromTheWorkingDirectory() throws Exception {
+    Path jar = jar("with blank.jar", "skills/log/SKILL.md");
+    String relative = Path.of("").toAbsolutePath().relativize(jar).toString();
+    URL url = new URL("file:" + relative.replace(" ", "%20"));
+    ClassLoader parent = getClass().getClassLoader();
+    try (URLClassLoader loader = new URLClassLoader(new URL[] {url}, parent)) {
+      String copy = materialise("skills", loader).get(0);
+      assertEquals(Set.of("skills/log/SKILL.md"), files(copy).keySet());
+    }
+  }
+
+  @Test
   void aFolderOnTheClassPathWorksToo() throws Exception {
     Path classes = Files.createDirectories(dir.resolve("classes"));
     Files.createDirectories(classes.resolve("skills/log"));

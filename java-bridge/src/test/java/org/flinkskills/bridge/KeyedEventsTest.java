@@ -31,11 +31,22 @@ class KeyedEventsTest {
   private static List<Row> key(TypeInformation<?> type, String field, Row... rows)
       throws Exception {
     List<Row> keyed = new ArrayList<>();
-    KeyedEvents.FromRows function = new KeyedEvents.FromRows(RowShape.ofRow(type), field);
+    KeyedEvents.FromRows function = KeyedEvents.FromRows.byField(RowShape.ofRow(type), field);
     for (Row row : rows) {
       function.flatMap(row, new ListCollector<>(keyed));
     }
     return keyed;
+  }
+
+  @Test
+  void aKeyOfSeveralFieldsIsTheListOfTheirValues() throws Exception {
+    TypeInformation<Row> type =
+        Types.ROW_NAMED(new String[] {"a", "b", "c"}, Types.STRING, Types.INT, Types.BOOLEAN);
+    KeyedEvents.FromRows function =
+        KeyedEvents.FromRows.byFields(RowShape.ofRow(type), new String[] {"b", "a", "c"});
+    List<Row> keyed = new ArrayList<>();
+    function.flatMap(Row.of("x\"", 7, null), new ListCollector<>(keyed));
+    assertEquals("[7,\"x\\\"\",null]", keyed.get(0).getField(0));
   }
 
   /** What Python says about bytes on its standard input. */

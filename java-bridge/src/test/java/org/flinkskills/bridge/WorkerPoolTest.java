@@ -96,6 +96,7 @@ class WorkerPoolTest {
     workers.onOpen =
         (worker, open) -> {
           worker.metrics(open.plan(), "{\"skills\": " + open.plan() + "}");
+          worker.metrics(open.plan(), "{\"counters\": [[\"steps\", [], 0]], \"memory\": 5}");
           worker.opened(open);
         };
     Map<String, Metric> first = new ConcurrentHashMap<>();
@@ -109,8 +110,11 @@ class WorkerPoolTest {
     assertEquals(1, ((Gauge<?>) first.get("skills")).getValue());
     assertEquals(2, ((Gauge<?>) other.get("skills")).getValue());
     assertFalse(second.containsKey("skills"), "a sum over subtasks counts a plan's skills once");
+    one.await("what was counted before", () -> first.containsKey("steps"));
+    assertFalse(second.containsKey("steps"));
     one.close();
     two.await("the figures of the operator that closed", () -> second.containsKey("skills"));
+    assertEquals(5, ((Gauge<?>) second.get("memory")).getValue(), "of all reports");
     two.close();
     apart.close();
   }

@@ -1,0 +1,304 @@
+"""A job between tables: DDL, one agent, and the tables that its records go to, put together step by step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyflink.common import Configuration
+from pyflink.datastream import DataStream
+from pyflink.java_gateway import get_gateway
+from pyflink.table import Schema, StreamTableEnvironment, Table
+from pyflink.table import types as table_types
+from pyflink.util.java_utils import get_j_env_configuration
+
+from flink_skills.agents.agent import Agent
+from flink_skills.agents.column_types import ColumnType
+from flink_skills.agents.columns import TableFill
+from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.record_rows import RecordRows
+from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.flink.bridge import add_bridge, text_array
+from flink_skills.flink.environment import AgentsExecutionEnvironment
+from flink_skills.flink.failures import JobFailedError, job_failure
+from flink_skills.flink.minicluster import flink_environment
+from flink_skills.flink.sql_errors import sql_errors
+from flink_skills.flink.stream import AgentOutput, StreamInput
+from flink_skills.flink.table_types import column_type
+
+__all__ = ["JobGraph", "TableColumn", "TableShape"]
+
+_ROWTIME = "flink_skills_rowtime"
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column: its type as SQL writes it, and as what fills it (None: nothing of Python can)."""
+
+    name: str
+    sql: str
+    of: ColumnType | None
+    written: bool = True
+    """Whether an INSERT may have it: computed columns and some of metadata are only read."""
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """What is known of a table without its connector."""
+
+    name: str
+    columns: tuple[TableColumn, ...]
+    has_rowtime: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+
+class JobGraph:
+    """Puts one job together. Each method may raise :class:`SkillsError`; nothing runs before :meth:`execute`.
+
+    Args:
+        flink: Options of Flink, over those of the configuration.
+        jars: Files for the job's class path.
+    """
+
+    def __init__(self, flink: Mapping[str, str], jars: Sequence[Path] = ()) -> None:
+        configuration = Configuration()
+        for key, value in flink.items():
+            configuration.set_string(key, value)
+        self.env = flink_environment(configuration)
+        if jars:
+            self.env.add_jars(*(jar.as_uri() for jar in jars))
+        self._check_mode()
+        with sql_errors():
+            self.t_env = StreamTableEnvironment.create(self.env)
+        self.agents = AgentsExecutionEnvironment.get_execution_environment(self.env, self.t_env)
+        self._output = AgentOutput()
+        self._rows: RecordRows
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the job runs in a mini cluster of this process."""
+        return self.agents.is_local(self.env)
+
+    def option(self, key: str) -> str | None:
+        """The value of an option of Flink for this job; None where it is not set."""
+        from flink_skills.flink.configuration import flink_values
+
+        return flink_values(self.env, self.t_env).get(key)
+
+    def _check_mode(self) -> None:
+        mode = self._configuration().get_string("execution.runtime-mode", "STREAMING").upper()
+        if mode != "STREAMING":
+            raise ConfigError(
+                f"execution.runtime-mode is {mode}, and agents are streaming operators: leave it out; bounded tables "
+                "end a streaming job as well"
+            )
+
+    def _configuration(self) -> Configuration:
+        return Configuration(j_configuration=get_j_env_configuration(self.env._j_stream_execution_environment))
+
+    # -- tables ------------------------------------------------------------------------------
+
+    def define(self, statement: str) -> None:
+        """Run one statement of DDL."""
+        with sql_errors():
+            self.t_env.execute_sql(statement)
+
+    def shape(self, name: str) -> TableShape:
+        """The columns of a table or view. Needs no connector of it, but for a view."""
+        return self._shape(name, self._table(name))
+
+    def query_shape(self, query: str) -> TableShape:
+        """The columns of a query. Needs the connectors of its tables."""
+        with sql_errors():
+            return self._shape("the query", self.t_env.sql_query(query))
+
+    def table_names(self) -> list[str]:
+        """The tables and views that are defined, without those of other catalogs."""
+        return [str(name) for name in (*self.t_env.list_tables(), *self.t_env.list_views())]
+
+    def _table(self, name: str) -> Table:
+        with sql_errors():
+            path = self._path(name)
+        catalog_manager = self.t_env._j_tenv.getCatalogManager()
+        with sql_errors():
+            known = catalog_manager.getTable(catalog_manager.qualifyIdentifier(path)).isPresent()
+        if not known:
+            raise UnknownNameError("table", name, self.table_names(), place="tables")
+        with sql_errors():
+            return self.t_env.from_path(name)
+
+    def _path(self, name: str) -> Any:
+        return self.t_env._j_tenv.getParser().parseIdentifier(name)
+
+    @staticmethod
+    def _shape(name: str, table: Table) -> TableShape:
+        with sql_errors():
+            resolved = table._j_table.getResolvedSchema()
+            columns = tuple(_column(column) for column in resolved.getColumns())
+            checks = get_gateway().jvm.org.apache.flink.table.types.logical.utils.LogicalTypeChecks
+            times = [checks.isRowtimeAttribute(c.getDataType().getLogicalType()) for c in resolved.getColumns()]
+        return TableShape(name, columns, any(times))
+
+    # -- the agent ---------------------------------------------------------------------------
+
+    def read(self, *, table: str | None, query: str | None, key: Sequence[str]) -> StreamInput:
+        """The rows of a table or query as events, with one column or several as the key."""
+        with sql_errors():
+            given = self.t_env.sql_query(query) if query is not None else self.t_env.from_path(str(table))
+            before = self._roots()
+            stream = self.agents.from_table(given, key[0] if len(key) == 1 else list(key))
+        assert isinstance(stream, StreamInput)  # noqa: S101 - from_table gives nothing else
+        self._give_uids("input", before, stream.keyed)
+        return stream
+
+    def compile(self, agent: Agent, *, check_skills: bool = True) -> AgentPlan:
+        """The checked plan of the job's agent; its skills are looked up where they can be."""
+        if check_skills:
+            return self.agents.compile(agent, local=self.is_local, outputs="record")
+        return self.agents.compile(agent, local=False, outputs="record", check_skills=False)
+
+    def apply(self, given: StreamInput, plan: AgentPlan, rows: RecordRows) -> None:
+        """Put a compiled agent on events; what it says fills ``rows``."""
+        self._rows = rows
+        self._output = given.apply_plan(replace(plan, rows=rows.to_json()))
+
+    # -- where records go --------------------------------------------------------------------
+
+    def write_output(self, *, event_time: bool) -> None:
+        """Write outputs to their table. ``event_time`` says whether rows have timestamps."""
+        self._insert("output", self._output.to_datastream(), self._rows.output, event_time=event_time)
+
+    def write_errors(self, *, event_time: bool) -> None:
+        """Write error records to their table."""
+        if self._rows.errors is not None:
+            self._insert("errors", self._output.to_datastream(tag="errors"), self._rows.errors, event_time=event_time)
+
+    def write_events(self) -> None:
+        """Write the stream of events to its table."""
+        if self._rows.events is not None:
+            self._insert("events", self._output.to_event_stream(), self._rows.events, event_time=False)
+
+    def _insert(self, role: str, stream: DataStream, fill: TableFill, *, event_time: bool) -> None:
+        before = self._roots()
+        with sql_errors():
+            table = self.t_env.from_data_stream(self._as_rows(stream, fill), self._schema(fill, event_time=event_time))
+            names = ", ".join(_quoted(column.name) for column in fill.columns)
+            statements = self.t_env.create_statement_set()
+            # All names are quoted.
+            statements.add_insert_sql(
+                f"INSERT INTO {self._sql_name(fill.table)} ({names}) SELECT {names} FROM {table}"  # noqa: S608
+            )
+            statements.attach_as_datastream()
+        self._give_uids(role, before)
+
+    def _as_rows(self, stream: DataStream, fill: TableFill) -> DataStream:
+        """The rows that workers have made for a table, in Java."""
+        gateway, types = get_gateway(), self._types(fill)
+        of = gateway.new_array(gateway.jvm.org.apache.flink.table.types.DataType, len(types))
+        for number, data_type in enumerate(types.values()):
+            of[number] = data_type
+        rows = add_bridge(self.env).tableRows(stream._j_data_stream, text_array(list(types)), of)
+        return DataStream(rows.name(f"rows of {fill.table}"))
+
+    def _types(self, fill: TableFill) -> dict[str, Any]:
+        """The exact types of the columns that are filled."""
+        resolved = self._table(fill.table)._j_table.getResolvedSchema().getColumns()
+        types = {str(column.getName()): column.getDataType() for column in resolved}
+        return {column.name: types[column.name] for column in fill.columns}
+
+    def _schema(self, fill: TableFill, *, event_time: bool) -> Schema:
+        builder = Schema.new_builder()
+        for name, data_type in self._types(fill).items():
+            builder._j_builder.column(name, data_type)
+        if event_time:
+            # Nobody selects it; it makes Flink's tables pass the stream's timestamps and watermarks on.
+            builder.column_by_metadata(_ROWTIME, "TIMESTAMP_LTZ(3)", "rowtime")
+            builder.watermark(_ROWTIME, "SOURCE_WATERMARK()")
+        return builder.build()
+
+    def _sql_name(self, name: str) -> str:
+        return str(self._path(name).asSummaryString())
+
+    # -- stable ids --------------------------------------------------------------------------
+
+    def _roots(self) -> int:
+        return int(self.env._j_stream_execution_environment.getTransformations().size())
+
+    def _give_uids(self, role: str, before: int, stream: Any = None) -> None:
+        """Name what tables have put into the job since there were ``before`` stages, so that a savepoint of this job
+        fits the next run of the same file whatever else changes. Stages are numbered from their beginnings."""
+        found = self.env._j_stream_execution_environment.getTransformations()
+        stages = [found.get(number) for number in range(before, found.size())]
+        if stream is not None:
+            stages.append(stream.getTransformation())
+        number = 0
+        done: set[int] = set()
+        for stage in _in_order(stages):
+            if stage.getId() in done:
+                continue
+            done.add(stage.getId())
+            if stage.getUid() is None and _can_have_uid(stage):
+                stage.setUid(f"{role}-{number}")
+                number += 1
+
+    # -- running -----------------------------------------------------------------------------
+
+    def flink_plan(self) -> dict[str, Any]:
+        """Flink's own plan of the job."""
+        plan: dict[str, Any] = json.loads(self.env.get_execution_plan())
+        return plan
+
+    def execute(self, name: str) -> None:
+        """Run the job, in a mini cluster until it ends, or submit it. Raises :class:`JobFailedError`."""
+        try:
+            self.env.execute(name)
+        except Exception as error:
+            message = job_failure(error)
+            if message is None:
+                raise
+            raise JobFailedError(message) from None
+
+
+def _column(column: Any) -> TableColumn:
+    data_type = column.getDataType()
+    try:
+        of: ColumnType | None = column_type(table_types._from_java_data_type(data_type))
+    except (ConfigError, TypeError):
+        of = None
+    return TableColumn(
+        str(column.getName()), str(data_type.getLogicalType().asSummaryString()), of, column.isPersisted()
+    )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _in_order(stages: Sequence[Any]) -> Iterator[Any]:
+    """All stages that lead to ``stages``, each after those before it."""
+    seen: set[int] = set()
+
+    def walk(stage: Any) -> Iterator[Any]:
+        if stage.getId() in seen:
+            return
+        seen.add(stage.getId())
+        for before in stage.getInputs():
+            yield from walk(before)
+        yield stage
+
+    for stage in stages:
+        yield from walk(stage)
+
+
+# Unions, partitionings and side outputs are no operators.
+_NO_OPERATORS = ("UnionTransformation", "PartitionTransformation", "SideOutputTransformation")
+
+
+def _can_have_uid(stage: Any) -> bool:
+    return stage.getClass().getSimpleName() not in _NO_OPERATORS

@@ -1,0 +1,15 @@
+"""``python -m flink_skills.job --config FILE``: the main of a job in a cluster."""
+
+from __future__ import annotations
+
+import sys
+from os.path import dirname, realpath
+
+# Run as a file, Python looks for modules in this folder first: none of ours may hide one of a user, or of Python.
+_HERE = dirname(realpath(__file__))  # noqa: PTH120 - before anything else is imported
+sys.path[:] = [entry for entry in sys.path if realpath(entry or ".") != _HERE]
+
+from flink_skills.job.entry import main  # noqa: E402
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,108 @@
+"""The agent of a job file: a YAML file beside it, ``module:Class``, or the mapping in the file itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Any
+
+from flink_skills.agents.agent import Agent
+from flink_skills.agents.declarative import DeclarativeAgent
+from flink_skills.agents.plan import import_object, instantiate
+from flink_skills.errors import ConfigError, PlanError, SkillsError
+from flink_skills.job.document import Document, read_document
+from flink_skills.job.model import AgentSpec
+from flink_skills.job.problems import JobFileError, Path
+from flink_skills.job.reading import ReadJob, hidden
+from flink_skills.job.references import References
+from flink_skills.job.validation import schema_problems
+
+__all__ = ["import_agent", "job_agent"]
+
+_YAML = (".yaml", ".yml")
+
+
+def job_agent(read: ReadJob) -> Agent:
+    """The agent of a job. Raises :class:`JobFileError` with places in the file that is wrong."""
+    given = read.job.agent
+    if not isinstance(given, str):
+        spec = given.model_dump(exclude_unset=True, mode="python")
+        return _declared({"name": read.job.name, **_without_nulls(spec)}, read.document, ("agent",), read.references)
+    if given.endswith(_YAML):
+        return _from_file(read, read.folder / given)
+    try:
+        return import_agent(given, f"agent {given!r}", [read.folder, FilePath.cwd()])
+    except SkillsError as error:
+        raise read.problem(("agent",), str(error)) from error
+
+
+def _from_file(read: ReadJob, path: FilePath) -> Agent:
+    if not path.is_file():
+        raise read.problem(("agent",), f"there is no file {path}; write its path from the folder of the job file")
+    document = read_document(path)
+    if not isinstance(document.data, Mapping):
+        raise JobFileError([document.problem((), "holds no mapping; write one such as 'name: triage'")])
+    problems = schema_problems(document, AgentSpec)
+    references = References(document, read.folder, at=("agent",), known=read.references)
+    data = references.resolved(document.data)
+    if problems or references.problems:
+        raise JobFileError([*(hidden(p, references) for p in problems), *references.problems])
+    return _declared({"name": path.stem, **data}, document, (), references)
+
+
+def _declared(spec: Mapping[str, Any], document: Document, at: Path, references: References) -> Agent:
+    try:
+        return DeclarativeAgent.from_spec(spec)
+    except SkillsError as error:
+        message = str(error)
+        inner = _place_in(message, spec)
+        problem = document.problem((*at, *inner), message)
+        raise JobFileError([hidden(problem, references)]) from None
+
+
+def _place_in(message: str, spec: Mapping[str, Any]) -> Path:
+    """The path that an agent's error begins with: ``prompts.main: …``."""
+    head = message.partition(": ")[0].split(".")
+    path: list[str] = []
+    data: Any = spec
+    for part in head:
+        if not isinstance(data, Mapping) or part not in data:
+            break
+        path.append(part)
+        data = data[part]
+    return tuple(path)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def import_agent(word: str, what: str, folders: Sequence[FilePath]) -> Agent:
+    """The agent that ``module:Class`` names, searched in ``folders`` as well. Errors begin with ``what``.
+
+    Raises :class:`ConfigError` where there is no such agent, :class:`PlanError` where its module cannot be imported.
+    """
+    module, colon, name = word.partition(":")
+    if not colon or not module or not name:
+        raise ConfigError(f"{what}: write module:Class, or the path of a YAML file")
+    known = {str(FilePath(entry or ".").absolute()) for entry in sys.path}
+    for folder in reversed([folder for folder in folders if str(folder) not in known]):
+        sys.path.insert(0, str(folder))
+    try:
+        target = import_object(word)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{what}: there is no module {error.name!r}; run from its folder, install it, or set PYTHONPATH"
+        ) from error
+    except AttributeError as error:
+        raise ConfigError(f"{what}: {error}") from error
+    except SkillsError:
+        raise
+    except (Exception, SystemExit) as error:  # importing a user's module raises anything
+        raise PlanError(f"{what}: importing it failed: {type(error).__name__}: {error}") from error
+    if not isinstance(target, Agent) and not (isinstance(target, type) and issubclass(target, Agent)):
+        raise ConfigError(f"{what}: is not an Agent class or instance, but {target!r:.200}")
+    return instantiate(target)

@@ -1,0 +1,172 @@
+"""YAML whose every value knows its line: mappings, lists and scalars, and nothing else.
+
+Anchors and aliases are refused, as in the front matter of skills: each value stands where it is read. A key that is
+there twice is an error, and so is a tag. Keys are texts as they are written, so that a column may be named ``no``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any
+
+import yaml
+
+from flink_skills.job.problems import JobFileError, Path, Place, Problem
+
+__all__ = ["Document", "read_document"]
+
+_LARGEST = 4 << 20
+_DEEPEST = 50
+_SCALARS = {"null", "bool", "int", "float"}
+_CORE = "tag:yaml.org,2002:"
+
+
+@dataclass(frozen=True)
+class Document:
+    """The content of a YAML file as plain data, and where each part of it is.
+
+    ``blocks`` has the paths of texts that are written as literal blocks (``|``): their first line is the one after
+    the place.
+    """
+
+    file: str
+    data: Any
+    places: dict[Path, Place] = field(repr=False)
+    keys: dict[Path, Place] = field(repr=False)
+    blocks: frozenset[Path] = field(default=frozenset(), repr=False)
+
+    def problem(self, path: Path, message: str, *, at_key: bool = False, line: int = 0) -> Problem:
+        """A problem at ``path``, or at the nearest part around it that is in the file.
+
+        ``at_key`` means the key and not its value; ``line`` is that of a text's own lines, from 1.
+        """
+        place = self.place(path, at_key=at_key)
+        if line and path in self.places:
+            first = self.places[path].line + (path in self.blocks)
+            place = Place(first + line - 1)
+        return Problem(self.file, message, path, place)
+
+    def place(self, path: Path, *, at_key: bool = False) -> Place | None:
+        """Where ``path`` is, or the nearest part around it."""
+        for length in range(len(path), -1, -1):
+            found = path[:length]
+            if at_key and found in self.keys:
+                return self.keys[found]
+            if found in self.places:
+                return self.places[found]
+        return None
+
+
+def read_document(path: str | FilePath, *, text: str | None = None) -> Document:
+    """Read a YAML file. Raises :class:`JobFileError` with everything that is wrong with it as YAML."""
+    name = str(path)
+    if text is None:
+        text = _read(FilePath(path))
+    loader = yaml.SafeLoader(text)
+    try:
+        for token in _tokens(text):
+            if isinstance(token, (yaml.AnchorToken, yaml.AliasToken)):
+                sign = "&" if isinstance(token, yaml.AnchorToken) else "*"
+                message = f"YAML anchors and aliases are not used here ({sign}{token.value}): write the value again"
+                raise JobFileError([Problem(name, message, (), _place(token.start_mark))])
+        root = loader.get_single_node()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        what = getattr(error, "problem", None) or getattr(error, "context", None) or str(error)
+        raise JobFileError([Problem(name, f"not YAML: {what}", (), _place(mark) if mark else None)]) from None
+    finally:
+        loader.dispose()
+    if root is None:
+        raise JobFileError([Problem(name, "the file is empty")])
+    reader = _Reader(name, loader)
+    data = reader.value(root, ())
+    if reader.problems:
+        raise JobFileError(reader.problems)
+    return Document(name, data, reader.places, reader.keys, frozenset(reader.blocks))
+
+
+def _read(path: FilePath) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise JobFileError([Problem(str(path), f"is larger than {_LARGEST >> 20} MiB; this is no job file")])
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        raise JobFileError([Problem(str(path), str(error.strerror or error))]) from None
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise JobFileError([Problem(str(path), "is not UTF-8 text", (), Place(line))]) from None
+
+
+def _tokens(text: str) -> Iterator[Any]:
+    yield from yaml.scan(text, Loader=yaml.SafeLoader)
+
+
+def _place(mark: Any) -> Place:
+    return Place(mark.line + 1, mark.column + 1)
+
+
+class _Reader:
+    """Makes plain data of YAML nodes and notes their places."""
+
+    def __init__(self, file: str, loader: yaml.SafeLoader) -> None:
+        self._file, self._loader = file, loader
+        self.places: dict[Path, Place] = {}
+        self.keys: dict[Path, Place] = {}
+        self.blocks: set[Path] = set()
+        self.problems: list[Problem] = []
+
+    def value(self, node: yaml.Node, path: Path) -> Any:
+        self.places[path] = _place(node.start_mark)
+        if len(path) > _DEEPEST:
+            self._refuse(node, path[:3], f"is nested more than {_DEEPEST} deep")
+            return None
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            self._check_tag(node, path, "seq")
+            return [self.value(item, (*path, number)) for number, item in enumerate(node.value)]
+        return self._scalar(node, path) if isinstance(node, yaml.ScalarNode) else None
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        self._check_tag(node, path, "map")
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._refuse(key_node, path, "a key is a list or a mapping; write a text")
+                continue
+            key = str(key_node.value)
+            inner = (*path, key)
+            if key in found:
+                first = self.keys[inner].line
+                self._refuse(key_node, inner, f"the key is there twice, first in line {first}; keep one of them")
+                continue
+            self.keys[inner] = _place(key_node.start_mark)
+            found[key] = self.value(value_node, inner)
+        return found
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
+        if node.style in ("|", ">"):
+            self.blocks.add(path)
+        tag = node.tag.removeprefix(_CORE)
+        # A date is a text here: options and SQL want it as it is written.
+        if tag in ("str", "timestamp", "value"):
+            return node.value
+        if tag in _SCALARS:
+            try:
+                return self._loader.construct_object(node)
+            except (ValueError, yaml.YAMLError):
+                self._refuse(node, path, f"{node.value!r} is no {tag}; write it in quotes")
+                return None
+        self._refuse(node, path, f"has the YAML tag {node.tag.replace(_CORE, '!!')!r}; leave it out")
+        return None
+
+    def _check_tag(self, node: yaml.Node, path: Path, expected: str) -> None:
+        if node.tag != _CORE + expected:
+            self._refuse(node, path, f"has the YAML tag {node.tag.replace(_CORE, '!!')!r}; leave it out")
+
+    def _refuse(self, node: yaml.Node, path: Path, message: str) -> None:
+        self.problems.append(Problem(self._file, message, path, _place(node.start_mark)))

@@ -1,0 +1,137 @@
+"""``flink-skills run JOB.yaml --explain``: what a job will be, as plain data without secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.errors import SkillsError
+from flink_skills.job.advice import job_warnings
+from flink_skills.job.building import JobBuilder, output_shape
+from flink_skills.job.reading import read_job
+from flink_skills.job.skills_here import skills_here
+from flink_skills.options import SkillConfig, SkillOptions
+
+if TYPE_CHECKING:
+    from flink_skills.agents.columns import TableFill
+    from flink_skills.agents.plan import AgentPlan
+    from flink_skills.flink.job_graph import JobGraph
+
+__all__ = ["explain_job"]
+
+_CHECKPOINTS = {
+    "interval": "execution.checkpointing.interval",
+    "mode": "execution.checkpointing.mode",
+    "dir": "execution.checkpointing.dir",
+    "savepoint_dir": "execution.checkpointing.savepoint-dir",
+    "state_backend": "state.backend.type",
+    "restart": "restart-strategy.type",
+}
+
+
+def explain_job(
+    path: str | Path, assignments: Iterable[str] = (), *, reach: bool = False, flink_plan: bool = False
+) -> dict[str, Any]:
+    """What the job of a file will be, JSON-like; values that references stand for are not in it.
+
+    Args:
+        path: The job file.
+        assignments: ``KEY=VALUE`` words that win over the file.
+        reach: Load the skills of URLs, too.
+        flink_plan: Add Flink's own plan, for which all connectors must be here.
+
+    Raises:
+        JobFileError: the file is wrong.
+    """
+    read = read_job(path, assignments)
+    builder = JobBuilder(read, local=True)
+    agent = builder.load_agent()
+    graph = builder.open_graph()
+    builder.define_tables()
+    shape = builder.input_shape()
+    builder.check_keys(shape)
+    plan = builder.compile(agent, check_skills=False)
+    filled = builder.fill_tables(shape, output_shape(agent, plan))
+    given = read.job.input
+    found: dict[str, Any] = {
+        "job": read.job.name,
+        "file": str(read.file),
+        "tables": [statement.title for statement in read.statements],
+        "input": {
+            "from": given.table if given.table is not None else given.query,
+            "key": builder.keys,
+            "event_time": shape.has_rowtime,
+            "columns": {column.name: column.sql for column in shape.columns},
+        },
+        "agent": _agent(plan, graph, reach=reach),
+        "output": _table(filled.output),
+        "errors": _table(filled.errors) if filled.errors is not None else None,
+        "events": _table(filled.events) if filled.events is not None else None,
+        "state": _state(plan),
+        "checkpoints": {name: graph.option(key) for name, key in _CHECKPOINTS.items()},
+        "options": plan.describe()["options"],
+        "warnings": job_warnings(builder),
+    }
+    if flink_plan:
+        builder.connect(shape, plan, filled)
+        found["flink"] = graph.flink_plan()
+    return _hidden(found, read.references.hide)  # type: ignore[no-any-return]
+
+
+def _agent(plan: AgentPlan, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
+    described = plan.describe()
+    models: dict[str, dict[str, Any]] = {
+        name: {"model": of["model"], "skill_names": of["skill_names"], "skills": None}
+        for name, of in described["models"].items()
+    }
+    unknown: str | None = None
+    try:
+        here = skills_here(plan, graph, remote=reach)
+    except SkillsError as error:
+        unknown = str(error)
+    else:
+        if here.not_looked_at:
+            unknown = f"not looked at without --reach: {', '.join(here.not_looked_at)}"
+        for model in here.models:
+            models[model.model] |= {
+                "skills": list(model.skills),
+                "tools": list(model.tools),
+                "system_chars": model.system_chars,
+                "tool_chars": model.tool_chars,
+                "tokens": model.tokens,
+            }
+    return {
+        "id": plan.agent_id,
+        "uid": f"agent-{plan.agent_id}",
+        "session": plan.session,
+        "sources": described["sources"],
+        "models": models,
+        "agents": list(plan.agents),
+        "unknown": unknown,
+    }
+
+
+def _table(fill: TableFill) -> dict[str, Any]:
+    return {
+        "table": fill.table,
+        "columns": {column.name: {"type": str(column.of), "from": str(column)} for column in fill.columns},
+    }
+
+
+def _state(plan: AgentPlan) -> dict[str, Any]:
+    config = SkillConfig(plan.options)
+    return {
+        "session": plan.session,
+        "session_ttl_s": config.get(SkillOptions.SESSION_TTL),
+        "max_pending": config.get(SkillOptions.WORKER_MAX_PENDING),
+        "max_in_flight": config.get(SkillOptions.WORKER_MAX_IN_FLIGHT),
+    }
+
+
+def _hidden(value: Any, hide: Any) -> Any:
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, dict):
+        return {key: _hidden(item, hide) for key, item in value.items()}
+    return [_hidden(item, hide) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,169 @@
+"""What a job file may say, as pydantic models: the source of its JSON schema and of its documentation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, StrictFloat, StrictInt, StrictStr, Tag
+
+__all__ = [
+    "AgentSpec",
+    "ConnectionSpec",
+    "ErrorsSection",
+    "EventsSection",
+    "InputSection",
+    "JobFile",
+    "OutputSection",
+    "PromptSpec",
+    "SetupSpec",
+    "SkillsSection",
+    "SourcePins",
+]
+
+Scalar = StrictStr | StrictInt | StrictFloat | StrictBool
+Text = Annotated[StrictStr, Field(min_length=1)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SourcePins(_Part):
+    """A source of skills with pins."""
+
+    path: Text | None = Field(None, description="A folder or archive, for `paths`.")
+    resource: Text | None = Field(None, description="A folder or zip inside the job's jars, for `resources`.")
+    url: Text | None = Field(None, description="The URL of an archive, for `urls`.")
+    sha256: Text | None = Field(None, description="SHA-256 of the archive's bytes, 64 hexadecimal digits.")
+    format: Literal["skill", "heading"] | None = Field(None, description="How its skills are written.")
+
+
+class SkillsSection(_Part):
+    """Where skills come from."""
+
+    paths: list[Text | SourcePins] = Field([], description="Folders or archives of skills on the TaskManagers.")
+    resources: list[Text | SourcePins] = Field([], description="Folders or zips inside the job's jars.")
+    urls: list[Text | SourcePins] = Field([], description="URLs of archives of skills (https, s3, file …).")
+
+
+class ConnectionSpec(_Part):
+    """How to reach a provider of chat models."""
+
+    clazz: Text = Field(description="The provider's connection, such as `openai.connection`.")
+    base_url: Text | None = Field(None, description="Where the provider's API is.")
+    api_key_env: Text | None = Field(None, description="Name of the TaskManagers' environment variable with the key.")
+
+
+class SetupSpec(BaseModel):
+    """A chat model and what it may see. Settings of the model stand beside the other keys."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
+
+    clazz: Text = Field(description="The provider's setup, such as `openai.setup`, or `PROVIDER:MODEL`.")
+    connection: Text | None = Field(None, description="One of `chat_model_connections`.")
+    model: Text | None = Field(None, description="The provider's name of the model.")
+    base_url: Text | None = Field(None, description="Where the provider's API is.")
+    api_key_env: Text | None = Field(None, description="Name of the TaskManagers' environment variable with the key.")
+    strategy: Literal["auto", "native", "json"] | None = Field(
+        None, description="How the model acts: native tool calls, or constrained JSON."
+    )
+    skill_names: list[Text] | None = Field(None, description="The only skills that the model may see.")
+    tools: list[Text] | None = Field(None, description="The only tools of the agent that the model has.")
+    prompt: Text | None = Field(None, description="One of `prompts`.")
+    skill_tools: Text | list[Text] | None = Field(None, description="As the option `skills.tools`.")
+    skill_lifetime: Text | None = Field(None, description="As the option `skills.load.lifetime`.")
+    skill_content: Text | None = Field(None, description="As the option `skills.load.content`.")
+    max_loaded_skills: StrictInt | None = Field(None, description="As the option `skills.max-loaded`.")
+    skill_guidance: StrictStr | None = Field(None, description="As the option `skills.prompt.guidance`.")
+
+
+class PromptSpec(_Part):
+    """Texts of a prompt."""
+
+    system: StrictStr = Field("", description="What the model is told of its task.")
+    user: StrictStr = Field("", description="The text around the event; `{event}` is the event.")
+
+
+FieldType = Literal["str", "int", "float", "bool", "list", "dict", "any"]
+
+
+class AgentSpec(_Part):
+    """An agent without code: the keys of an agent's YAML file."""
+
+    name: Text | None = Field(None, description="The agent's id, which its state belongs to; default: the job's name.")
+    instructions: StrictStr | None = Field(None, description="What the models are told of their task.")
+    session: Literal["event", "key"] | None = Field(
+        None, description="Whether each event is a conversation of its own, or the conversation of a key goes on."
+    )
+    model: Text | None = Field(None, description="`PROVIDER:MODEL` or `offline`, for one model without settings.")
+    output_type: Text | dict[Text, FieldType] | None = Field(
+        None, description="What the answer must be: a mapping of field to type, or `module:Class`; default: text."
+    )
+    skills: SkillsSection | None = Field(None, description="Skills of this agent, besides those of the job.")
+    chat_model_connections: dict[Text, ConnectionSpec] | None = Field(None, description="Connections by name.")
+    chat_model_setups: dict[Text, SetupSpec] | None = Field(None, description="Chat models by name.")
+    prompts: dict[Text, StrictStr | PromptSpec] | None = Field(None, description="Prompts by name.")
+    tools: list[Text] | None = Field(None, description="Tools of the models, each `module:function`.")
+    tool_pool: list[Text] | None = Field(None, description="Tools that a model gets with a skill that names them.")
+
+
+class InputSection(_Part):
+    """What comes in. Give `table` or `query`."""
+
+    table: Text | None = Field(None, description="A table or view whose rows are the events.")
+    query: Text | None = Field(None, description="A SELECT whose rows are the events.")
+    key: Text | Annotated[list[Text], Field(min_length=1)] = Field(
+        description="The column, or the columns, that are the key: turns of a key run one after another."
+    )
+
+
+Columns = dict[Text, Text | None]
+
+
+class OutputSection(_Part):
+    """Where outputs go."""
+
+    table: Text = Field(description="The table that gets a row for each output.")
+    columns: Columns = Field(
+        {},
+        description="What goes into a column: a path into the record, such as `event.id`, `output.summary` or "
+        "`usage.input_tokens`; null leaves the column NULL. Other columns follow the rule for columns.",
+    )
+
+
+class ErrorsSection(_Part):
+    """Where error records go."""
+
+    table: Text = Field(description="The table that gets a row for each failed turn and each output that did not fit.")
+    columns: Columns = Field({}, description="What goes into a column, as for `output`.")
+
+
+class EventsSection(_Part):
+    """Where the stream of what happens in turns goes."""
+
+    table: Text = Field(description="The table that gets a row for each thing that happened in a turn.")
+    columns: Columns = Field({}, description="What goes into a column: a field of the event.")
+
+
+def _agent_kind(value: Any) -> str:
+    return "text" if isinstance(value, str) else "mapping"
+
+
+class JobFile(_Part):
+    """A job with one agent between tables."""
+
+    name: Text = Field(description="The job's name.")
+    flink: dict[Text, Scalar | list[Scalar] | dict[str, Any]] = Field({}, description="Options of Flink.")
+    options: dict[Text, Scalar | list[Scalar | SourcePins] | dict[str, Any]] = Field(
+        {}, description="Options `skills.*` of the job."
+    )
+    skills: SkillsSection | None = Field(None, description="Skills for all agents of the job.")
+    jars: list[Text] = Field([], description="Jars of connectors for `flink-skills run`; a cluster has its own.")
+    agent: Annotated[
+        Annotated[Text, Tag("text")] | Annotated[AgentSpec, Tag("mapping")], Discriminator(_agent_kind)
+    ] = Field(description="A YAML file beside this one, `module:Class`, or the agent itself.")
+    tables: Text = Field(description="CREATE statements of Flink SQL.")
+    input: InputSection
+    output: OutputSection
+    errors: ErrorsSection | None = Field(None, description="Without it, error records are only logged.")
+    events: EventsSection | None = None

@@ -1,0 +1,43 @@
+"""Runs the job of a file: in a mini cluster of this process, or submitted from a job's main."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from flink_skills.errors import SkillsError
+from flink_skills.job.advice import job_warnings
+from flink_skills.job.building import JobBuilder
+from flink_skills.job.reading import read_job
+
+__all__ = ["run_job_file"]
+
+_log = logging.getLogger("flink_skills.job")
+
+
+def run_job_file(
+    path: str | Path, assignments: Iterable[str] = (), *, local: bool, tell: Callable[[str], None] = _log.warning
+) -> None:
+    """Read, check and run a job file; returns when the job has ended, or is submitted with ``flink run --detached``.
+
+    Args:
+        path: The file.
+        assignments: ``KEY=VALUE`` words that win over the file.
+        local: Use the file's ``jars`` and a port of its own; a cluster has its own class path.
+        tell: Gets each warning.
+
+    Raises:
+        JobFileError: with everything that is wrong with the file.
+        SkillsError: the job failed.
+    """
+    read = read_job(path, assignments)
+    builder = JobBuilder(read, local=local)
+    graph = builder.build()
+    for warning in job_warnings(builder):
+        tell(warning)
+    try:
+        graph.execute(read.job.name)
+    except SkillsError as error:
+        error.args = (read.references.hide(str(error)),)
+        raise

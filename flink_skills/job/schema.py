@@ -1,0 +1,55 @@
+"""The JSON schema of job files, for editors and other tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from flink_skills.job.model import JobFile
+from flink_skills.options import Option, SkillOptions
+from flink_skills.options import values as parsers
+
+__all__ = ["job_schema"]
+
+_SCALAR = [{"type": kind} for kind in ("string", "number", "boolean")]
+_NUMBERS: tuple[Callable[[Any], Any], ...] = (parsers.parse_count, parsers.parse_positive)
+
+
+def job_schema() -> dict[str, Any]:
+    """The schema: that of the models, with every option of ours by its key.
+
+    >>> job_schema()["required"]
+    ['name', 'agent', 'tables', 'input', 'output']
+    """
+    schema = JobFile.model_json_schema()
+    properties = schema["properties"]
+    properties["options"] = {
+        "type": "object",
+        "description": properties["options"]["description"],
+        "properties": {option.key: _option(option) for option in SkillOptions.all()},
+        "patternProperties": {
+            f"^{re.escape(family.prefix)}": {"type": "string", "description": family.doc}
+            for family in SkillOptions.families()
+        },
+        "additionalProperties": False,
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Job file of flink_skills",
+        **{key: value for key, value in schema.items() if key != "title"},
+    }
+
+
+def _option(option: Option[Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"description": option.doc}
+    if option.parse is parsers.parse_bool:
+        # A reference stands for a value as well.
+        return {**shown, "type": ["boolean", "string"]}
+    if option.parse in _NUMBERS:
+        return {**shown, "type": ["integer", "string"]}
+    if option.parse in (parsers.parse_list, parsers.parse_folders):
+        return {**shown, "anyOf": [{"type": "string"}, {"type": "array"}]}
+    if option is SkillOptions.SOURCE_OPTIONS:
+        return {**shown, "anyOf": [{"type": "string"}, {"type": "object"}]}
+    return {**shown, "anyOf": _SCALAR}

@@ -1,0 +1,104 @@
+"""The skills of a job as this machine sees them, for checks and for explaining a job."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.agents.described import described_models
+from flink_skills.agents.generation import effective_view
+from flink_skills.agents.plan import AgentPlan
+from flink_skills.errors import UnknownNameError
+from flink_skills.manager import AgentSkillManager, SkillScope, SkillView
+from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.skill import Diagnostic, Limits
+from flink_skills.skill.inspection import about_tokens
+from flink_skills.sources.address import redact
+
+if TYPE_CHECKING:
+    from flink_skills.flink.job_graph import JobGraph
+
+__all__ = ["ModelSkills", "skills_here"]
+
+
+@dataclass(frozen=True)
+class ModelSkills:
+    """What a chat model of a job sees: names of skills and tools, and the size of what it is sent with every event."""
+
+    model: str
+    label: str
+    skills: tuple[str, ...]
+    tools: tuple[str, ...]
+    system_chars: int
+    tool_chars: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class SkillsHere:
+    """The skills of each model; ``not_looked_at`` are sources that were left alone."""
+
+    models: tuple[ModelSkills, ...]
+    diagnostics: tuple[Diagnostic, ...] = ()
+    not_looked_at: tuple[str, ...] = ()
+
+
+def skills_here(plan: AgentPlan, graph: JobGraph, *, remote: bool) -> SkillsHere:
+    """Load the skills of a plan from here; without ``remote`` those of paths and jars alone.
+
+    Raises :class:`SourceError` for a source that cannot be read from here, :class:`UnknownNameError` for a name in
+    ``skill_names`` that no source has, where all were looked at.
+    """
+    left = () if remote else tuple(redact(url) for scope in plan.scopes for url in scope.urls)
+    scopes = plan.scopes if remote else tuple(replace(scope, urls=()) for scope in plan.scopes)
+    with _manager(plan, scopes, graph) as manager:
+        manager.load_skills()
+        manager.check_sources()
+        views = {}
+        for model in plan.models:
+            try:
+                views[model.name] = effective_view(plan, manager, model)
+            except UnknownNameError:
+                if not left:
+                    raise
+                known = {skill.name for skill in manager.get_skills()}
+                views[model.name] = manager.view([name for name in model.skill_names or () if name in known])
+        models = tuple(_model(plan, name, view, views) for name, view in views.items())
+        return SkillsHere(models, (*manager.diagnostics, *manager.inspect()), left)
+
+
+@contextlib.contextmanager
+def _manager(plan: AgentPlan, scopes: Sequence[SkillScope], graph: JobGraph) -> Iterator[AgentSkillManager]:
+    from flink_skills.flink.bridge import job_jars
+    from flink_skills.flink.jar_resources import client_resources
+
+    config = SkillConfig({key: value for key, value in plan.options.items() if key != SkillOptions.LOCK.key})
+    jars = job_jars(graph.env) if plan.resources else []
+    with (
+        client_resources(jars, plan.resources, Limits.from_config(config)) as resources,
+        AgentSkillManager.from_scopes(scopes, config=config, resource_paths=resources) as manager,
+    ):
+        yield manager
+
+
+def _model(plan: AgentPlan, name: str, view: SkillView, views: Mapping[str, SkillView]) -> ModelSkills:
+    model = described_models(plan, views).model(name)
+    setup = next(of.setup for of in plan.models if of.name == name)
+    specs = model.tools.specs()
+    tools = "".join(_travelling(spec) for spec in specs)
+    return ModelSkills(
+        name,
+        setup.label,
+        tuple(sorted(view.names)),
+        tuple(spec.name for spec in specs),
+        len(model.system),
+        len(tools),
+        about_tokens(model.system + tools),
+    )
+
+
+def _travelling(spec: Any) -> str:
+    return json.dumps({"name": spec.name, "description": spec.description, "parameters": spec.parameters})

@@ -1,0 +1,143 @@
+"""The SQL of a job file: its statements with their lines, and which of them a job may have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from flink_skills.errors import near_misses
+
+__all__ = ["Statement", "in_literals", "refusal", "split_statements"]
+
+# What SQL has that may hold a semicolon or a quote of another kind: comments, texts, names in backticks.
+_TOKEN = re.compile(
+    r"(?P<comment>--[^\n]*|/\*.*?\*/)"
+    r"|(?P<literal>'(?:[^']|'')*')"
+    r"|(?P<name>`(?:[^`]|``)*`)"
+    r"|(?P<end>;)"
+    r"|(?P<word>[A-Za-z_]\w*)"
+    r"|(?P<open>\()|(?P<close>\))"
+    r"|(?P<broken>['`]|/\*)"
+    r"|(?P<other>.)",
+    re.DOTALL,
+)
+_CREATED = ("TABLE", "VIEW", "CATALOG", "DATABASE", "FUNCTION", "MODEL")
+_BEFORE = {"OR", "REPLACE", "TEMPORARY", "SYSTEM", "ALTER", "MATERIALIZED"}
+_MENDS = {
+    "SET": "put options of Flink under 'flink'",
+    "RESET": "put options of Flink under 'flink'",
+    "INSERT": "the job writes to the tables of 'output', 'errors' and 'events' itself",
+    "EXECUTE": "the job runs what 'input', 'agent' and 'output' say",
+    "BEGIN": "the job runs what 'input', 'agent' and 'output' say",
+    "SELECT": "write it as 'query' of 'input', or as a view",
+    "ADD": "put jars under 'jars', or into Flink's lib folder",
+}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement: its text without the semicolon, and the line of the whole text in which it begins, from 1."""
+
+    text: str
+    line: int
+
+    @property
+    def title(self) -> str:
+        """Its first words, for people: ``CREATE TABLE answers``."""
+        words = [m[0] for m in _tokens(self.text) if m.lastgroup in ("word", "name") or m[0] == "."]
+        shown: list[str] = []
+        for word in words:
+            shown.append(word)
+            if word.upper() in _CREATED or word.upper() == "USE":
+                break
+        rest = [word for word in words[len(shown) :] if word.upper() not in ("IF", "NOT", "EXISTS", "CATALOG")]
+        if not rest:
+            return " ".join(shown)
+        name = rest[0]
+        for dot, part in zip(rest[1::2], rest[2::2], strict=False):
+            if dot != ".":
+                break
+            name += f".{part}"
+        return " ".join((*shown, name))
+
+
+def split_statements(text: str) -> list[Statement]:
+    """The statements of ``text``. Raises :class:`ValueError`, whose arguments are a message and a line from 1, for a
+    quote or a comment that does not end.
+
+    >>> [s.title for s in split_statements("CREATE TABLE a (x INT); -- one\\nCREATE VIEW b AS SELECT ';' FROM a")]
+    ['CREATE TABLE a', 'CREATE VIEW b']
+    """
+    found = []
+    start: int | None = None
+    for token in _tokens(text):
+        kind = token.lastgroup
+        if kind == "broken":
+            raise ValueError(f"{token[0]} is never closed", _line(text, token.start()))
+        if kind == "end":
+            if start is not None:
+                found.append(Statement(text[start : token.start()].rstrip(), _line(text, start)))
+            start = None
+        elif start is None and kind != "comment" and not token[0].isspace():
+            start = token.start()
+    if start is not None:
+        found.append(Statement(text[start:].rstrip(), _line(text, start)))
+    return found
+
+
+def refusal(statement: Statement) -> str | None:
+    """Why a job may not have a statement; None where it may."""
+    words = [(m[0].upper(), m) for m in _tokens(statement.text) if m.lastgroup == "word"]
+    first = words[0][0] if words else ""
+    if first == "USE":
+        return None
+    if first != "CREATE":
+        near = near_misses(first, ("CREATE", "USE"))
+        mend = _MENDS.get(first) or (f"did you mean {near[0]}?" if near else "")
+        shown = first or statement.text.split(maxsplit=1)[0][:40]
+        return f"a job has CREATE statements and USE, not {shown}" + (f": {mend}" if mend else "")
+    kind = next((word for word, _ in words[1:] if word not in _BEFORE), "")
+    if kind not in _CREATED:
+        near = near_misses(kind, _CREATED)
+        hint = f": did you mean CREATE {near[0]}?" if near else ""
+        return f"a job can CREATE {', '.join(_CREATED[:-1])} or {_CREATED[-1]}, not {kind or 'nothing'}{hint}"
+    if kind == "TABLE" and _selects(statement.text):
+        return "CREATE TABLE … AS would run a job of its own: create a VIEW, and name it under 'input'"
+    return None
+
+
+def in_literals(text: str, replace: Callable[[str, int], str], outside: Callable[[str, int], None]) -> str:
+    """``text`` with ``replace`` over the content of each '…' literal, given and taken without doubled quotes.
+
+    Both functions get a line as well, from 1; ``outside`` gets every line without its literals and comments.
+    """
+    parts = []
+    for token in _tokens(text):
+        if token.lastgroup == "literal":
+            content = replace(token[0][1:-1].replace("''", "'"), _line(text, token.start()))
+            parts.append("'" + content.replace("'", "''") + "'")
+            continue
+        parts.append(token[0])
+    bare = _TOKEN.sub(lambda m: re.sub(r"[^\n]", " ", m[0]) if m.lastgroup in ("literal", "comment") else m[0], text)
+    for number, line in enumerate(bare.splitlines(), 1):
+        outside(line, number)
+    return "".join(parts)
+
+
+def _tokens(text: str) -> Iterator[re.Match[str]]:
+    return _TOKEN.finditer(text)
+
+
+def _line(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1
+
+
+def _selects(text: str) -> bool:
+    """Whether a CREATE TABLE ends in AS SELECT: an AS outside of all parentheses."""
+    depth = 0
+    for token in _tokens(text):
+        depth += (token.lastgroup == "open") - (token.lastgroup == "close")
+        if depth == 0 and token.lastgroup == "word" and token[0].upper() == "AS":
+            return True
+    return False

@@ -1,0 +1,57 @@
+package org.flinkskills.bridge;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+
+/**
+ * What a worker tells of a plan: gauges as they are now, and what counters and histograms have more
+ * since it told of them last. Labels are keys and values in turn.
+ */
+record WorkerReport(
+    Map<String, Number> gauges, List<Increase> increases, List<Durations> durations) {
+
+  record Increase(String name, List<String> labels, long by) {}
+
+  /** Durations in milliseconds: how many there were, and some of them. */
+  record Durations(String name, List<String> labels, long count, long[] samples) {}
+
+  static WorkerReport ofGauges(Map<String, Number> gauges) {
+    return new WorkerReport(Map.copyOf(gauges), List.of(), List.of());
+  }
+
+  /** Reads a report; what it does not know is left out. */
+  static WorkerReport of(JsonNode json) {
+    Map<String, Number> gauges = new LinkedHashMap<>();
+    for (Map.Entry<String, JsonNode> figure : json.properties()) {
+      if (figure.getValue().isNumber()) {
+        gauges.put(figure.getKey(), figure.getValue().numberValue());
+      }
+    }
+    List<Increase> increases = new ArrayList<>();
+    for (JsonNode row : json.path("counters")) {
+      increases.add(
+          new Increase(
+              row.path(0).asText(), texts(row.path(1)), Math.max(0, row.path(2).asLong())));
+    }
+    List<Durations> durations = new ArrayList<>();
+    for (JsonNode row : json.path("histograms")) {
+      JsonNode values = row.path(3);
+      long[] samples = new long[values.size()];
+      for (int i = 0; i < samples.length; i++) {
+        samples[i] = values.get(i).asLong();
+      }
+      durations.add(
+          new Durations(row.path(0).asText(), texts(row.path(1)), row.path(2).asLong(), samples));
+    }
+    return new WorkerReport(gauges, increases, durations);
+  }
+
+  private static List<String> texts(JsonNode array) {
+    List<String> texts = new ArrayList<>();
+    array.forEach(text -> texts.add(text.asText()));
+    return texts;
+  }
+}

@@ -1,0 +1,106 @@
+package org.flinkskills.bridge;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import java.io.ByteArrayInputStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.flink.api.common.JobID;
+import org.apache.logging.log4j.Level;
+import org.apache.logging.log4j.LogManager;
+import org.apache.logging.log4j.core.LogEvent;
+import org.apache.logging.log4j.core.Logger;
+import org.apache.logging.log4j.core.appender.AbstractAppender;
+import org.apache.logging.log4j.core.config.Property;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+class WorkerLogTest {
+  private static final JobID JOB = new JobID();
+
+  private record Line(Level level, String text, Map<String, String> fields) {}
+
+  private final List<Line> lines = new ArrayList<>();
+  private final Logger logger = (Logger) LogManager.getLogger("org.flinkskills.worker");
+  private final AbstractAppender appender =
+      new AbstractAppender("kept", null, null, true, Property.EMPTY_ARRAY) {
+        @Override
+        public void append(LogEvent event) {
+          lines.add(
+              new Line(
+                  event.getLevel(),
+                  event.getMessage().getFormattedMessage(),
+                  new TreeMap<>(event.getContextData().toMap())));
+        }
+      };
+
+  @BeforeEach
+  void listen() {
+    appender.start();
+    logger.addAppender(appender);
+    logger.setLevel(Level.DEBUG);
+  }
+
+  @AfterEach
+  void stopListening() {
+    logger.removeAppender(appender);
+    appender.stop();
+  }
+
+  private WorkerLog read(String text) {
+    WorkerLog log =
+        new WorkerLog("w", JOB, new ByteArrayInputStream(text.getBytes(StandardCharsets.UTF_8)));
+    log.run();
+    return log;
+  }
+
+  @Test
+  void fieldsAreInTheContextAndBehindTheText() {
+    WorkerLog log =
+        read("WARN {agent=triage key=2f1a turn=3 step=chat#0/t0.0} flink_skills.turn: x {a=b}\n");
+    assertEquals(
+        List.of(
+            new Line(
+                Level.WARN,
+                "w: flink_skills.turn: x {a=b} [agent=triage key=2f1a turn=3 step=chat#0/t0.0]",
+                new TreeMap<>(
+                    Map.of(
+                        "agent",
+                        "triage",
+                        "key",
+                        "2f1a",
+                        "turn",
+                        "3",
+                        "step",
+                        "chat#0/t0.0",
+                        "flink-job-id",
+                        JOB.toHexString())))),
+        lines);
+    assertEquals(1, log.tail().size());
+  }
+
+  @Test
+  void aLineThatGoesOnHasFieldsInTheContextOnly() {
+    read("ERROR {turn=3} a: failed\nERROR +{turn=3} Traceback\n");
+    assertEquals(
+        List.of("w: a: failed [turn=3]", "w: Traceback"), lines.stream().map(Line::text).toList());
+    assertEquals("3", lines.get(1).fields().get("turn"));
+  }
+
+  @Test
+  void otherLinesAreLeftAsTheyAreAndHaveTheJobOnly() {
+    String[] others = {
+      "{turn=3} a print", "INFO {not fields} x", "INFO {\"turn\": 3} y", "DEBUG z", ""
+    };
+    read(String.join("\n", others) + "\n");
+    assertEquals(
+        List.of("w: {turn=3} a print", "w: {not fields} x", "w: {\"turn\": 3} y", "w: z", "w: "),
+        lines.stream().map(Line::text).toList());
+    assertEquals(Level.DEBUG, lines.get(3).level());
+    lines.forEach(line -> assertEquals(Map.of("flink-job-id", JOB.toHexString()), line.fields()));
+  }
+}

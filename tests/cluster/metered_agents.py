@@ -1,0 +1,60 @@
+"""An agent whose turns give something to count of everything. Shipped with ``-pyfs``; it imports nothing of the
+tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from flink_skills import Agent, AgentContext, ResourceDescriptor, ResourceName, agent_tool, chat_model_setup, tool
+from flink_skills.testing.flink_rest import wait_until
+
+
+def noted(event: str) -> str:
+    """A step of the agent's own."""
+    return event
+
+
+def wait_for_file(path: str) -> None:
+    """Waits until the file is there."""
+    wait_until(Path(path).exists, 300, path)
+
+
+class Modelled(Agent):
+    """With a chat model at ``url`` whose price is known."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.url = url
+        self.name = name
+
+    @chat_model_setup
+    def chat_model(self) -> ResourceDescriptor:
+        return ResourceDescriptor(
+            clazz=ResourceName.ChatModel.OPENAI_COMPATIBLE_SETUP,
+            base_url=self.url,
+            model="scripted",
+            price={"input": 1.0, "output": 2.0},
+        )
+
+
+class Metered(Modelled):
+    """Chats, fails where the event is ``fail``, and waits where it is the path of a file."""
+
+    @tool
+    def price(self, article: str) -> float:
+        """Price of an article in euro."""
+        return len(article) / 2
+
+    @agent_tool
+    def ask_helper(self) -> Agent:
+        """Asks the helper."""
+        return Modelled(self.url, "helper")
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        if event == "fail":
+            raise ValueError("as asked")
+        if event.startswith("/"):
+            await ctx.step("wait", wait_for_file, event)
+            return event
+        await ctx.step("note", noted, event)
+        return await ctx.chat()

@@ -1,0 +1,209 @@
+"""Job files on a cluster: submitted by module and by file, stopped and gone on with, and their secrets."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flink_skills.job
+from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
+from flink_skills.testing.cluster import StandaloneCluster, wait_until
+from tests.cluster.planted import PASSWORD, PLANTED, places_of, rows_below
+from tests.flink.skill_files import pack, write_skill
+
+pytestmark = pytest.mark.cluster
+
+MAIN = Path(flink_skills.job.__file__).parent / "__main__.py"
+# Machines that run tests are busy.
+DEADLINE = 240
+QUICK = "'sink.rolling-policy.rollover-interval' = '500 ms', 'sink.rolling-policy.check-interval' = '100 ms'"
+
+COUNTING = f"""\
+name: counting
+flink: {{parallelism.default: 1}}
+options: {{skills.worker.processes: 1}}
+agent: {{name: counter, model: offline, session: key}}
+tables: |
+  CREATE TABLE orders (id STRING, customer STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)
+  WITH ('connector' = 'filesystem', 'path' = '${{job:dir}}/orders', 'format' = 'json',
+    'source.monitor-interval' = '200 ms');
+  CREATE TABLE turns (id STRING, customer STRING, turn INT, seen TIMESTAMP(3), answer STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${{job:dir}}/turns', 'format' = 'json', {QUICK});
+input: {{table: orders, key: customer}}
+output: {{table: turns, columns: {{turn: turn, seen: timestamp}}}}
+"""
+FAILURES = f"""\
+  CREATE TABLE failures (id STRING, error STRING, event STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${{job:dir}}/failures', 'format' = 'json', {QUICK});
+"""
+
+
+def place(folder: Path, name: str, *orders: str) -> None:
+    """A file of orders that appears at once."""
+    folder.mkdir(exist_ok=True)
+    lines = [{"id": order, "customer": order[0], "ts": f"2026-02-03 10:00:0{order[1]}"} for order in orders]
+    (folder / f".{name}").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / f".{name}").rename(folder / name)
+
+
+@pytest.mark.both_versions
+def test_a_job_file_stops_with_a_savepoint_and_goes_on_where_it_was(cluster: StandaloneCluster, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(COUNTING)
+    place(tmp_path / "orders", "one.json", "a1", "b1")
+
+    def turns() -> list[tuple[object, ...]]:
+        return sorted((row["id"], row["turn"], row["seen"]) for row in rows_below(tmp_path / "turns"))
+
+    words = ("run", "-d", *cluster.interpreters, "-pym", "flink_skills.job", "--config", str(file))
+    job = cluster.submitted(cluster.client(*words, deadline=DEADLINE))
+    assert cluster.rest(f"/jobs/{job}")["name"] == "counting"
+    wait_until(lambda: len(turns()) == 2, DEADLINE, "the first orders to be answered")
+    last = cluster.rest(f"/jobs/{job}")["vertices"][-1]["id"]
+    wait_until(
+        lambda: any(
+            float(metric["value"]) == 1_770_112_800_000
+            for metric in cluster.rest(f"/jobs/{job}/vertices/{last}/watermarks")
+        ),
+        DEADLINE,
+        "the watermark of the orders to reach the sink",
+    )
+    savepoint = cluster.stop_with_savepoint(job, deadline=DEADLINE)
+
+    # A table of errors is added: the state of the source, the agent and the sink is found all the same.
+    text = COUNTING.replace("input:", f"{FAILURES}input:") + "errors: {table: failures}\n"
+    file.write_text(text)
+    place(tmp_path / "orders", "two.json", "a2", "b2")
+    again = cluster.submit(
+        MAIN, "--config", str(file), "--set", "pipeline.name=other", savepoint=savepoint, deadline=DEADLINE
+    )
+    wait_until(lambda: len(turns()) >= 4, DEADLINE, "the orders after the savepoint to be answered")
+    assert turns() == [
+        ("a1", 1, "2026-02-03 10:00:01"),
+        ("a2", 2, "2026-02-03 10:00:02"),
+        ("b1", 1, "2026-02-03 10:00:01"),
+        ("b2", 2, "2026-02-03 10:00:02"),
+    ]
+    cluster.cancel(again)
+
+
+class Guard(http.server.SimpleHTTPRequestHandler):
+    """Lets in who has the user and the password."""
+
+    def send_head(self) -> Any:
+        wanted = base64.b64encode(f"me:{PASSWORD}".encode()).decode()
+        if self.headers.get("Authorization") != f"Basic {wanted}":
+            self.send_error(401, f"no: {self.headers.get('Authorization')}")
+            return None
+        return super().send_head()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep pytest's output free of an access log."""
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[int]:
+    """The port of a server with a zip of a skill that not everybody gets."""
+    skill = write_skill(tmp_path / "made", "measure", files={"scripts/measure.sh": 'printf %s "$TOKEN" | wc -c\n'})
+    (tmp_path / "web").mkdir()
+    pack(tmp_path / "web" / "skills.zip", [skill])
+
+    def handler(*args: Any, **rest: Any) -> Guard:
+        return Guard(*args, directory=str(tmp_path / "web"), **rest)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+COMMAND = {"command": "sh scripts/measure.sh", "skill": "measure"}
+
+
+def model() -> ScriptedModelServer:
+    """Loads the skill, runs its script, and answers with what it printed; orders of b are refused with the key."""
+    key = PLANTED["PLANTED_MODEL_KEY"]
+    return ScriptedModelServer(
+        [
+            Rule(Reply(status=401, error=f"Incorrect API key provided: {key}."), last_user="b1"),
+            Rule(Reply(tool_calls=(Call("load_skill", {"name": "measure"}),)), tool_results=0),
+            Rule(
+                Reply(
+                    tool_calls=(
+                        Call("execute_shell_command", {"command": "sh scripts/measure.sh", "skill": "measure"}),
+                    )
+                ),
+                tool_results=1,
+            ),
+            Rule(Reply("{last_tool}")),
+        ]
+    )
+
+
+def test_planted_secrets_are_used_and_found_nowhere(
+    cluster: StandaloneCluster, tmp_path: Path, guarded: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only TaskManagers need it. Flink's client logs its environment, and hides only what is named like a secret there.
+    monkeypatch.delenv("PLANTED_MODEL_KEY")
+    secret_table = "'sink.partition-commit.policy.class.parameters' = '${env:PLANTED_TABLE_SECRET}', "
+    audit = (
+        "  CREATE TABLE audit (kind STRING, name STRING, error STRING, `key` STRING)\n"
+        "  WITH ('connector' = 'filesystem', "
+        f"'path' = '${{job:dir}}/audit', 'format' = 'json', {QUICK});\n"
+    )
+    with model() as server:
+        text = COUNTING.replace("'path' = '${job:dir}/turns',", f"{secret_table}'path' = '${{job:dir}}/turns',")
+        text = text.replace("input:", f"{FAILURES}{audit}input:")
+        text = text.replace(
+            "{name: counter, model: offline, session: key}",
+            f"""
+  name: measurer
+  session: key
+  chat_model_setups:
+    m: {{clazz: 'openai-compatible:m', base_url: '{server.url}', api_key_env: PLANTED_MODEL_KEY}}""",
+        ).replace(
+            "skills.worker.processes: 1",
+            "skills.worker.processes: 1, skills.env.measure.TOKEN: '${env:PLANTED_SKILL_TOKEN}', "
+            "skills.source.allow-http: true, skills.source.allow-private: true",
+        )
+        text += (
+            f"skills: {{urls: ['http://me:${{env:PLANTED_URL_PASSWORD}}@127.0.0.1:{guarded}/skills.zip']}}\n"
+            "errors: {table: failures}\nevents: {table: audit}\n"
+        )
+        file = tmp_path / "job.yaml"
+        file.write_text(text)
+        place(tmp_path / "orders", "one.json", "a1", "b1")
+        words = ("run", "-d", *cluster.interpreters, "-pym", "flink_skills.job", "--config", str(file))
+        client = cluster.client(*words, deadline=DEADLINE)
+        job = cluster.submitted(client)
+
+        def done() -> bool:
+            return bool(rows_below(tmp_path / "turns")) and bool(rows_below(tmp_path / "failures"))
+
+        wait_until(done, DEADLINE, "an order to be answered and one to fail")
+    savepoint = Path(cluster.stop_with_savepoint(job, deadline=DEADLINE).removeprefix("file:"))
+    (answered,) = rows_below(tmp_path / "turns")
+    assert str(len(PLANTED["PLANTED_SKILL_TOKEN"])) in str(answered["answer"]), "the command had its token"
+    (failed,) = rows_below(tmp_path / "failures")
+    assert "Incorrect API key provided" in str(failed["error"])
+    events = rows_below(tmp_path / "audit")
+    assert {"turn", "chat", "tool", "command", "skill"} <= {event["kind"] for event in events}
+    assert any(savepoint.rglob("_metadata"))
+
+    texts = {
+        "the client's output": client,
+        "answers": json.dumps(answered),
+        "error records": json.dumps(failed),
+        "events": json.dumps(events),
+    }
+    found = places_of(cluster, job, texts)
+    assert not found, "\n".join(found)

@@ -1,0 +1,190 @@
+"""The metrics that a job reports are those of the list, under the names of the dashboard, and they count right."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills.telemetry.log_fields import key_hash
+from flink_skills.telemetry.metric_list import METRICS, metric
+from flink_skills.testing import Call, Reply, ScriptedModelServer
+from flink_skills.testing.cluster import StandaloneCluster, wait_until
+from tests.docs.observability import alert_expressions, dashboard_expressions, names_in
+from tests.flink.skill_files import write_skill
+from tests.passable import passable_folder
+
+pytestmark = pytest.mark.cluster
+
+HERE = Path(__file__).parent
+LINE = re.compile(r"^(\w+)\{(.*)\} (\S+)$")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+AGENT = "agent metered"
+PREFIX = "flink_taskmanager_job_task_operator_"
+PORT = re.compile(r"Started PrometheusReporter HTTP server on port (\d+)")
+CHATS = 6
+CALLS = (
+    Call("load_skill", {"name": "greet"}),
+    Call("load_skill", {"name": "nowhere"}),
+    Call("load_skill_resource", {"name": "greet", "path": "references/where.txt"}),
+    Call("execute_shell_command", {"command": "exit 3"}),
+    Call("price", {"article": "pen"}),
+    Call("invented", {}),
+    Call("ask_helper", {"request": "help"}),
+)
+REQUESTS = CHATS * (len(CALLS) + 1)
+
+
+def reply(body: dict[str, Any]) -> Reply:
+    """The next call for each tool result that the model has; then an answer."""
+    messages = body["messages"]
+    if messages[-1]["content"] == "help":
+        return Reply(text="helped", input_tokens=3, output_tokens=1)
+    done = sum(message["role"] == "tool" for message in messages)
+    return Reply(tool_calls=(CALLS[done],)) if done < len(CALLS) else Reply(text="done")
+
+
+@dataclass(frozen=True)
+class Sample:
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Scrape:
+    """What Prometheus reads of the TaskManagers."""
+
+    def __init__(self, cluster: StandaloneCluster) -> None:
+        self.samples: list[Sample] = []
+        for number in cluster.task_managers():
+            (port,) = PORT.findall(cluster.log(number))
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+                text = answer.read().decode()
+            for line in text.splitlines():
+                if found := LINE.match(line):
+                    self.samples.append(Sample(found[1], dict(LABEL.findall(found[2])), float(found[3])))
+
+    def value(self, name: str, **labels: str) -> float:
+        """The sum of a metric over its series with these labels; -1 when there is none."""
+        return sum(self.values(name, **labels) or [-1])
+
+    def values(self, name: str, **labels: str) -> list[float]:
+        """The values of a metric's series with these labels, at the agent's operator."""
+        full = metric(name, *labels).prometheus
+        wanted = {"operator_name": AGENT, **labels}
+        return [
+            sample.value for sample in self.samples if sample.name == full and wanted.items() <= sample.labels.items()
+        ]
+
+    def names(self) -> set[str]:
+        return {sample.name for sample in self.samples}
+
+    def own_names(self) -> set[str]:
+        """The operator's metrics without those that Flink gives every operator."""
+        of_agent: set[str] = set()
+        of_others: set[str] = set()
+        for sample in self.samples:
+            if sample.name.startswith(PREFIX):
+                names = of_agent if sample.labels["operator_name"] == AGENT else of_others
+                # A summary has a series for its count.
+                names.add(re.sub("(Latency)_count$", r"\1", sample.name))
+        return of_agent - of_others
+
+
+@pytest.fixture(scope="module")
+def scrape(cluster: StandaloneCluster) -> Iterator[Callable[[], Scrape]]:
+    """A job that has done its work and still runs; scrapes its metrics."""
+    server = ScriptedModelServer(reply).start()
+    with passable_folder() as folder:
+        write_skill(folder / "skills", "greet")
+        gate = folder / "gate"
+        job = cluster.submit(
+            HERE / "job_metered.py",
+            *("--model", server.url, "--skills", str(folder / "skills"), "--gate", str(gate), "--chats", str(CHATS)),
+            python_files=[HERE / "metered_agents.py"],
+        )
+        cluster.wait(job, "RUNNING", 120)
+
+        def counted() -> bool:
+            now = Scrape(cluster)
+            turns, requests = now.value("turns"), now.value("requests", agent="metered", model="chat_model")
+            return turns == CHATS + 1 and requests == REQUESTS and now.value("steps") >= 0
+
+        wait_until(counted, 90, "the turns to be counted")
+        yield lambda: Scrape(cluster)
+        gate.touch()
+        cluster.wait(job, "FINISHED", 60)
+    server.stop()
+
+
+def test_what_a_job_reports_is_the_list(scrape: Callable[[], Scrape]) -> None:
+    listed = {of.prometheus for of in METRICS}
+    wait_until(lambda: scrape().own_names() >= listed, 30, f"all of {sorted(listed - scrape().own_names())}")
+    assert scrape().own_names() == listed
+
+
+def test_the_dashboard_and_the_alerts_ask_for_what_there_is(scrape: Callable[[], Scrape]) -> None:
+    there = scrape().names()
+    asked = {name for expression in (*dashboard_expressions(), *alert_expressions()) for name in names_in(expression)}
+    assert len(asked) > 20
+    assert asked <= there, f"nothing reports {sorted(asked - there)}"
+
+
+def test_figures_are_right_over_all_workers(scrape: Callable[[], Scrape]) -> None:
+    def settled() -> bool:
+        # Turns that have ended are in the next report of their worker.
+        return sum(s.value for s in scrape().samples if s.name.endswith("operator_turnLatency_count")) == CHATS + 1
+
+    wait_until(settled, 30, "the last report")
+    now = scrape()
+    main, helper = {"agent": "metered", "model": "chat_model"}, {"agent": "helper", "model": "chat_model"}
+    assert now.value("turns") == CHATS + 1
+    assert now.value("failures") == 1
+    assert now.value("inFlight") == 1
+    assert now.value("pending") == 0
+    assert now.value("requests", **main) == REQUESTS
+    assert now.value("requests", **helper) == CHATS
+    assert now.value("inputTokens", **main) == REQUESTS * 10
+    assert now.value("outputTokens", **helper) == CHATS
+    assert now.value("costMicroUsd", **main) == REQUESTS * 20
+    assert now.value("requestFailures", **main) == now.value("retries", **main) == 0
+    for tool in ("load_skill", "load_skill_resource", "execute_shell_command", "price", "ask_helper"):
+        assert now.value("toolCalls", tool=tool) == CHATS * (2 if tool == "load_skill" else 1), tool
+    assert now.value("toolFailures", tool="load_skill") == CHATS
+    assert now.value("toolFailures", tool="price") == 0
+    assert now.value("toolCalls", tool="invented") == -1, "a name that a model invented has no label"
+    assert now.value("toolFailures", tool="unknown") == CHATS
+    assert now.value("skillLoads", skill="greet") == CHATS
+    assert now.value("skillReads", skill="greet") == CHATS
+    assert now.value("skillErrors", skill="greet") == 0
+    assert now.value("commands", skill="greet") == CHATS
+    assert now.value("commandFailures", skill="greet") == CHATS
+    # The first request of each turn was made before the skill was loaded.
+    assert now.value("inputTokens", skill="greet") == (REQUESTS - CHATS) * 10
+    assert now.value("stepRuns", step="note") == CHATS
+    assert now.value("resumedTurns") == 0
+    assert set(now.values("skills", worker="1")) == {2}, "those of the agent, and of the one that it calls"
+    assert set(now.values("isolationLevel", worker="0")) == set(now.values("isolationLevel", worker="1"))
+    assert min(now.values("memory", worker="0")) > 10_000_000
+
+
+def test_the_log_says_what_was_opened_and_whose_turn_a_line_is_of(
+    scrape: Callable[[], Scrape], cluster: StandaloneCluster
+) -> None:
+    lines = [line for number in cluster.task_managers() for line in cluster.log(number).splitlines()]
+    assert any("agent metered is open: 1 skills from 1 sources" in line for line in lines)
+    assert any("; sources: path /" in line and line.endswith("/skills; skills: greet") for line in lines)
+    key = key_hash('"fail"')
+    (failed,) = [line for line in lines if "turn 1 failed: ValueError: as asked" in line]
+    assert " ERROR " in failed
+    assert failed.endswith(f"[agent=metered key={key} turn=1]")
+    audited = [line for line in lines if '"action": "activate", "skill": "greet"' in line]
+    assert len(audited) == CHATS
+    assert all(
+        re.search(r" \[agent=metered key=\w{12} turn=1 step=chat#0/t0\.0 skill=greet\]$", line) for line in audited
+    )

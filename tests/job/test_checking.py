@@ -1,0 +1,180 @@
+"""``--check`` and ``--explain``: what can be known of a job before it is submitted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills.job.checking import Check, check_job
+from flink_skills.job.explaining import explain_job
+from flink_skills.testing import Reply, Rule, ScriptedModelServer
+from tests.job.files import PLAIN, write_job
+
+pytestmark = pytest.mark.flink
+
+ROOT = Path(__file__).parents[2]
+SKILLS = f"{{paths: ['{ROOT}/skills']}}"
+
+
+def found(folder: Path, text: str = PLAIN, reach: bool = False, **replaced: str) -> dict[str, list[tuple[str, str]]]:
+    """Status and message of all checks, by what they are about."""
+    noted: list[Check] = []
+    report = check_job(write_job(folder, text, **replaced), reach=reach, note=noted.append)
+    assert noted == report.checks
+    assert report.sound == all(check.status != "error" for check in report.checks)
+    by_name: dict[str, list[tuple[str, str]]] = {}
+    for check in report.checks:
+        by_name.setdefault(check.name, []).append((check.status, check.message.replace(f"{folder}/", "")))
+    return by_name
+
+
+def test_a_sound_job(tmp_path: Path) -> None:
+    checks = found(tmp_path, skills=SKILLS)
+    assert {name: {status for status, _ in of} for name, of in checks.items()} == {
+        "file": {"ok"},
+        "flink": {"ok"},
+        "tables": {"ok"},
+        "input": {"ok"},
+        "agent": {"ok"},
+        "skills": {"ok"},
+        "columns": {"ok"},
+        "connectors": {"ok"},
+        "warning": {"warning"},
+    }
+    assert checks["columns"] == [
+        ("ok", "answers: id ← event.id, answer ← output"),
+        ("ok", "failures: id ← event.id, error ← error"),
+    ]
+    assert "log-triage" in checks["skills"][0][1]
+    assert "there are no checkpoints" in checks["warning"][0][1]
+
+
+@pytest.mark.parametrize(
+    ("replaced", "name", "said"),
+    [
+        ({"input": "{table: evnets, key: job}"}, "input", "job.yaml:7:16: input.table: unknown table 'evnets'"),
+        (
+            {"input": "{table: events, key: jbo}"},
+            "input",
+            "input.key: unknown key column 'jbo' in table events",
+        ),
+        ({"input": "{table: events, key: [job, job]}"}, "input", "input.key[1]: column 'job' is there twice"),
+        ({"input": "{query: SELECT jobb FROM events, key: job}"}, "input", "Column 'jobb' not found"),
+        ({"output": "{table: answers, columns: {idd: output}}"}, "columns", "unknown column 'idd' in table answers"),
+        ({"output": "{table: nowhere}"}, "columns", "job.yaml:8:17: output.table: unknown table 'nowhere'"),
+        ({"events": "{table: answers}"}, "columns", "column 'answer' of answers: unknown field 'answer' in an event"),
+        ({"flink": "{parallelism.default: many}"}, "flink", "parallelism.default"),
+        ({"flink": "{execution.runtime-mode: BATCH}"}, "flink", "agents are streaming operators"),
+        ({"jars": "[no.jar]"}, "flink", "job.yaml:10:8: jars[0]: there is no file"),
+        ({"agent": "{model: 'openai-compatible:x'}"}, "agent", "needs base_url"),
+        ({"agent": "{model: 'opneai:x'}"}, "agent", "unknown model provider 'opneai'"),
+        ({"skills": "{paths: [nowhere]}"}, "skills", "nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, replaced: dict[str, str], name: str, said: str) -> None:
+    checks = found(tmp_path, **replaced)
+    wanted = "unknown" if name == "skills" else "error"
+    assert any(status == wanted and said in message for status, message in checks[name]), checks
+
+
+def test_statements_that_flink_does_not_take_are_all_named_with_their_lines(tmp_path: Path) -> None:
+    text = PLAIN.replace("(id INT, answer", "(id INTT,\n    answer").replace("(id INT, error", "(day INT, error")
+    checks = found(tmp_path, text)
+    assert [message for status, message in checks["tables"]] == [
+        "job.yaml:5: tables: CREATE TABLE answers: Unknown identifier 'INTT'",
+        "job.yaml:7: tables: CREATE TABLE failures: SQL does not expect 'day' here; a name that is a word of SQL is "
+        "written in backticks",
+    ]
+
+
+def test_columns_that_cannot_be_filled(tmp_path: Path) -> None:
+    text = PLAIN.replace("answer STRING)", "answer STRING, i MULTISET<STRING>, more STRING)")
+    checks = found(tmp_path, text)
+    messages = [message for status, message in checks["columns"] if status == "error"]
+    assert any("column 'i' of answers is MULTISET<STRING>" in message for message in messages)
+    assert any("nothing fills column 'more' of answers" in message for message in messages)
+
+
+def test_connectors_that_are_not_here_leave_the_rest_to_be_checked(tmp_path: Path) -> None:
+    kafka = """'connector' = 'kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'h:9092',
+    'properties.sasl.jaas.config' = '${env:NOT_SET}', 'format' = 'json', 'scan.startup.mode' = 'earliest-offset',
+    'properties.ssl.key.password' = 'pl4nted'"""
+    text = PLAIN.replace("'connector' = 'datagen', 'number-of-rows' = '1'", kafka)
+    checks = found(tmp_path, text)
+    assert checks["input"] == [("ok", "2 columns, key job")]
+    assert [status for status, _ in checks["columns"]] == ["ok", "ok"]
+    (connectors,) = checks["connectors"]
+    assert connectors[0] == "unknown"
+    assert "the connector 'kafka' is not here" in connectors[1]
+    (missing,) = checks["references"]
+    assert missing == (
+        "error",
+        "job.yaml:5: tables: the environment variable 'NOT_SET', which ${env:NOT_SET} asks for, is not set; set it "
+        "where the job is submitted",
+    )
+    plain = [message for _, message in checks["warning"] if "properties.ssl.key.password" in message]
+    assert plain
+    assert "pl4nted" not in json.dumps(checks)
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedModelServer]:
+    with ScriptedModelServer([Rule(reply=Reply("yes"))]) as server:
+        yield server
+
+
+def test_reach_asks_models_and_loads_urls(tmp_path: Path, server: ScriptedModelServer) -> None:
+    agent = f"""{{chat_model_setups: {{
+    there: {{clazz: 'openai-compatible:x', base_url: '{server.url}'}},
+    gone: {{clazz: 'openai-compatible:y', base_url: 'http://127.0.0.1:9/v1'}}}}}}"""
+    skills = "{urls: ['file:///none/there.zip']}"
+    before = found(tmp_path, agent=agent, skills=skills)
+    assert before["skills"][0] == ("unknown", "not looked at without --reach: file:///none/there.zip")
+    assert "models" not in before
+    checks = found(tmp_path, reach=True, agent=agent, skills=skills)
+    assert checks["skills"][0][0] == "error"
+    there, gone = checks["models"]
+    assert there[0] == "ok"
+    assert "model there (openai-compatible:x) answered in" in there[1]
+    assert gone[0] == "error"
+    assert "model gone (openai-compatible:y)" in gone[1]
+
+
+def test_explaining_says_everything_but_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTED", "pl4nted")
+    text = PLAIN.replace("'blackhole'", "'blackhole', 'property-version' = '${env:PLANTED}'", 1)
+    job = write_job(
+        tmp_path,
+        text,
+        skills=f"{{paths: ['{ROOT}/skills'], urls: ['https://me:pl4nted@host/a.zip?sig=pl4nted']}}",
+        options="{skills.turn.timeout: 2 min, skills.env.x.T: '${env:PLANTED}'}",
+        flink="{execution.checkpointing.interval: 10 s, s3.secret-key: '${env:PLANTED}'}",
+    )
+    explained = explain_job(job)
+    assert "pl4nted" not in json.dumps(explained)
+    model: dict[str, Any] = explained["agent"]["models"]["model"]
+    assert "log-triage" in model["skills"]
+    assert "load_skill" in model["tools"]
+    assert model["system_chars"] > 1000
+    assert explained["agent"]["unknown"] == "not looked at without --reach: https://host/a.zip"
+    assert explained["checkpoints"]["interval"] == "10 s"
+    assert explained["output"]["columns"]["id"] == {"type": "INT", "from": "event.id"}
+    assert explained["options"]["skills.turn.timeout"] == 120.0
+    assert explained["warnings"] == []
+
+
+def test_flinks_own_plan_has_no_secret_and_stable_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTED", "pl4nted")
+    text = PLAIN.replace(
+        "'connector' = 'datagen', 'number-of-rows' = '1'",
+        "'connector' = 'filesystem', 'path' = '/tmp/${env:PLANTED}', 'format' = 'json'",
+    )
+    explained = explain_job(write_job(tmp_path, text), flink_plan=True)
+    assert "pl4nted" not in json.dumps(explained)
+    names = [node["type"] for node in explained["flink"]["nodes"]]
+    assert "agent plain" in names
+    assert any("events" in name for name in names)

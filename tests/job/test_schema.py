@@ -1,0 +1,49 @@
+"""The JSON schema of job files: it takes what the reader takes, and the published one is current."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import yaml
+
+from flink_skills import SkillOptions
+from flink_skills.job.model import AgentSpec
+from flink_skills.job.schema import job_schema
+from flink_skills.options import SkillConfig
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_published_schema_is_current(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("gen_job_schema", ROOT / "docs" / "gen_job_schema.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.main(["--check"]) == 0, "run: python docs/gen_job_schema.py"
+    module.PAGE = tmp_path / "schema.json"
+    assert module.main(["--check"]) == 1
+    assert module.main([]) == 0
+    assert json.loads(module.PAGE.read_text()) == job_schema()
+
+
+def test_every_option_is_in_the_schema() -> None:
+    options = job_schema()["properties"]["options"]
+    assert set(options["properties"]) == {option.key for option in SkillOptions.all()}
+    assert options["additionalProperties"] is False
+    assert all(described["description"] for described in options["properties"].values())
+
+
+def test_the_schema_has_every_key_of_a_declared_agent() -> None:
+    from flink_skills.agents import declarative
+
+    assert set(AgentSpec.model_fields) == set(declarative._KEYS)
+
+
+def test_the_job_of_the_example_has_only_known_keys() -> None:
+    job = yaml.safe_load((ROOT / "examples/log_triage/job.yaml").read_text(encoding="utf-8"))
+    schema = job_schema()
+    assert set(job) <= set(schema["properties"])
+    assert set(schema["required"]) <= set(job)
+    SkillConfig(job["options"])
