@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.declarative import load_agent_yaml
 from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.plan import import_object, instantiate
 from flink_skills.cli.places import source_word
-from flink_skills.errors import ConfigError, PlanError, SkillsError
+from flink_skills.errors import ConfigError
+from flink_skills.job.agent_source import import_agent
 
 __all__ = ["PlainAgent", "find_agent", "model_setup", "skill_sources"]
 
@@ -38,27 +37,7 @@ def find_agent(word: str | None, instructions: str) -> Agent:
         raise ConfigError("--instructions is for a plain agent; leave it out together with AGENT")
     if word.endswith((".yaml", ".yml")):
         return load_agent_yaml(word)
-    module, colon, name = word.partition(":")
-    if not colon or not module or not name:
-        raise ConfigError(f"AGENT {word!r}: write module:Class, or the path of a YAML file")
-    here = str(Path.cwd())
-    if "" not in sys.path and here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        target = import_object(word)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"AGENT {word!r}: there is no module {error.name!r}; run from its folder, install it, or set PYTHONPATH"
-        ) from error
-    except AttributeError as error:
-        raise ConfigError(f"AGENT {word!r}: {error}") from error
-    except SkillsError:
-        raise
-    except (Exception, SystemExit) as error:  # importing a user's module raises anything
-        raise PlanError(f"AGENT {word!r}: importing it failed: {type(error).__name__}: {error}") from error
-    if not isinstance(target, Agent) and not (isinstance(target, type) and issubclass(target, Agent)):
-        raise ConfigError(f"AGENT {word!r}: is not an Agent class or instance, but {target!r:.200}")
-    return instantiate(target)
+    return import_agent(word, f"AGENT {word!r}", [Path.cwd()])
 
 
 def model_setup(model: str | None, base_url: str | None) -> ModelSetup | None:

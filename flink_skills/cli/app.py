@@ -1,37 +1,34 @@
-"""Commands and their options."""
+"""The command line as a whole: the options of ``flink-skills`` itself, and exit codes.
+
+Commands are listed in :mod:`flink_skills.cli.commands`.
+"""
 
 from __future__ import annotations
 
 import io
 import logging
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
+import typer.core
 
 from flink_skills import __version__
-from flink_skills.cli.doctor import doctor
-from flink_skills.cli.exec import CONTEXT, execute
-from flink_skills.cli.listing import list_skills
-from flink_skills.cli.lock import lock
-from flink_skills.cli.pack import pack
-from flink_skills.cli.prompt import prompt
-from flink_skills.cli.show import show
-from flink_skills.cli.validate import validate
+from flink_skills.cli.commands import COMMANDS, LazyCommand
 from flink_skills.errors import SkillsError
 
-__all__ = ["run_app"]
+__all__ = ["command_line", "run_app"]
 
 USAGE, INTERRUPTED = 2, 130
 
 app = typer.Typer(
     name="flink-skills",
-    help="Agents with skills inside Apache Flink jobs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    # Help in plain text: importing what draws boxes takes longer than everything else together.
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
 )
 
 
@@ -42,7 +39,7 @@ def run_app() -> int:
     # The library that talks to the JVM logs a Ctrl-C on the root logger, with its stack.
     logging.getLogger().addFilter(_is_no_interrupt)
     try:
-        app()
+        command_line()()
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 0
     except SkillsError as error:
@@ -51,6 +48,15 @@ def run_app() -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
+
+
+def command_line() -> typer.core.TyperGroup:
+    """All commands as one that can be called."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)  # noqa: S101 - a Typer with a callback is a group
+    for name, entry in COMMANDS.items():
+        group.add_command(LazyCommand(name, entry))
+    return group
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
@@ -70,66 +76,3 @@ def _root(
     ] = False,
 ) -> None:
     """Agents with skills inside Apache Flink jobs."""
-
-
-@app.command()
-def run(
-    agent: Annotated[
-        str | None,
-        typer.Argument(help="module:Class or a YAML file; without it, a plain agent with --instructions."),
-    ] = None,
-    *,
-    input_: Annotated[Path, typer.Option("--input", help="Events, one JSON object a line; - for stdin.")],
-    key: Annotated[str, typer.Option("--key", help="Field of the events that is their key.")],
-    output: Annotated[Path | None, typer.Option("--output", help="Where outputs go; default: stdout.")] = None,
-    errors: Annotated[
-        Path | None, typer.Option("--errors", help="Where error records go; default: with the outputs.")
-    ] = None,
-    skills: Annotated[
-        list[str] | None,
-        typer.Option("--skills", help="Folder, archive or URL of skills; may be repeated."),
-    ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="offline, or PROVIDER:NAME.")] = None,
-    base_url: Annotated[str | None, typer.Option("--base-url", help="Where the provider's API is.")] = None,
-    instructions: Annotated[str, typer.Option("--instructions", help="System text of the plain agent.")] = "",
-    parallelism: Annotated[int, typer.Option("--parallelism", min=1, help="Parallelism of the job.")] = 1,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="An option, skills.* or Flink's."),
-    ] = None,
-    local: Annotated[bool, typer.Option("--local", help="Run in this process, without Flink.")] = False,
-) -> None:
-    """Run an agent over a file of events, in a mini cluster of this process.
-
-    One JSON object per output. Exit code 0; 3 when turns ended in errors; 2 for bad usage; 1 when the job failed.
-
-    Examples:
-
-        flink-skills run --input events.jsonl --key job --skills ./skills --local
-
-        flink-skills run triage:TriageAgent --input events.jsonl --key job --parallelism 2
-    """
-    from flink_skills.cli.run import RunRequest, run_job
-
-    request = RunRequest(
-        agent=agent,
-        input=input_,
-        key=key,
-        output=output,
-        errors=errors,
-        skills=tuple(skills or ()),
-        model=model,
-        base_url=base_url,
-        instructions=instructions,
-        parallelism=parallelism,
-        assignments=tuple(set_ or ()),
-        local=local,
-    )
-    raise typer.Exit(run_job(request))
-
-
-app.command()(validate)
-app.command("list")(list_skills)
-for command in (show, pack, lock, prompt, doctor):
-    app.command()(command)
-app.command("exec", context_settings=CONTEXT)(execute)

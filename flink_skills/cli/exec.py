@@ -9,10 +9,7 @@ import typer
 from flink_skills.cli.words import Assignments, configuration
 from flink_skills.errors import ConfigError
 
-__all__ = ["CONTEXT", "execute"]
-
-# What follows the first word of the command is the command's, also without "--".
-CONTEXT = {"allow_interspersed_args": False}
+__all__ = ["execute"]
 
 
 def execute(

@@ -12,14 +12,12 @@ import os
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
 
-from flink_skills.skill import Diagnostic
+    from flink_skills.skill import Diagnostic
 
 __all__ = [
     "Column",
@@ -52,11 +50,18 @@ def print_json(data: Any) -> None:
 
 def print_line(*parts: Styled | str, stream: TextIO | None = None) -> None:
     """Write one line, never broken: parts are texts, or texts with a style."""
+    out = stream or sys.stdout
+    styled = [(part, "") if isinstance(part, str) else part for part in parts]
+    shown = [(visible(text).replace("\n", " "), style) for text, style in styled]
+    if not _is_for_people(out):
+        out.write("".join(text for text, _ in shown) + "\n")
+        return
+    from rich.text import Text
+
     line = Text()
-    for part in parts:
-        text, style = (part, "") if isinstance(part, str) else part
-        line.append(visible(text).replace("\n", " "), style)
-    _console(stream or sys.stdout).print(line, soft_wrap=True)
+    for text, style in shown:
+        line.append(text, style)
+    _console(out).print(line, soft_wrap=True)
 
 
 Styled = tuple[str, str]
@@ -107,8 +112,13 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
 
     A last column that is ``wrapped`` gets as many lines as it needs instead. Elsewhere nothing is cut.
     """
-    console = _console(sys.stdout)
     cells = [[visible(cell) for cell in row] for row in rows]
+    if not _is_for_people(sys.stdout) and not any("\n" in cell or "\t" in cell for row in cells for cell in row):
+        _write_plain(columns, cells)
+        return
+    from rich.table import Table
+
+    console = _console(sys.stdout)
     if console.is_terminal and not columns[-1].wrapped:
         columns, cells = _fitted(list(columns), cells, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
@@ -126,12 +136,23 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
     sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
 
 
+def _write_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    table = [[column.name for column in columns], *rows]
+    widths = [max(_width(row[at]) for row in table) for at in range(len(columns))]
+    for row in table:
+        cells = []
+        for column, cell, width in zip(columns, row, widths, strict=True):
+            space = " " * (width - _width(cell))
+            cells.append(space + cell if column.right else cell + space)
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+
+
 def _fitted(columns: list[Column], rows: list[list[str]], width: int) -> tuple[list[Column], list[list[str]]]:
     """Without the columns that have no place, and the last one cut to what is left for it."""
 
     def left() -> int:
         others = range(len(columns) - 1)
-        return width - sum(2 + max(cell_len(row[at]) for row in [[c.name for c in columns], *rows]) for at in others)
+        return width - sum(2 + max(_width(row[at]) for row in [[c.name for c in columns], *rows]) for at in others)
 
     while left() < _NARROWEST and len(columns) > 1:
         at = max((at for at, column in enumerate(columns) if column.optional), default=len(columns) - 1)
@@ -142,7 +163,17 @@ def _fitted(columns: list[Column], rows: list[list[str]], width: int) -> tuple[l
     return columns, rows
 
 
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
 def _cut(text: str, width: int) -> str:
+    from rich.text import Text
+
     line = Text(text)
     line.truncate(width, overflow="ellipsis")
     return line.plain
@@ -179,7 +210,14 @@ def size_text(size: int) -> str:
     return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
 
 
+def _is_for_people(stream: TextIO) -> bool:
+    """Whether colours and widths matter. Where not, the library that knows of them is not even imported."""
+    return stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+
 def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
     width = None if stream.isatty() else _UNLIMITED
     # Rich would still write bold text with NO_COLOR.
     colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"

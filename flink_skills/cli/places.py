@@ -1,7 +1,7 @@
 """From a word of the command line to a declared source."""
 
 # Paths are text here, as in the layers below.
-# ruff: noqa: PTH100, PTH111
+# ruff: noqa: PTH100, PTH109, PTH111
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import re
 
 from flink_skills.sources.spec import SourceSpec
 
-__all__ = ["absolute_path", "is_url", "source_word"]
+__all__ = ["absolute_path", "is_url", "near_path", "source_word"]
 
 _LEADING_UP = re.compile(r"(?:\.\./)*")
 
@@ -43,3 +43,14 @@ def absolute_path(path: str) -> str:
     if ".." in _LEADING_UP.sub("", path, count=1).split("/"):
         return os.path.realpath(path)
     return os.path.abspath(path)
+
+
+def near_path(path: str) -> str:
+    """An absolute path as a person writes it here: from the current folder where it is below, else as it is.
+
+    >>> near_path(os.path.join(os.getcwd(), "skills"))
+    'skills'
+    """
+    here = os.getcwd()
+    plain = os.path.normpath(path) if path.startswith("/") else path
+    return plain[len(here) + 1 :] if plain.startswith(here.rstrip("/") + "/") else plain

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from flink_skills.agents.agent import Agent
-from flink_skills.agents.answers import AnswerType
-from flink_skills.agents.generation import Generation, GenerationParts
-from flink_skills.agents.messages import ModelRequest
-from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.described import described_models
 from flink_skills.agents.plan import compile_plan
-from flink_skills.execution import IsolationReport, WorkspaceManager
-from flink_skills.execution.backends.hygiene import HygieneBackend
 from flink_skills.manager import SkillView
-from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.options import SkillConfig
 from flink_skills.skill.inspection import about_tokens
-from flink_skills.tools import ShellRunner
 from flink_skills.tools.base import ToolSpec
-from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.guidance import introduction
 
 __all__ = ["FirstRequest", "Part", "first_request"]
@@ -33,15 +24,6 @@ class _Bare(Agent):
 
     name = "prompt"
     model = "offline"
-
-
-class _Silent(ChatModel):
-    """Is never asked anything."""
-
-    name = "none"
-
-    async def request(self, request: ModelRequest) -> Any:
-        raise NotImplementedError("only the first request is made, and it is not sent")
 
 
 @dataclass(frozen=True)
@@ -108,18 +90,9 @@ def first_request(view: SkillView, config: SkillConfig) -> FirstRequest:
     >>> [part.name for part in request.parts][:3]
     ['introduction', 'menu entries', 'guidance']
     """
-    services = ToolServices(SkillView([]), config, shell=_describing_shell(config))
     plan = compile_plan(_Bare, config=config)
     (name,) = (model.name for model in plan.models)
-    parts = GenerationParts(
-        plan=plan,
-        chat_models={name: _Silent()},
-        own_tools={},
-        services=services,
-        default_answer=AnswerType.of(None),
-        timeout=config.get(SkillOptions.MODEL_TIMEOUT),
-    )
-    model = Generation(parts, 1, {name: view}).model(name)
+    model = described_models(plan, {name: view}).model(name)
     specs = model.tools.specs()
     menu = view.menu(introduction([spec.name for spec in specs])) if view.names else ""
     return FirstRequest(
@@ -129,15 +102,6 @@ def first_request(view: SkillView, config: SkillConfig) -> FirstRequest:
         tools=tuple(_json(spec) for spec in specs),
         parts=(*_system_parts(model.system, menu), *_tool_parts(specs, sorted(view.names))),
     )
-
-
-def _describing_shell(config: SkillConfig) -> ShellRunner | None:
-    """A shell that is never started: tools take their descriptions from its policy and its limits."""
-    if not config.get(SkillOptions.SHELL_ENABLED):
-        return None
-    backend = HygieneBackend()
-    nowhere = Path(tempfile.gettempdir()) / "flink-skills-prompt"
-    return ShellRunner(backend, WorkspaceManager(nowhere), config, report=IsolationReport(backend.level, backend.name))
 
 
 def _system_parts(system: str, menu: str) -> list[Part]:

@@ -22,6 +22,7 @@ from flink_skills.cli.agents import find_agent, model_setup, skill_sources
 from flink_skills.cli.events import BadLine, InputEvent, bad_line_record, read_events
 from flink_skills.cli.progress import Progress
 from flink_skills.errors import ConfigError, SkillsError, TurnError
+from flink_skills.job.settings import split_assignments
 from flink_skills.options import SkillConfig
 
 __all__ = ["RunRequest", "run_job"]
@@ -49,7 +50,7 @@ class RunRequest:
 
 def run_job(request: RunRequest) -> int:
     """Run the job; returns the exit code."""
-    options, flink_options = _split_assignments(request.assignments)
+    options, flink_options = split_assignments(request.assignments)
     setup = model_setup(request.model, request.base_url)
     # From here on the user's modules run, and what they print is no record.
     with _private_stdout() as stdout, contextlib.ExitStack() as stack:
@@ -131,20 +132,6 @@ class _Run:
         pairs = ((key_to_text(e.key), json.dumps(e.event, ensure_ascii=False)) for e in self.events)
         self.progress.note(f"{len(self.events)} events; starting a Flink mini cluster")
         run_in_minicluster(self.compile, pairs, flink_options, self._request.parallelism, take)
-
-
-def _split_assignments(words: tuple[str, ...]) -> tuple[SkillConfig, dict[str, str]]:
-    """``--set`` words as options of ours and options of Flink's."""
-    ours, flinks = [], {}
-    for word in words:
-        key, sign, value = word.partition("=")
-        if not sign or not key.strip():
-            raise ConfigError(f"--set {word}: write KEY=VALUE, such as skills.turn.timeout='2 min'")
-        if key.startswith("skills."):
-            ours.append(word)
-        else:
-            flinks[key.strip()] = value.strip()
-    return SkillConfig.from_assignments(ours), flinks
 
 
 class _Sink:

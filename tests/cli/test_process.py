@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from flink_skills.cli.commands import COMMANDS, LazyCommand
 from tests.cli.command import ROOT
 from tests.cli.conftest import write_skill
 
-HEAVY = ("pyflink", "py4j", "pydantic_ai", "openai", "anthropic", "fsspec", "aiohttp", "yaml")
-COMMANDS = ("run", "validate", "list", "show", "pack", "lock", "prompt", "doctor", "exec")
+HEAVY = ("rich", "pyflink", "py4j", "pydantic_ai", "openai", "anthropic", "fsspec", "aiohttp", "yaml")
 IMPORTS = """
 import io, sys
 from flink_skills.cli import main
@@ -64,13 +64,33 @@ def on_terminal(*words: object, cwd: Path, columns: int, **variables: str) -> st
 
 
 def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
-    code = IMPORTS.replace("sys.argv[1:] if", f"{HEAVY} if").replace("sys.argv[2:]", repr(COMMANDS))
+    code = IMPORTS.replace("sys.argv[1:] if", f"{HEAVY} if").replace("sys.argv[2:]", repr(tuple(COMMANDS)))
     _, environment = command(cwd=tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
     assert all(int(length) > 300 for length in done.stderr.split())
+
+
+def test_the_list_of_commands_imports_none(tmp_path: Path) -> None:
+    modules = {entry.target.partition(":")[0] for entry in COMMANDS.values()}
+    code = IMPORTS.replace("sys.argv[1:] if", f"{modules} if").replace("sys.argv[2:]", "()")
+    _, environment = command(cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_says_what_it_is(name: str) -> None:
+    summary = COMMANDS[name].summary
+    assert 10 < len(summary) <= 70 and summary.endswith("."), summary
+    loaded = LazyCommand(name, COMMANDS[name]).load()
+    assert loaded.name == name
+    assert "Exit code 0" in (loaded.help or ""), "say which exit codes there are"
+    assert "Examples:" in (loaded.help or "")
 
 
 @pytest.fixture

@@ -1,0 +1,81 @@
+"""``flink-skills run JOB.yaml --explain``: what a job will be, for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flink_skills.cli.output import print_json, print_line
+from flink_skills.cli.places import near_path
+from flink_skills.job.explaining import explain_job
+
+__all__ = ["explain"]
+
+
+def explain(path: Path, assignments: tuple[str, ...], *, reach: bool, flink_plan: bool, as_json: bool) -> int:
+    """Say what the job of a file will be; returns the exit code."""
+    found = explain_job(path, assignments, reach=reach, flink_plan=flink_plan)
+    if as_json:
+        print_json(found)
+        return 0
+    print_line(("job ", ""), (found["job"], "bold"))
+    _input(found["input"])
+    _agent(found["agent"])
+    for role in ("output", "errors", "events"):
+        if found[role] is not None:
+            print_line((f"{role} ", "bold"), found[role]["table"])
+            for name, column in found[role]["columns"].items():
+                print_line(f"  {name} {column['type']} ← {column['from']}")
+    _state(found)
+    for warning in found["warnings"]:
+        print_line(("! ", "yellow"), warning)
+    if flink_plan:
+        print_line(("Flink's plan", "bold"))
+        print_line(json.dumps(found["flink"], ensure_ascii=False))
+    return 0
+
+
+def _input(given: Mapping[str, Any]) -> None:
+    print_line(("input ", "bold"), str(given["from"]))
+    print_line(f"  key: {', '.join(given['key'])}; event time: {'yes' if given['event_time'] else 'no'}")
+    print_line("  columns: " + ", ".join(f"{name} {sql}" for name, sql in given["columns"].items()))
+
+
+def _agent(agent: Mapping[str, Any]) -> None:
+    print_line(("agent ", "bold"), f"{agent['id']} (uid {agent['uid']}), session per {agent['session']}")
+    for scope in agent["sources"]:
+        for kind in ("paths", "resources", "urls"):
+            for source in scope.get(kind, ()):
+                print_line(f"  skills of the {scope['level']}: {near_path(source)}")
+    if agent["unknown"]:
+        print_line(("  ? ", "cyan"), agent["unknown"])
+    for name, model in agent["models"].items():
+        print_line(f"  model {name}: {model['model']}")
+        if model["skills"] is None:
+            filtered = model["skill_names"]
+            print_line(f"    skills: {'known when the job opens' if filtered is None else ', '.join(filtered)}")
+            continue
+        print_line(f"    skills: {', '.join(model['skills']) or 'none'}")
+        print_line(f"    tools: {', '.join(model['tools']) or 'none'}")
+        print_line(
+            f"    sent with every event: {model['system_chars']} characters of system text, {model['tool_chars']} of "
+            f"tools, about {model['tokens']} tokens"
+        )
+
+
+def _state(found: Mapping[str, Any]) -> None:
+    state, checkpoints = found["state"], found["checkpoints"]
+    ttl = f"{state['session_ttl_s']:g} s" if state["session_ttl_s"] else "never"
+    kept = "its conversation and state" if state["session"] == "key" else "its state"
+    print_line(
+        ("state ", "bold"), f"of each key: {kept} (forgotten when idle for: {ttl}), turns under way, queued events"
+    )
+    every = f"every {checkpoints['interval']}" if checkpoints["interval"] else "none"
+    where = checkpoints["dir"] or "the memory of the JobManager"
+    print_line(("checkpoints ", "bold"), f"{every}, in {where}, restart {checkpoints['restart'] or 'by default'}")
+    if found["options"]:
+        print_line(("options ", "bold"))
+        for key, value in found["options"].items():
+            print_line(f"  {key}: {value}")

@@ -1,0 +1,94 @@
+"""``flink-skills run JOB.yaml``: run, check or explain a job file."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from flink_skills.cli.output import complain
+from flink_skills.errors import ConfigError, SkillsError
+from flink_skills.job.problems import JobFileError
+
+__all__ = ["JobRequest", "run_job_request"]
+
+DONE, FAILED, USAGE = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """What the command line asks for."""
+
+    file: Path
+    assignments: tuple[str, ...] = ()
+    check: bool = False
+    explain: bool = False
+    reach: bool = False
+    flink_plan: bool = False
+    as_json: bool = False
+
+
+def run_job_request(request: JobRequest) -> int:
+    """Do it; returns the exit code."""
+    if request.check and request.explain:
+        raise ConfigError("give --check or --explain, not both")
+    if request.flink_plan and not request.explain:
+        raise ConfigError("--flink-plan needs --explain")
+    if request.reach and not (request.check or request.explain):
+        raise ConfigError("--reach needs --check or --explain")
+    if request.as_json and not (request.check or request.explain):
+        raise ConfigError("--format json needs --check or --explain; a job writes to its tables")
+    try:
+        return _run(request)
+    except JobFileError as error:
+        # Each problem begins with its file and line, as a compiler's does.
+        for problem in error.problems:
+            sys.stderr.write(f"{problem}\n")
+        count = len(error.problems)
+        complain(f"{count} problem{'s' if count > 1 else ''} in the job file")
+        return USAGE
+
+
+def _run(request: JobRequest) -> int:
+    if request.check:
+        from flink_skills.cli.job_check import check
+
+        return check(request.file, request.assignments, reach=request.reach, as_json=request.as_json)
+    if request.explain:
+        from flink_skills.cli.job_explain import explain
+
+        return explain(
+            request.file,
+            request.assignments,
+            reach=request.reach,
+            flink_plan=request.flink_plan,
+            as_json=request.as_json,
+        )
+    return _execute(request)
+
+
+def _execute(request: JobRequest) -> int:
+    from flink_skills.job.running import run_job_file
+
+    def tell(message: str) -> None:
+        complain(f"warning: {message}")
+
+    try:
+        run_job_file(request.file, request.assignments, local=True, tell=tell)
+    except JobFileError:
+        raise
+    except SkillsError as error:
+        if not _has_failed(error):
+            raise
+        complain(f"the job failed: {error}")
+        return FAILED
+    return DONE
+
+
+def _has_failed(error: SkillsError) -> bool:
+    """Whether a job ran and failed; without Flink none has."""
+    try:
+        from flink_skills.flink.failures import JobFailedError
+    except ImportError:
+        return False
+    return isinstance(error, JobFailedError)

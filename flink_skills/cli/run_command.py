@@ -1,0 +1,144 @@
+"""The words of ``flink-skills run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flink_skills.cli.words import Format, OutputFormat
+from flink_skills.errors import ConfigError
+
+__all__ = ["run"]
+
+
+def run(
+    agent: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOB_OR_AGENT",
+            show_default=False,
+            help="A job file; or an agent, module:Class or a YAML file, for the events of --input; without either, a "
+            "plain agent with --instructions.",
+        ),
+    ] = None,
+    *,
+    check: Annotated[
+        bool, typer.Option("--check", help="Job file: look for all that is wrong, and submit nothing.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Job file: say what the job will be, and submit nothing.")
+    ] = False,
+    reach: Annotated[
+        bool,
+        typer.Option("--reach", help="With --check: load the skills of URLs and ask each model; --explain: URLs only."),
+    ] = False,
+    flink_plan: Annotated[bool, typer.Option("--flink-plan", help="With --explain: Flink's own plan as well.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
+    format_: OutputFormat = Format.TEXT,
+    input_: Annotated[Path | None, typer.Option("--input", help="Events, one JSON object a line; - for stdin.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Field of the events that is their key.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Where outputs go; default: stdout.")] = None,
+    errors: Annotated[
+        Path | None, typer.Option("--errors", help="Where error records go; default: with the outputs.")
+    ] = None,
+    skills: Annotated[
+        list[str] | None,
+        typer.Option("--skills", help="Folder, archive or URL of skills; may be repeated."),
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="offline, or PROVIDER:NAME.")] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="Where the provider's API is.")] = None,
+    instructions: Annotated[str, typer.Option("--instructions", help="System text of the plain agent.")] = "",
+    parallelism: Annotated[
+        int | None, typer.Option("--parallelism", min=1, show_default=False, help="Parallelism of the job; default: 1.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An option, skills.* or Flink's; wins over a job file."),
+    ] = None,
+    local: Annotated[bool, typer.Option("--local", help="Run in this process, without Flink.")] = False,
+) -> None:
+    """Run a job file, or an agent over a file of events, in a mini cluster of this process.
+
+    Exit code 0; 1 when the job failed, or --check found something wrong; 2 for bad usage, or a job file that cannot be
+    used; 3 when turns of --input ended in errors.
+
+    Examples:
+
+        flink-skills run job.yaml --check
+
+        flink-skills run job.yaml --set parallelism.default=4
+
+        flink-skills run --input events.jsonl --key job --skills ./skills --local
+
+        flink-skills run triage:TriageAgent --input events.jsonl --key job --parallelism 2
+    """
+    if schema:
+        from flink_skills.cli.output import print_json
+        from flink_skills.job.schema import job_schema
+
+        print_json(job_schema())
+        return
+    of_events = {
+        "--input": input_,
+        "--key": key,
+        "--output": output,
+        "--errors": errors,
+        "--skills": skills,
+        "--model": model,
+        "--base-url": base_url,
+        "--instructions": instructions or None,
+        "--local": local or None,
+    }
+    given = [word for word, value in of_events.items() if value is not None]
+    of_file = {"--check": check, "--explain": explain, "--reach": reach, "--flink-plan": flink_plan}
+    if is_job(agent, no_events=input_ is None):
+        if given:
+            raise ConfigError(f"{agent} is a job file, which says itself what {', '.join(given)} would")
+        from flink_skills.cli.job_file import JobRequest, run_job_request
+
+        job = JobRequest(
+            file=Path(str(agent)),
+            assignments=(*([f"parallelism.default={parallelism}"] if parallelism else []), *(set_ or ())),
+            check=check,
+            explain=explain,
+            reach=reach,
+            flink_plan=flink_plan,
+            as_json=format_ is Format.JSON,
+        )
+        raise typer.Exit(run_job_request(job))
+    wrong = [word for word, value in of_file.items() if value]
+    if wrong:
+        raise ConfigError(f"{', '.join(wrong)} needs a job file: flink-skills run JOB.yaml {wrong[0]}")
+    if input_ is None or key is None:
+        missing = "--input" if input_ is None else "--key"
+        raise ConfigError(f"{missing} is missing: give a job file, or --input FILE and --key FIELD")
+    from flink_skills.cli.run import RunRequest, run_job
+
+    request = RunRequest(
+        agent=agent,
+        input=input_,
+        key=key,
+        output=output,
+        errors=errors,
+        skills=tuple(skills or ()),
+        model=model,
+        base_url=base_url,
+        instructions=instructions,
+        parallelism=parallelism or 1,
+        assignments=tuple(set_ or ()),
+        local=local,
+    )
+    raise typer.Exit(run_job(request))
+
+
+def is_job(word: str | None, *, no_events: bool) -> bool:
+    """Whether the first word of the command is a job file: a YAML file that is one, or that stands alone."""
+    if word is None or not word.endswith((".yaml", ".yml")):
+        return False
+    if no_events:
+        return True
+    from flink_skills.job.reading import is_job_file
+
+    return is_job_file(Path(word))

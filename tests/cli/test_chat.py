@@ -1,0 +1,185 @@
+"""``flink-skills chat`` line by line: answers on stdout, what happens on stderr, one conversation."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
+from tests.cli.conftest import FlinkSkills, Said, write_skill
+
+Chat = Callable[..., Said]
+
+
+@pytest.fixture
+def chat(flink_skills: FlinkSkills, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Chat:
+    """A session with these lines; the skill ``shout`` is in ``skills``."""
+    write_skill(
+        tmp_path / "skills" / "shout",
+        description="Shouts a text in capitals.",
+        body="Run:\n\n```bash\nsh scripts/shout.sh\n```",
+        **{"scripts/shout.sh": 'tr a-z A-Z; echo; ls "$WORK_DIR" | grep -c kept; touch "$WORK_DIR/kept"\n'},
+    )
+
+    def run(lines: str, *words: object) -> Said:
+        monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+        return flink_skills("chat", *words)
+
+    return run
+
+
+@pytest.fixture
+def server() -> Iterator[Callable[[Any], list[str]]]:
+    """A model server with this script; gives the words that lead to it."""
+    running: list[ScriptedModelServer] = []
+
+    def start(script: Any) -> list[str]:
+        running.append(ScriptedModelServer(script).start())
+        return ["--model", "openai-compatible:m", "--base-url", running[-1].url]
+
+    start.running = running  # type: ignore[attr-defined]
+    yield start
+    for one in running:
+        one.stop()
+
+
+def test_a_skill_is_tried_offline(chat: Chat) -> None:
+    said = chat("shout this text\n", "--skills", "skills")
+    assert said.code == 0
+    assert said.stdout.startswith("SHOUT THIS TEXT\n")
+    lines = said.stderr.splitlines()
+    assert "agent plain, model offline, 1 skill, isolation" in lines[0]
+    assert any(line.startswith("    loaded skill shout ") for line in lines)
+    assert any(line.startswith("    $ sh scripts/shout.sh  exit ") for line in lines)
+    assert lines[-1].startswith("turn 1: ") and lines[-1].endswith("3 requests; loaded shout")
+    assert not any("<skill_content" in line for line in lines)
+
+
+def test_the_workspace_goes_on_until_a_reset(chat: Chat) -> None:
+    said = chat("shout a text\nshout a text\n/reset\nshout a text\n", "--skills", "skills")
+    counts = [line for line in said.stdout.splitlines() if line.isdigit()]
+    assert counts == ["0", "1", "0"]
+    assert "key chat-2" in said.stderr
+
+
+def test_the_conversation_goes_on_and_a_reset_forgets_it(chat: Chat, server: Any) -> None:
+    words = server(lambda body: Reply(" | ".join(str(m["content"]) for m in body["messages"])))
+    said = chat("one\ntwo\n/reset\nthree\n", *words)
+    assert said.stdout.splitlines() == ["one", "one | one | two", "three"]
+
+
+def test_tokens_and_commands(chat: Chat, server: Any) -> None:
+    words = server([Rule(Reply("fine", input_tokens=1200, output_tokens=34))])
+    said = chat(
+        "one\n\n/usage\n/tools\n/skills\n/nope\n//etc is a path\n/exit\nnot read\n", "--skills", "skills", *words
+    )
+    assert said.code == 0
+    assert said.stdout == "fine\nfine\n"
+    assert "turn 1: " in said.stderr and "1,200 tokens in, 34 out" in said.stderr
+    assert "1 turn, 1 request, 1,200 tokens in, 34 out" in said.stderr
+    assert "\nexecute_shell_command  Run a shell command" in said.stderr
+    assert "shout  Shouts a text in capitals." in said.stderr
+    assert "there is no command /nope: " in said.stderr
+    asked = server.running[0].requests[-1]["messages"][-1]["content"]
+    assert asked == "/etc is a path"
+
+
+def test_help_names_every_command(chat: Chat) -> None:
+    said = chat("/help\n")
+    for name in ("/help", "/skills", "/tools", "/usage", "/reset", "/exit"):
+        assert f"\n{name} " in said.stderr
+
+
+def test_a_loaded_skill_is_marked(chat: Chat) -> None:
+    said = chat("shout this text\n/skills\n", "--skills", "skills")
+    assert "\nloaded  shout  Shouts" in said.stderr
+
+
+def test_a_failed_turn_is_said_and_the_session_goes_on(chat: Chat, server: Any) -> None:
+    words = server([Rule(Reply(status=401, error="bad key"), times=1), Rule(Reply("fine"))])
+    said = chat("one\ntwo\n", *words)
+    assert said.code == 3
+    assert said.stdout == "fine\n"
+    assert "the turn failed: " in said.stderr and "status 401 (bad key)" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize("switch", ["--stream", "--no-stream"])
+def test_a_tool_that_fails_and_text_beside_calls(chat: Chat, server: Any, switch: str) -> None:
+    wrong = Reply("I look.", tool_calls=(Call("load_skill", {"name": "shuot"}),))
+    words = server([Rule(wrong, times=1), Rule(Reply("Not there."))])
+    said = chat("one\n", "--skills", "skills", switch, *words)
+    assert '  load_skill name="shuot"' in said.stderr
+    assert "    error: " in said.stderr
+    if switch == "--stream":
+        assert said.stdout == "I look.\nNot there.\n"
+    else:
+        assert said.stdout == "Not there.\n"
+        assert "  says I look." in said.stderr
+
+
+def test_a_stream_that_breaks_is_begun_again(chat: Chat, server: Any) -> None:
+    words = server([Rule(Reply("one two three", break_after=3), times=1), Rule(Reply("one two three"))])
+    said = chat("go\n", "--stream", "--set", "skills.model.retry-backoff=1 ms", *words)
+    assert said.code == 0
+    assert said.stdout.startswith("one ")
+    assert said.stdout.endswith("\none two three\n")
+    assert "the answer broke off and does not count" in said.stderr
+    assert "the model is asked again" in said.stderr
+
+
+def test_an_agent_with_structured_events_and_outputs(chat: Chat, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from flink_skills import Agent\n"
+        "class Own(Agent):\n"
+        "    async def on_event(self, event, ctx):\n"
+        "        ctx.state['n'] = ctx.state.get('n', 0) + 1\n"
+        "        ctx.emit_to('side', 'seen')\n"
+        "        return {'of': event['job'], 'n': ctx.state['n'], 'key': ctx.key}\n"
+    )
+    said = chat('{"job": "a"}\n{"job": "b"}\nno object\n', "--agent", "own:Own")
+    decoder, at, found = json.JSONDecoder(), 0, []
+    while at < len(said.stdout.rstrip()):
+        value, end = decoder.raw_decode(said.stdout, at)
+        found.append(value)
+        at = end + 1
+    assert found == [{"of": "a", "n": 1, "key": "chat"}, {"of": "b", "n": 2, "key": "chat"}]
+    assert "  output side: seen" in said.stderr
+    assert "the turn failed: " in said.stderr
+
+
+def test_hostile_text_cannot_drive_the_terminal(chat: Chat, server: Any) -> None:
+    words = server([Rule(Reply("red \x1b[31m text"))])
+    said = chat("go\n", "--stream", *words)
+    assert said.stdout == "red <U+001B>[31m text\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--profile", "cores"], "cores"),
+        (["--base-url", "http://localhost:1/v1"], "--base-url needs --model"),
+        (["--api-key-env", "X"], "--api-key-env needs --model"),
+        (["--skills", "nowhere"], "nowhere"),
+        (["--set", "parallelism.default=2"], "is no option of skills"),
+        (
+            ["--model", "openai-compatible:m", "--base-url", "http://localhost:1/v1", "--api-key-env", "NOT_SET_X"],
+            "NOT_SET_X",
+        ),
+    ],
+)
+def test_what_cannot_begin_is_said_at_once(chat: Chat, words: list[str], told: str) -> None:
+    said = chat("hello\n", *words)
+    assert said.code == 2
+    assert said.stdout == ""
+    assert told in said.stderr
+
+
+def test_the_profile_chooses_the_tools(chat: Chat) -> None:
+    said = chat("/tools\n", "--skills", "skills", "--profile", "knowledge_only")
+    assert "skill_load" in said.stderr and "execute_shell_command" not in said.stderr

@@ -1,0 +1,116 @@
+"""``flink-skills new``: what it makes is valid, runs, and takes nothing's place."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from flink_skills.cli.new import Part
+from tests.cli.conftest import FlinkSkills
+
+PARTS = [part.value for part in Part]
+CHOICES = [chosen for size in range(len(PARTS) + 1) for chosen in combinations(PARTS, size)]
+
+
+def words_of(chosen: Sequence[str]) -> list[str]:
+    return [word for part in chosen for word in ("--with", part)]
+
+
+@pytest.mark.parametrize("chosen", CHOICES, ids=lambda chosen: "-".join(chosen) or "plain")
+def test_every_choice_is_valid_to_the_letter(chosen: tuple[str, ...], flink_skills: FlinkSkills) -> None:
+    made = flink_skills("new", "late-orders", "--dir", "s", *words_of(chosen))
+    assert (made.code, made.stderr) == (0, "")
+    checked = flink_skills("validate", "--strict", "--format", "json", "s").json
+    assert checked["diagnostics"] == []
+    assert checked["summary"]["strict_valid"] == 1
+
+
+def test_the_offline_model_uses_it_and_its_script(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    flink_skills("new", "late-orders", *words_of(PARTS))
+    (tmp_path / "events.jsonl").write_text('{"id": 7, "text": "two late orders"}\n')
+    words = ["--input", "events.jsonl", "--key", "id", "--skills", "late-orders", "--output", "out.jsonl", "--local"]
+    ran = flink_skills("run", *words)
+    assert ran.code == 0, ran.stderr
+    record = json.loads((tmp_path / "out.jsonl").read_text())
+    assert record["skills"] == ["late-orders"]
+    assert json.loads(record["output"]) == {
+        "summary": "an event about late orders with 2 fields",
+        "fields": ["id", "text"],
+    }
+
+
+def test_its_script_finds_the_event_and_says_what_it_lacks(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    flink_skills("new", "late-orders", "--with", "scripts")
+    (tmp_path / "event.json").write_text('{"id": 7}')
+    words = ["exec", "--skill", "late-orders", "--source", "late-orders"]
+    found = flink_skills(*words, "--input", "event.json", "--", "python3", "scripts/describe.py").json
+    assert json.loads(found["stdout"])["fields"] == ["id"]
+    nothing = flink_skills(*words, "--", "python3", "scripts/describe.py").json
+    assert (nothing["exit_code"], nothing["stderr"]) == (2, "pass the event on standard input\n")
+
+
+def test_its_tool_can_be_called(tmp_path: Path, flink_skills: FlinkSkills) -> None:
+    from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment
+
+    flink_skills("new", "late-orders", "--with", "tools")
+
+    class Counts(Agent):
+        name = "counts"
+
+        async def on_event(self, event: str, ctx: AgentContext) -> object:
+            loaded = await ctx.call_tool("skill_load", skill="late-orders")
+            return loaded["tools"], await ctx.call_tool("count_words", text=event)
+
+    agents_env = AgentsExecutionEnvironment.get_execution_environment()
+    agents_env.add_skills_from_paths([str(tmp_path / "late-orders")])
+    agents_env.get_config().set("skills.tools", "full")
+    assert agents_env.from_list(["three late orders"]).apply(Counts).to_list() == [(["count_words"], 3)]
+
+
+def test_what_it_prints_can_be_run(flink_skills: FlinkSkills) -> None:
+    said = flink_skills("new", "late-orders", "--dir", "my skills").stdout.splitlines()
+    assert said[:2] == ["my skills/late-orders/SKILL.md", "Try it:"]
+    assert said[2] == "  flink-skills validate --strict 'my skills/late-orders'"
+
+
+@pytest.mark.parametrize(
+    ("name", "mend"),
+    [
+        ("Late Orders", "; try late-orders"),
+        ("späte_Bestellungen", "; try spate-bestellungen"),
+        ("-x--y-", "; try x-y"),
+        ("../up", "; try up"),
+        ("x" * 65, f"; try {'x' * 64}"),
+        ("", "at most\n"),
+        ("日本", "at most\n"),
+    ],
+)
+def test_bad_names(name: str, mend: str, flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    said = flink_skills("new", "--dir", "s", "--", name)
+    assert said.code == 2
+    assert mend in said.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_nothing_that_is_there_is_changed(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    (tmp_path / "late-orders").mkdir()
+    said = flink_skills("new", "late-orders")
+    assert (said.code, list((tmp_path / "late-orders").iterdir())) == (2, [])
+    assert "late-orders is there already: take another name, or remove it first" in said.stderr
+    (tmp_path / "file").write_text("x")
+    said = flink_skills("new", "late-orders", "--dir", "file")
+    assert said.code == 2
+    assert "choose another --dir" in said.stderr
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_made(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    said = flink_skills("new", "late-orders", "--dir", "closed")
+    assert said.code == 2
+    assert "cannot be made: Permission denied; choose another --dir" in said.stderr

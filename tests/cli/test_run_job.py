@@ -1,0 +1,97 @@
+"""``flink-skills run JOB.yaml``: exit codes and streams, with and without a cluster in the process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flink_skills.cli.run_command import is_job
+from tests.cli.command import run
+from tests.job.files import PLAIN, write_job
+
+SINK = "'connector' = 'filesystem', 'path' = '${job:dir}/out', 'format' = 'json'"
+
+
+@pytest.mark.flink
+def test_a_job_runs_checks_and_is_explained(tmp_path: Path) -> None:
+    text = PLAIN.replace("'connector' = 'blackhole'", SINK, 1)
+    # The sequence of ids is the same every time; texts of a generator are not.
+    text = text.replace(
+        "'number-of-rows' = '1'", "'fields.id.kind' = 'sequence', 'fields.id.start' = '7', 'fields.id.end' = '8'"
+    )
+    write_job(tmp_path, text)
+    done = run("job.yaml", "--parallelism", "1", "--set", "skills.worker.processes=1", cwd=tmp_path)
+    assert (done.code, done.stdout) == (0, ""), done.stderr
+    assert "flink-skills: warning: there are no checkpoints" in done.stderr
+    rows = [json.loads(line) for file in (tmp_path / "out").iterdir() for line in file.read_text().splitlines()]
+    assert sorted(row["id"] for row in rows) == [7, 8]
+    assert {row["answer"] for row in rows} == {"No skill fits this event."}
+
+    checked = run("job.yaml", "--check", cwd=tmp_path)
+    assert checked.code == 0
+    assert "✓ columns: answers: id ← event.id, answer ← output" in checked.stdout.splitlines()
+    assert checked.stdout.splitlines()[-1] == "the job can be submitted, 1 to think about"
+
+    explained = run("job.yaml", "--explain", cwd=tmp_path)
+    assert explained.code == 0
+    assert "agent plain (uid agent-plain), session per event" in explained.stdout.splitlines()
+
+    write_job(tmp_path, text, output="{table: answrs}")
+    wrong = run("job.yaml", "--check", "--format", "json", cwd=tmp_path)
+    assert wrong.code == 1
+    report = json.loads(wrong.stdout)
+    assert report["ok"] is False
+    (error,) = [check for check in report["checks"] if check["status"] == "error"]
+    assert (error["check"], error["line"], error["path"]) == ("columns", 8, ["output", "table"])
+
+
+def test_what_is_wrong_with_a_file_is_said_line_by_line(tmp_path: Path) -> None:
+    write_job(tmp_path, outptu="{}", flink="{skills.strict: true}")
+    done = run("job.yaml", cwd=tmp_path)
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "job.yaml:10:1: outptu: unknown key 'outptu': did you mean 'output'? (there are: agent, errors, events, flink, "
+        "input, jars, name, options, output, skills, tables)",
+        "job.yaml:11:9: flink.skills.strict: put options skills.* under 'options'",
+        "flink-skills: 2 problems in the job file",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("job.yaml", "--input", "x", "--local"), "is a job file, which says itself what --input, --local would"),
+        (("job.yaml", "--check", "--explain"), "give --check or --explain, not both"),
+        (("job.yaml", "--reach"), "--reach needs --check or --explain"),
+        (("job.yaml", "--flink-plan"), "--flink-plan needs --explain"),
+        (("job.yaml", "--format", "json"), "--format json needs --check or --explain"),
+        (("nothing.yaml",), "nothing.yaml: No such file or directory"),
+        (("some:Agent", "--check"), "--check needs a job file"),
+        (("some:Agent", "--key", "k"), "--input is missing: give a job file, or --input FILE and --key FIELD"),
+        (("some:Agent", "--input", "x"), "--key is missing"),
+        ((), "--input is missing"),
+    ],
+)
+def test_words_that_do_not_go_together(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    write_job(tmp_path)
+    done = run(*words, cwd=tmp_path)
+    assert done.code == 2
+    assert said in done.stderr
+
+
+def test_the_schema_is_printed(tmp_path: Path) -> None:
+    done = run("--schema", cwd=tmp_path)
+    assert done.code == 0
+    assert json.loads(done.stdout)["required"] == ["name", "agent", "tables", "input", "output"]
+
+
+def test_a_yaml_file_alone_is_a_job_and_with_events_it_may_be_an_agent(tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+    agent = tmp_path / "agent.yaml"
+    agent.write_text("name: a\nmodel: offline\n")
+    assert is_job(str(job), no_events=False)
+    assert is_job(str(agent), no_events=True)
+    assert not is_job(str(agent), no_events=False)
+    assert not is_job("module:Agent", no_events=True)
