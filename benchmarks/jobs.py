@@ -88,7 +88,12 @@ def _agent(env: StreamExecutionEnvironment, lines: Path, request: dict[str, Any]
     plan = agents_env.compile(getattr(agents, request["agent"]), local=True, events="json")
     keyed = add_bridge(env).keyLines(_text(env, lines)._j_data_stream)
     keyed.setParallelism(1)
-    return StreamInput(agents_env, env, keyed, "json").apply_plan(plan).to_datastream()
+    output = StreamInput(agents_env, env, keyed, "json").apply_plan(plan)
+    if request.get("told"):
+        # Read by something that costs next to nothing: this is about telling what happens, not about a sink.
+        sink = get_gateway().jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink()
+        output.to_event_stream()._j_data_stream.sinkTo(sink)
+    return output.to_datastream()
 
 
 class _Async(AsyncFunction):

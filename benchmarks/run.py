@@ -18,6 +18,8 @@ SUITES = {
     "turns": "benchmarks.turns",
     "execution": "benchmarks.execution",
     "economics": "benchmarks.economics",
+    "cold_start": "benchmarks.cold_start",
+    "cli": "benchmarks.cli",
 }
 
 

@@ -17,7 +17,13 @@ MEASUREMENTS: dict[str, tuple[str, dict[str, Any], float | None]] = {
     "agent, 0.5 s model": ("agent", {"agent": "Slow", "events": 5 * KEYS}, KEYS / SECONDS),
     "agent, 0.5 s model, one tool call": ("agent", {"agent": "SlowWithTool", "events": 5 * KEYS}, KEYS / (2 * SECONDS)),
     "agent, no latency": ("agent", {"agent": "Instant", "events": 100_000}, None),
+    "agent, no latency, with its events": ("agent", {"agent": "Instant", "events": 100_000, "told": True}, None),
     "agent, no latency, one tool call": ("agent", {"agent": "InstantWithTool", "events": 50_000}, None),
+    "agent, no latency, one tool call, with its events": (
+        "agent",
+        {"agent": "InstantWithTool", "events": 50_000, "told": True},
+        None,
+    ),
     "AsyncFunction, 0.5 s": ("async-function", {"seconds": SECONDS, "events": 5 * KEYS}, KEYS / SECONDS),
     "AsyncFunction, no latency": ("async-function", {"seconds": 0, "events": 50_000}, None),
     "KeyedProcessFunction, 0.5 s": ("keyed-process-function", {"seconds": SECONDS, "events": 20}, KEYS / SECONDS),
