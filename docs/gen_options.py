@@ -76,12 +76,17 @@ _GROUPS = {
     "turn": "Turns",
     "session": "Sessions",
     "worker": "Workers",
+    "metrics": "Metrics, events, spans",
+    "events": "Metrics, events, spans",
+    "trace": "Metrics, events, spans",
     "shell": "Commands",
     "env": "Commands",
     "workspace": "Workspaces",
     "shell.remote": "Commands in a Kubernetes cluster",
 }
-_ORDER = list(dict.fromkeys(_GROUPS.values()))
+#: Of options that nobody has put into a group yet.
+_OTHER = "Others"
+_ORDER = [*dict.fromkeys(_GROUPS.values()), _OTHER]
 _DECLARED = (Option, OptionFamily)
 _Declared: TypeAlias = "Option[Any] | OptionFamily[Any]"
 
@@ -105,7 +110,7 @@ def _key(option: _Declared) -> str:
 
 def _group(option: _Declared) -> str:
     words = _key(option).split(".")[1:]
-    return _GROUPS.get(".".join(words[:2])) or _GROUPS[words[0]]
+    return _GROUPS.get(".".join(words[:2])) or _GROUPS.get(words[0]) or _OTHER
 
 
 def _row(option: _Declared, constant: str) -> str:

@@ -6,6 +6,7 @@ A comment on the line before a fence marks a block:
     <!-- run: flink -->     Python that needs a mini cluster: a script of its own
     <!-- file: NAME -->     written to the folder in which the page runs
     <!-- output -->         what the block before prints on stdout
+    <!-- not run: WHY -->   a block that nothing here can run; the reasons are in test_blocks.py
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _BLOCK = re.compile(
 )
 _MARK = re.compile(r"^<!-- (?:run|file|output)\b.*-->$", re.MULTILINE)
 _FENCED = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^(?P<fence>```+)(?P<language>[\w-]*)(?P<more>[^`\n]*)$")
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -62,6 +64,33 @@ def blocks_of(page: Path) -> list[Block]:
         else:
             blocks.append(Block(kind, argument or "", language, body))
     return blocks
+
+
+@dataclass(frozen=True)
+class Fence:
+    """Any fenced block: the line above it, its language, its text, and the number of its first line."""
+
+    above: str
+    language: str
+    text: str
+    line: int
+
+
+def fences_of(page: Path) -> list[Fence]:
+    """All fenced blocks at the beginning of a line, marked or not."""
+    found: list[Fence] = []
+    lines = page.read_text(encoding="utf-8").split("\n")
+    opened: tuple[str, str, int] | None = None
+    for number, line in enumerate(lines):
+        if opened is None:
+            if match := _FENCE.match(line):
+                opened = (match["fence"], match["language"], number)
+        elif line.rstrip() == opened[0]:
+            _, language, first = opened
+            above = lines[first - 1] if first else ""
+            found.append(Fence(above, language, "\n".join(lines[first + 1 : number]) + "\n", first + 2))
+            opened = None
+    return found
 
 
 def links_of(page: Path) -> list[str]:

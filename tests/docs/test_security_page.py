@@ -1,4 +1,4 @@
-"""What the security page says is what the escape suite shows; and its manifests harden what they say they harden."""
+"""What the security page says is what the escape suite shows; and the manifests harden what it says they harden."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.check.pods import MAIN, clusters, containers
+from deploy.check.render import render
 from flink_skills.execution.isolation.levels import IsolationLevel
 from tests.docs.pages import ROOT, all_pages, name_of, yaml_of
 from tests.execution.escape.probes.kit import Attempt
@@ -121,30 +123,29 @@ def manifests(page: str) -> dict[str, Any]:
     return {document["kind"]: document for document in documents if "kind" in document}
 
 
-def test_the_pod_template_hardens() -> None:
-    spec = manifests("docs/security.md")["Pod"]["spec"]
-    (container,) = spec["containers"]
-    assert container["name"] == "flink-main-container", "the name that Flink looks for"
-    pod, own = spec["securityContext"], container["securityContext"]
-    assert (pod["runAsNonRoot"], pod["runAsUser"]) == (True, 9999)
-    assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert own == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert spec["automountServiceAccountToken"] is False
-    volumes = {volume["name"]: volume["emptyDir"]["sizeLimit"] for volume in spec["volumes"]}
-    assert set(volumes) == {mount["name"] for mount in container["volumeMounts"]}
-    config = next(yaml.safe_load(text) for text in yaml_of(PAGE) if "skills.workspace.dir" in text)
-    assert config["skills.workspace.dir"] in {mount["mountPath"] for mount in container["volumeMounts"]}
+def test_the_overlay_for_production_hardens_as_the_page_says() -> None:
+    manifests = render(ROOT / "deploy/overlays/production")
+    (cluster,) = clusters(manifests)
+    pod = cluster.pods["taskmanager"]["spec"]
+    container = next(one for one in containers(cluster.pods["taskmanager"]) if one["name"] == MAIN)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == 9999
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    workspaces = volumes[mounts[cluster.configuration["skills.workspace.dir"]]]
+    assert "sizeLimit" in workspaces["emptyDir"]
 
 
 def test_the_network_policy_closes_private_addresses() -> None:
-    spec = manifests("docs/security.md")["NetworkPolicy"]["spec"]
-    assert set(spec["policyTypes"]) == {"Ingress", "Egress"}
-    (block,) = [to["ipBlock"] for rule in spec["egress"] for to in rule["to"] if "ipBlock" in to]
-    assert "169.254.0.0/16" in block["except"]
+    policy = yaml.safe_load((ROOT / "deploy/base/network-policy.yaml").read_text(encoding="utf-8"))
+    assert set(policy["spec"]["policyTypes"]) == {"Ingress", "Egress"}
+    blocks = [to["ipBlock"] for rule in policy["spec"]["egress"] for to in rule["to"] if "ipBlock" in to]
+    (public,) = [block for block in blocks if block["cidr"] == "0.0.0.0/0"]
+    assert "169.254.0.0/16" in public["except"]
 
 
 def test_the_sandbox_template_denies_the_network() -> None:

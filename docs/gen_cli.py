@@ -1,0 +1,171 @@
+"""Write the generated parts of ``docs/reference/cli.md`` from the commands of ``flink-skills``.
+
+python docs/gen_cli.py            write them; a command without a section gets one at the end
+python docs/gen_cli.py --check    exit with 1 when the page is not what the commands say
+
+A generated part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; what is outside is written by hand.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from flink_skills.cli.commands import COMMANDS, LazyCommand
+
+PAGE = Path(__file__).resolve().parent / "reference" / "cli.md"
+
+_PART = re.compile(r"<!-- generated: (?P<name>[\w-]+) -->\n.*?<!-- end -->\n", re.DOTALL)
+_EXIT_CODES = re.compile(r"\bExit code (0.*?)\.(?=\s|$)", re.DOTALL)
+_EXAMPLES = re.compile(r"\n*^Examples?:$", re.MULTILINE)
+_HEAD = "# Command line\n\n<!-- generated: commands -->\n<!-- end -->\n"
+
+
+def render(page: str) -> str:
+    """``page`` with its generated parts as the commands are; raises ValueError for a part of no command."""
+    text = page or _HEAD
+    parts = {"commands": _overview, **{name: _renderer(name) for name in COMMANDS}}
+    for name in COMMANDS:
+        if f"<!-- generated: {name} -->\n" not in text:
+            text += f"\n## {name}\n\n<!-- generated: {name} -->\n<!-- end -->\n"
+
+    def fill(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in parts:
+            raise ValueError(f"{PAGE.name}: there is no command {name!r}; remove its section")
+        return f"<!-- generated: {name} -->\n\n{parts[name]()}\n\n<!-- end -->\n"
+
+    return _PART.sub(fill, text)
+
+
+def _overview() -> str:
+    rows = "".join(f"| [`{name}`](#{name}) | {_cell(entry.summary)} |\n" for name, entry in COMMANDS.items())
+    return f"| command | what it does |\n|---|---|\n{rows}".rstrip()
+
+
+def _renderer(name: str) -> Callable[[], str]:
+    return lambda: _command(name)
+
+
+def _command(name: str) -> str:
+    module, _, function = COMMANDS[name].target.partition(":")
+    called = getattr(importlib.import_module(module), function)
+    command = LazyCommand(name, COMMANDS[name]).load()
+    kinds = get_type_hints(called)
+    doc = inspect.getdoc(called) or ""
+    text, examples = (*_EXAMPLES.split(doc, maxsplit=1), "")[:2]
+    codes = _EXIT_CODES.search(text)
+    text = _EXIT_CODES.sub("", text).strip()
+    parts = [f"    flink-skills {name} {' '.join(_usage(command.params, kinds))}".rstrip()]
+    parts.append("\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n")))
+    if rows := list(_rows(command.params, kinds)):
+        parts.append("| argument, option | default | meaning |\n|---|---|---|\n" + "\n".join(rows))
+    if codes:
+        parts.append("| exit code | meaning |\n|---|---|\n" + "\n".join(_codes(codes[1])))
+    if examples.strip():
+        parts.append(
+            "Examples:\n\n" + "\n".join(f"    {line.strip()}" for line in examples.split("\n") if line.strip())
+        )
+    return "\n\n".join(parts)
+
+
+def _usage(params: list[Any], kinds: dict[str, Any]) -> Iterator[str]:
+    ordered = sorted(params, key=lambda param: param.param_type_name == "argument")
+    for param in ordered:
+        if param.name == "help":
+            continue
+        word = _word(param, kinds)
+        if param.param_type_name == "option":
+            word = f"{_long(param)}{word and ' ' + word}"
+        many = "…" if _is_many(kinds[param.name]) else ""
+        yield f"{word}{many}" if param.required else f"[{word}{many}]"
+
+
+def _rows(params: list[Any], kinds: dict[str, Any]) -> Iterator[str]:
+    for param in params:
+        if param.name == "help":
+            continue
+        word = _word(param, kinds)
+        names = [f"{name} {word}".strip() for name in (*param.opts, *param.secondary_opts)]
+        name = f"`{word}`" if param.param_type_name == "argument" else ", ".join(f"`{_cell(each)}`" for each in names)
+        said = [param.help or "", *(f"Also by `{variable}`." for variable in _variables(param))]
+        yield f"| {name} | {_default(param)} | {_cell(' '.join(filter(None, said)))} |"
+
+
+def _long(param: Any) -> str:
+    return next((name for name in param.opts if name.startswith("--")), param.opts[0])
+
+
+def _variables(param: Any) -> list[str]:
+    found = getattr(param, "envvar", None) or []
+    return [found] if isinstance(found, str) else list(found)
+
+
+def _word(param: Any, kinds: dict[str, Any]) -> str:
+    """What stands for the value, whatever the version of typer calls it; empty for a switch."""
+    kind = _inner(kinds[param.name])
+    if kind is bool:
+        return ""
+    if param.metavar:
+        return str(param.metavar)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "|".join(str(member.value) for member in kind)
+    if param.param_type_name == "argument":
+        return str(param.name).rstrip("_").upper()
+    return {int: "N", float: "X", Path: "PATH"}.get(kind, "TEXT")
+
+
+def _inner(kind: Any) -> Any:
+    """The type of one value: without None and list."""
+    if get_origin(kind) in (Union, UnionType):
+        (kind,) = (each for each in get_args(kind) if each is not NoneType)
+    return get_args(kind)[0] if get_origin(kind) is list else kind
+
+
+def _is_many(kind: Any) -> bool:
+    return any(get_origin(each) is list for each in (kind, *get_args(kind)))
+
+
+def _default(param: Any) -> str:
+    if param.required:
+        return "required"
+    value = param.default
+    if isinstance(value, Enum):
+        value = value.value
+    if value in (None, "", False, (), []) or callable(value):
+        return "off" if value is False else ""
+    return "on" if value is True else f"`{_cell(str(value))}`"
+
+
+def _codes(sentence: str) -> Iterator[str]:
+    for part in sorted(" ".join(sentence.split()).split("; ")):
+        code, _, when = part.partition(" ")
+        yield f"| {code} | {_cell(re.sub(r'^(when|for) ', '', when) or 'all is well')} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the page; returns the exit code."""
+    page = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
+    text = render(page)
+    if arguments == ["--check"]:
+        if page == text:
+            return 0
+        sys.stderr.write(f"{PAGE.name} is not current: run python docs/gen_cli.py\n")
+        return 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

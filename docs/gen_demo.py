@@ -1,0 +1,94 @@
+"""Write what the demo prints into ``README.md``: some of its rows, from a run without Flink.
+
+python docs/gen_demo.py            run it and write the rows
+python docs/gen_demo.py --check    exit with 1 when the demo prints something else
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # the examples are no package that is installed
+
+PAGE = ROOT / "README.md"
+INCIDENTS = ROOT / "examples/log_triage/incidents.jsonl"
+#: One incident of each of these jobs, the first one.
+JOBS = ("inventory-sync", "nightly-backfill", "visitor-counts")
+#: Columns of the terminal; the demo makes its table no narrower than it wants.
+WIDTH = 110
+
+_PART = re.compile(r"(<!-- generated: demo -->\n).*?(<!-- end -->\n)", re.DOTALL)
+
+
+def render(page: str) -> str:
+    """``page`` with the rows."""
+    text = f"\n```text\n{_rows()}\n```\n\n"
+    found, count = _PART.subn(lambda match: match[1] + text + match[2], page)
+    if count != 1:
+        raise ValueError(f"{PAGE.name} has no place for the demo")
+    return found
+
+
+def _rows() -> str:
+    from examples.log_triage.demo import show
+
+    first = {}
+    for line in INCIDENTS.read_text(encoding="utf-8").splitlines():
+        first.setdefault(json.loads(line)["job"], line)
+    with tempfile.TemporaryDirectory() as folder:
+        events, records = Path(folder) / "incidents.jsonl", Path(folder) / "records.jsonl"
+        events.write_text("".join(f"{first[job]}\n" for job in JOBS), encoding="utf-8")
+        words = [
+            "run",
+            "examples.log_triage.agent:LogTriageAgent",
+            "--model",
+            "offline",
+            "--skills",
+            "skills",
+            "--local",
+        ]
+        words += ["--input", str(events), "--key", "job", "--output", str(records)]
+        done = subprocess.run(  # noqa: S603 - words of this file
+            [sys.executable, "-m", "flink_skills.cli", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"the demo failed:\n{done.stderr}")
+        printed = io.StringIO()
+        columns = os.environ.get("COLUMNS")
+        os.environ["COLUMNS"] = str(WIDTH)
+        try:
+            with contextlib.redirect_stdout(printed):
+                show(events, records)
+        finally:
+            if columns is None:
+                del os.environ["COLUMNS"]
+            else:
+                os.environ["COLUMNS"] = columns
+    _, _, table = printed.getvalue().partition("\n")  # without the title
+    return "\n".join(line.rstrip() for line in table.rstrip().split("\n"))
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the page; returns the exit code."""
+    page = PAGE.read_text(encoding="utf-8")
+    text = render(page)
+    if arguments == ["--check"]:
+        if page == text:
+            return 0
+        sys.stderr.write(f"{PAGE.name} is not current: run python docs/gen_demo.py\n")
+        return 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

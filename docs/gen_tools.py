@@ -1,0 +1,105 @@
+"""Write ``docs/reference/tools.md``: the tools for skills as a model is told of them.
+
+python docs/gen_tools.py            write the page
+python docs/gen_tools.py --check    exit with 1 when the page is not what the tools say
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from flink_skills import AgentSkillManager, SkillConfig
+from flink_skills.cli.prompt_parts import first_request
+from flink_skills.tools.profiles import CORE, FULL, PROFILES
+
+PAGE = Path(__file__).resolve().parent / "reference" / "tools.md"
+
+_SKILL = "a-skill"
+_HEAD = """\
+# Tools for skills
+
+<!-- Written by docs/gen_tools.py from the tools. Change them there, then run the script. -->
+
+Every tool with the words and the schema that a model gets, at default options. [Tools](../tools.md) says what they do,
+and how to choose between them. Where the schema names the skills that the model may use, this page says *a skill*.
+
+"""
+
+
+def render() -> str:
+    """The page as text."""
+    names = list(dict.fromkeys(name for profile in (CORE, FULL) for name in PROFILES[profile]))
+    parts = [_HEAD, f"| tool | {' | '.join(f'`{profile}`' for profile in PROFILES)} |\n"]
+    parts.append("|---" * (1 + len(PROFILES)) + "|\n")
+    for name in names:
+        marks = ("yes" if name in tools else "" for tools in PROFILES.values())
+        parts.append(f"| [`{name}`](#{name}) | {' | '.join(marks)} |\n")
+    specs = {spec["name"]: spec for profile in (FULL, CORE) for spec in _specs(profile)}
+    for name in names:
+        parts.append(f"\n## {name}\n\n{_text(specs[name]['description'])}\n\n")
+        parts.append("| argument | type | default | meaning |\n|---|---|---|---|\n")
+        parts += _rows(specs[name]["parameters"])
+    return "".join(parts)
+
+
+def _specs(profile: str) -> list[dict[str, Any]]:
+    """The tools of a profile as they travel to a model that has one skill."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / _SKILL
+        home.mkdir()
+        (home / "SKILL.md").write_text(f"---\nname: {_SKILL}\ndescription: Any.\n---\nDo it.\n")
+        manager = AgentSkillManager(paths=[folder])
+        manager.load_skills()
+        config = SkillConfig()
+        config.set("skills.tools", [profile])
+        return [json.loads(tool) for tool in first_request(manager.view(), config).tools]
+
+
+def _rows(schema: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    required = schema.get("required", [])
+    for name, value in schema.get("properties", {}).items():
+        default = f"`{json.dumps(value['default'])}`" if "default" in value else ""
+        said = "required" if name in required else default
+        yield f"| `{prefix}{name}` | {_type(value)} | {said} | {_text(value.get('description', ''))} |\n"
+        items = value.get("items", {})
+        if "properties" in items:
+            yield from _rows(items, f"{prefix}{name}[].")
+
+
+def _type(value: Mapping[str, Any]) -> str:
+    words = value.get("enum")
+    if words == [_SKILL]:
+        return "a skill"
+    if words:
+        return ", ".join(f"`{word}`" for word in words)
+    kind = str(value.get("type", "any"))
+    if kind == "array":
+        return f"list of {_type(value.get('items', {}))}s"
+    return {"string": "text"}.get(kind, kind)
+
+
+def _text(text: str) -> str:
+    for mark in ("|", "*", "_", "<"):
+        text = text.replace(mark, f"\\{mark}")
+    return " ".join(text.split())
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the page; returns the exit code."""
+    text = render()
+    if arguments == ["--check"]:
+        if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
+            return 0
+        sys.stderr.write(f"{PAGE.name} is not current: run python docs/gen_tools.py\n")
+        return 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,40 @@
+"""The page of the events: its tables are those of the code, and what it says of ``detail`` is what is there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from flink_skills.telemetry.event_detail import LONGEST_TEXT
+from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENT_KINDS
+from tests.docs.pages import ROOT
+from tests.docs.test_docs import generator
+
+PAGE = ROOT / "docs" / "events.md"
+
+
+def test_the_tables_are_current() -> None:
+    assert generator("gen_events").main(["--check"]) == 0, "run: python docs/gen_events.py"
+
+
+def test_a_table_that_is_not_current_is_found() -> None:
+    module = generator("gen_events")
+    text = PAGE.read_text(encoding="utf-8")
+    assert module.page(text.replace("| `turn_id` |", "| `turn_number` |")) == text
+    with pytest.raises(SystemExit, match="no place for the table of columns"):
+        module.page(text.replace("<!-- columns: begin -->", ""))
+
+
+def test_every_kind_has_its_detail() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    section = text.partition("## What events hold")[2].partition("\n## ")[0]
+    described = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert {*described, "step"} == set(EVENT_KINDS), "a step has no detail"
+    assert f"{LONGEST_TEXT:,}" in section
+
+
+def test_columns_in_sql_exist() -> None:
+    names = {column.name for column in EVENT_COLUMNS}
+    (select,) = re.findall(r"SELECT (.*?) FROM events", PAGE.read_text(encoding="utf-8"))
+    assert {name.strip(" `") for name in select.split(",")} <= names
