@@ -10,6 +10,7 @@ VENV := .venv
 # The other supported Flink version, for the tests that run on both.
 VENV_22 := .venv-flink22
 AZURITE := .venv-azurite
+PHOENIX := .venv-phoenix
 BIN := $(VENV)/bin
 JAR := java-bridge/target/flink-skills-bridge.jar
 JAVA_SOURCES := java-bridge/pom.xml $(shell find java-bridge/src/main -type f 2>/dev/null)
@@ -48,7 +49,7 @@ $(VENV_22)/.ready: pyproject.toml constraints-flink22.txt hatch_build.py | $(JAR
 	@touch $@
 
 .PHONY: test
-test: setup $(VENV_22)/.ready lint test-java test-python test-pod test-flink22 ## Run all checks and tests, on both Flink versions
+test: setup $(VENV_22)/.ready lint deploy-check docs test-java test-python test-pod test-flink22 ## Run all checks and tests, on both Flink versions
 
 .PHONY: lint
 lint: setup ## Check style, types and layers
@@ -74,10 +75,17 @@ $(AZURITE)/.ready: .ci/azurite | prerequisites
 	bash .ci/azurite $(AZURITE) "$(PYTHON)"
 	@touch $@
 
+.PHONY: phoenix
+phoenix: $(PHOENIX)/.ready ## Install a trace viewer for its test (860 MB)
+
+$(PHOENIX)/.ready: .ci/phoenix | prerequisites
+	bash .ci/phoenix $(PHOENIX) "$(PYTHON)"
+	@touch $@
+
 .PHONY: nightly
-nightly: setup $(AZURITE)/.ready ## Run the long tests: many random inputs of the format reader, Azure's store
+nightly: setup $(AZURITE)/.ready $(PHOENIX)/.ready ## Run the long tests: many random inputs, Azure's store, a trace viewer
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/skill -q
-	$(BIN)/python -m pytest tests/sources
+	$(BIN)/python -m pytest tests/sources tests/observability
 
 .PHONY: test-python
 test-python: setup ## Run all Python tests on the newer Flink, but those in a pod
@@ -91,14 +99,25 @@ test-pod: setup ## Run the tests in an emulated Kubernetes pod (needs runc and r
 test-flink22: $(VENV_22)/.ready ## Run the mini cluster and standalone smoke tests on Flink 2.2
 	$(VENV_22)/bin/python -m pytest -m "both_versions"
 
+.PHONY: test-k8s
+test-k8s: setup ## Run the tests on a Kubernetes cluster: KUBECONFIG, and the test images loaded (OPERATOR=none without operator)
+	$(BIN)/python -m pytest tests/k8s -v
+
+.PHONY: test-k8s-image
+test-k8s-image: setup ## Make the image for test-k8s without a container engine (needs Debian, root and debootstrap)
+	$(BIN)/python -m tests.k8s.image build/flink-skills-test.tar
+
 .PHONY: bench
 bench: setup ## Measure; results go to benchmarks/results
 	$(BIN)/python -m benchmarks.run
 
+.PHONY: deploy-check
+deploy-check: setup ## Render the manifests of deploy/ and look for what is wrong with them
+	$(BIN)/python -m deploy.check
+
 .PHONY: docs
 docs: setup ## Build the documentation into site/
-	$(BIN)/python .ci/groups docs | $(BIN)/python -m pip install -q -r /dev/stdin
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .PHONY: features
 features: setup ## Run the tests of every feature and write docs/features.md
@@ -111,4 +130,4 @@ format: setup ## Format the Python code
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf $(VENV) $(VENV_22) $(AZURITE) build java-bridge/target java-bridge/target-2.3 site
+	rm -rf $(VENV) $(VENV_22) $(AZURITE) $(PHOENIX) build java-bridge/target java-bridge/target-2.3 site
