@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -36,6 +37,9 @@ def run_app() -> int:
     """Run the command of ``sys.argv``. A user's mistake is one message and exit code 2, never a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: no terminal is too old to be told
+    if not sys.warnoptions:
+        # What libraries of object stores will no longer support some day is nothing that a user can act on.
+        warnings.simplefilter("ignore", FutureWarning)
     # The library that talks to the JVM logs a Ctrl-C on the root logger, with its stack.
     logging.getLogger().addFilter(_is_no_interrupt)
     try:

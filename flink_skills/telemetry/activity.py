@@ -8,10 +8,12 @@ its journal does not happen again, so it is not observed again.
 from __future__ import annotations
 
 import contextvars
+import hashlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -27,6 +29,7 @@ __all__ = [
     "TurnScope",
     "current_activity",
     "delta_listener",
+    "key_hash",
     "note",
     "observe",
 ]
@@ -40,6 +43,16 @@ KINDS = ("turn", "agent", "chat", "tool", "command", "step")
 #: something that is to be said about a skill or a source; an agent that was opened, and one whose skills changed. The
 #: last three are outside of turns.
 NOTES = ("skill", "retry", "diagnostic", "open", "refresh")
+
+
+def key_hash(key: str) -> str:
+    """12 hexadecimal digits that stand for a key, whose canonical text is given, in logs and spans: the beginning of
+    its SHA-256.
+
+    >>> key_hash('"order-7"')
+    '8ace791d47a0'
+    """
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 @dataclass
@@ -56,6 +69,11 @@ class TurnScope:
     resumed: int = 0
     #: What observers keep for this turn, by their own name.
     kept: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def key_hash(self) -> str:
+        """Stands for the key where the key itself is not to be seen, see :func:`key_hash`."""
+        return key_hash(self.key)
 
 
 @dataclass(eq=False)

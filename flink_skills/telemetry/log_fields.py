@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 
-from flink_skills.telemetry.activity import Activity, TurnScope, current_activity
+from flink_skills.telemetry.activity import Activity, current_activity
 
-__all__ = ["LogFields", "key_hash"]
+__all__ = ["LogFields"]
 
 _UNSAFE = re.compile(r"[^\w.:/#@+-]+")
 _LONGEST = 120
-_HASH = "flink_skills.key_hash"
 
 
 class LogFields(logging.Filter):
     """Sets ``record.fields``, a dict of texts without spaces, and lets every record pass.
 
-    ``agent``, ``key`` (see :func:`key_hash`), ``turn``, ``step`` and ``skill``, each where it is known. ``skill`` is
-    that of the command that runs, or what the record has as ``extra={"skill": …}``.
+    ``agent``, ``key`` (:attr:`TurnScope.key_hash`), ``turn``, ``step`` and ``skill``, each where it is known.
+    ``skill`` is that of the command that runs, or what the record has as ``extra={"skill": …}``.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -32,16 +30,6 @@ class LogFields(logging.Filter):
         return True
 
 
-def key_hash(key: str) -> str:
-    """12 hexadecimal digits that stand for a key, whose canonical text is given, in logs: the beginning of its
-    SHA-256.
-
-    >>> key_hash('"order-7"')
-    '8ace791d47a0'
-    """
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-
-
 def _fields_of(activity: Activity) -> dict[str, str]:
     scope = activity.scope
     skill = ""
@@ -51,15 +39,8 @@ def _fields_of(activity: Activity) -> dict[str, str]:
         within = within.parent
     return {
         "agent": scope.agent,
-        "key": _hash_of(scope),
+        "key": scope.key_hash,
         "turn": str(scope.turn),
         "step": activity.step,
         "skill": skill,
     }
-
-
-def _hash_of(scope: TurnScope) -> str:
-    found: str | None = scope.kept.get(_HASH)
-    if found is None:
-        found = scope.kept[_HASH] = key_hash(scope.key)
-    return found

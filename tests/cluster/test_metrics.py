@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.telemetry.log_fields import key_hash
+from flink_skills.telemetry.activity import key_hash
 from flink_skills.telemetry.metric_list import METRICS, metric
 from flink_skills.testing import Call, Reply, ScriptedModelServer
 from flink_skills.testing.cluster import StandaloneCluster, wait_until

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from flink_skills.telemetry import Observer, Telemetry, TurnScope, observe
-from flink_skills.telemetry.log_fields import LogFields, key_hash
+from flink_skills.telemetry.activity import key_hash
+from flink_skills.telemetry.log_fields import LogFields
 from flink_skills.worker.process import _LevelFormatter
 from flink_skills.worker.redaction import Redactor
 

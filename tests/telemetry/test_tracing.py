@@ -22,8 +22,8 @@ from flink_skills.agents.runtime import AgentRuntime
 from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
 from flink_skills.manager import SkillScope
 from flink_skills.telemetry import Telemetry
+from flink_skills.telemetry.activity import key_hash
 from flink_skills.telemetry.tracing import TracingObserver
-from flink_skills.telemetry.tracing.attributes import key_hash
 from flink_skills.telemetry.tracing.ids import GivenIds, agent_span_id
 from flink_skills.testing import call, calls
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures

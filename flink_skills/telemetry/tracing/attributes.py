@@ -6,7 +6,6 @@ constants of the Python packages come and go with its versions.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +21,6 @@ __all__ = [
     "at_end",
     "at_start",
     "event_of",
-    "key_hash",
     "model_name",
     "provider_name",
     "span_kind",
@@ -75,11 +73,6 @@ _SKILL_NOTE = ("action", "outcome", "digest", "origin")
 _OPERATIONS = {"turn": "invoke_agent", "agent": "invoke_agent", "chat": "chat", "tool": "execute_tool"}
 
 
-def key_hash(key: str) -> str:
-    """Stands for a key where the key itself is not to be seen."""
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
 def provider_name(setup: Any) -> str:
     """The provider of a model setup, as the conventions call it."""
     name = str(getattr(setup, "provider", "") or "")
@@ -118,8 +111,8 @@ def at_start(activity: Activity, content: Content) -> dict[str, Any]:
     if activity.kind in _OPERATIONS:
         found["gen_ai.operation.name"] = _OPERATIONS[activity.kind]
     if activity.kind in ("turn", "agent", "chat"):
-        key = activity.scope.key
-        found["gen_ai.conversation.id"] = content.text(key) if content.full else key_hash(key)
+        scope = activity.scope
+        found["gen_ai.conversation.id"] = content.text(scope.key) if content.full else scope.key_hash
     call_id = activity.attributes.get("call_id")
     if activity.kind in ("turn", "agent"):
         found["gen_ai.agent.name"] = found["gen_ai.agent.id"] = plain(activity.name)
@@ -154,7 +147,7 @@ def _of_turn(scope: TurnScope) -> dict[str, Any]:
         "flink_skills.turn.id": scope.turn_id,
         "flink_skills.turn.number": scope.turn,
         "flink_skills.turn.resumed_steps": scope.resumed,
-        "flink_skills.key.hash": key_hash(scope.key),
+        "flink_skills.key.hash": scope.key_hash,
         "flink_skills.event.timestamp": scope.timestamp,
     }
 
