@@ -44,7 +44,7 @@ def chat(
     structured event. Answers go to stdout, everything else to stderr: tool calls, commands, skills that were loaded,
     tokens. /help lists commands. Ctrl-C interrupts an answer, Ctrl-D ends the session. Without a terminal, lines are
     read from stdin, one turn each.
-    Exit code 0; without a terminal, 3 when a turn failed and 130 after Ctrl-C; 2 for bad usage.
+    Exit code 0; 3 when a turn failed without a terminal; 130 after Ctrl-C without a terminal; 2 for bad usage.
 
     Examples:
 

@@ -7,6 +7,7 @@ its journal does not happen again, so it is not observed again.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import hashlib
 import logging
@@ -20,6 +21,7 @@ from typing import Any
 from flink_skills.telemetry.deltas import Delta, OnDelta
 
 __all__ = [
+    "CANCELLED",
     "KINDS",
     "NOTES",
     "Activity",
@@ -43,6 +45,9 @@ KINDS = ("turn", "agent", "chat", "tool", "command", "step")
 #: something that is to be said about a skill or a source; an agent that was opened, and one whose skills changed. The
 #: last three are outside of turns.
 NOTES = ("skill", "retry", "diagnostic", "open", "refresh")
+
+#: The error of an activity that was given up from outside: the turn ran into its limit, or its worker stops.
+CANCELLED = "cancelled"
 
 
 def key_hash(key: str) -> str:
@@ -251,7 +256,7 @@ class Observed:
             _current.reset(self._token)
         self.activity.duration = time.monotonic() - self._begun
         if kind is not None and not self.activity.error:
-            self.activity.error = kind.__name__
+            self.activity.error = CANCELLED if issubclass(kind, asyncio.CancelledError) else kind.__name__
         self._telemetry.ended(self.activity)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flink_skills.telemetry.activity import Activity, Note, Observer
+from flink_skills.telemetry.activity import CANCELLED, Activity, Note, Observer
 from flink_skills.telemetry.metric_list import METRICS
 from flink_skills.telemetry.samples import Samples
 from flink_skills.telemetry.settings import TelemetrySettings
@@ -130,6 +130,8 @@ class MetricsObserver(Observer):
             counts["resumedTurns"] += 1
 
     def _chat(self, activity: Activity) -> None:
+        if activity.error == CANCELLED:
+            return  # the turn was given up: that says nothing of the model
         attributes = activity.attributes
         model = self._of("agent", _agent_of(activity), "model", activity.name)
         model.samples.add(activity.duration)

@@ -148,6 +148,19 @@ async def test_a_turn_is_counted_with_all_that_happens_in_it(opened: Open, repor
     assert reports.gauges["memory"] > 1_000_000
 
 
+async def test_a_request_that_was_given_up_is_no_failure_of_the_model(opened: Open, reports: Reports) -> None:
+    telemetry, metrics = opened()
+    with (
+        telemetry.turn(scope()),
+        pytest.raises(asyncio.CancelledError),
+        observe("chat", "main", setup=SETUP) as request,
+    ):
+        raise asyncio.CancelledError
+    metrics.tell()
+    assert request.error == "cancelled"
+    assert not any(count for labels, count in reports.counters.items() if labels[0] == "requestFailures")
+
+
 async def test_each_report_has_what_is_new(opened: Open, reports: Reports) -> None:
     telemetry, metrics = opened()
     for _ in range(3):

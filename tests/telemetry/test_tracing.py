@@ -411,7 +411,7 @@ async def test_halves_of_an_interrupted_turn_meet(begin: Begin) -> None:
     assert tree.count(("chat m", "invoke_agent adder")) == 3
     assert ("execute_tool load_skill", "invoke_agent adder") in tree
     cut, again = (span for span in spans if span.name == "execute_tool adder")
-    assert attributes(cut)["error.type"] == "CancelledError" and again.status.is_unset
+    assert attributes(cut)["error.type"] == "cancelled" and again.status.is_unset
 
 
 async def test_an_agent_that_ends_with_its_turn_is_not_left_out(begin: Begin) -> None:
@@ -420,7 +420,7 @@ async def test_an_agent_that_ends_with_its_turn_is_not_left_out(begin: Begin) ->
     assert outcome.status == TurnStatus.FAILED
     assert attributes(first.one("invoke_agent desk"))["error.type"] == "LimitError"
     adder = first.one("invoke_agent adder")
-    assert attributes(adder)["error.type"] == "CancelledError"
+    assert attributes(adder)["error.type"] == "cancelled"
     assert adder.end_time <= first.one("invoke_agent desk").end_time
     for span in first.spans:
         parent_of(span, first.spans)

@@ -14,7 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, StatusCode, set_span_in_context
 
-from flink_skills.telemetry.activity import Activity, Note, Observer
+from flink_skills.telemetry.activity import CANCELLED, Activity, Note, Observer
 from flink_skills.telemetry.tracing.attributes import (
     FOR_SAMPLERS,
     at_end,
@@ -34,7 +34,7 @@ __all__ = ["TracingObserver"]
 _KEPT = "tracing"
 _AGENTS = ("turn", "agent")
 # What ends an activity from outside: the turn has not ended, and somebody goes on with it.
-_INTERRUPTIONS = ("CancelledError", "KeyboardInterrupt", "GeneratorExit")
+_INTERRUPTIONS = (CANCELLED, "KeyboardInterrupt", "GeneratorExit")
 
 
 class _Open(NamedTuple):
