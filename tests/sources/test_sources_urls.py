@@ -150,6 +150,7 @@ def test_what_comes_compressed_though_nobody_asked_is_the_file_itself(
         (zip_bytes(), "br", r"encoded \(br\)"),
         (zip_bytes(), "s3cret 1", r"encoded \(\?\)"),
     ],
+    ids=["large", "cut", "not-gzip", "br", "no-token"],
 )
 def test_what_comes_encoded_and_cannot_be_read(web: Web, store: str, body: bytes, encoding: str, said: str) -> None:
     web.pages["/s.zip"] = Page(body, headers={"Content-Encoding": encoding})
