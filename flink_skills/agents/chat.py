@@ -22,6 +22,7 @@ from flink_skills.agents.messages import (
     UserMessage,
 )
 from flink_skills.agents.notices import Notice, forget, journalled, notice_message, outdated
+from flink_skills.agents.well_formed import well_formed_request, well_formed_response
 from flink_skills.errors import ModelError, TurnError
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry import Withdrawn, delta_listener, note, observe
@@ -48,7 +49,7 @@ async def chat(run: AgentRun, model: ModelRuntime, message: Any, output_type: An
     new: list[Message] = [*([notice_message(notices)] if notices else []), UserMessage(text)]
     refused = 0
     for step in range(run.runtime.config.get(SkillOptions.TURN_MAX_STEPS) + 1):
-        request = await build_request(run, model, [*history, *conversation, *new], answer_type)
+        request = well_formed_request(await build_request(run, model, [*history, *conversation, *new], answer_type))
         response = await _respond(run, model, f"{chat_id}/m{step}", request, notices if step == 0 else ())
         if response.tool_calls:
             new.append(AssistantMessage(response.text, response.tool_calls))
@@ -102,7 +103,7 @@ async def _respond(
     async def ask() -> Any:
         digests = run.digests_of(model)
         with observe("chat", model.name, step, request=request, setup=model.setup, digests=digests) as activity:
-            response = await _request_with_retries(run, model, request)
+            response = well_formed_response(await _request_with_retries(run, model, request))
             activity.attributes.update(
                 response=response,
                 # Loaded when the request was made: these tokens are what they cost.

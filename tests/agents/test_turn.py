@@ -364,3 +364,28 @@ class Failing(Scripted):
 
     async def on_event(self, event: Any, ctx: Any) -> Any:
         raise self.failure
+
+
+class Talks(Agent):
+    model = "scripted:m"
+    session = "key"
+
+    @tool
+    def look(self, text: str) -> str:
+        """Looks at a text."""
+        return f"seen {text}\ud801"
+
+
+async def test_halves_of_a_character_do_not_spoil_a_conversation(open_agent: Any, script: Any) -> None:
+    # JSON can write what no encoding takes; a request with it would fail, and so would all that come after it.
+    model = script([calls(call("look", text="a\ud800", **{"k\ud800": ["\udc00", "\ud83d\ude00"]})), "b\udfff", "good"])
+    bench = await open_agent(Talks)
+    first = await bench.turn({"said": "\ud800"})
+    assert main_outputs(first) == ["b\ufffd"]
+    assert main_outputs(await bench.turn("second", number=2, session=first.session)) == ["good"]
+    for request in model.requests:
+        repr(request.messages).encode()
+        for message in request.messages:
+            message.content.encode()
+    (asked,) = model.requests[1].messages[1].tool_calls
+    assert asked.arguments == {"text": "a\ufffd", "k\ufffd": ["\ufffd", "\U0001f600"]}

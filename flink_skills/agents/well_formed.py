@@ -1,0 +1,97 @@
+"""Text that every encoding takes: JSON can write half of a surrogate pair (``"\\ud800"``), and UTF-8 cannot.
+
+What a model or an event says that way would be kept in a conversation, and each later request of it would fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from flink_skills.agents.messages import AssistantMessage, Message, ModelRequest, ModelResponse, ToolCall, ToolMessage
+
+__all__ = ["well_formed", "well_formed_request", "well_formed_response"]
+
+T = TypeVar("T")
+
+
+def well_formed(value: T) -> T:
+    """``value``, a text or something of JSON, with U+FFFD for each lone surrogate; the same object where none is.
+
+    >>> well_formed("a\\ud800b")
+    'a\ufffdb'
+    """
+    return _well_formed(value)  # type: ignore[no-any-return]
+
+
+def _well_formed(value: Any) -> Any:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Mapping):
+        items = [(key, _well_formed(key), of, _well_formed(of)) for key, of in value.items()]
+        same = all(key is new_key and of is new for key, new_key, of, new in items)
+        return value if same else {new_key: new for _, new_key, _, new in items}
+    if isinstance(value, (list, tuple)):
+        members = [_well_formed(member) for member in value]
+        return value if all(a is b for a, b in zip(value, members, strict=True)) else members
+    return value
+
+
+def _text(text: str) -> str:
+    try:
+        if not text.isascii():
+            text.encode()
+    except UnicodeEncodeError:
+        # By way of UTF-16, where the two halves of a pair that came apart are one character again.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def well_formed_response(response: ModelResponse) -> ModelResponse:
+    """The response with text that every encoding takes."""
+    text, calls = _text(response.text), _calls(response.tool_calls)
+    if text is response.text and calls is response.tool_calls:
+        return response
+    return replace(response, text=text, tool_calls=calls)
+
+
+def well_formed_request(request: ModelRequest) -> ModelRequest:
+    """The request with text that every encoding takes."""
+    system = _text(request.system)
+    messages, changed = [], system is not request.system
+    for message in request.messages:
+        messages.append(_message(message))
+        changed = changed or messages[-1] is not message
+    if not changed:
+        return request
+    return replace(request, system=system, messages=messages)
+
+
+def _message(message: Message) -> Message:
+    content = _text(message.content)
+    if isinstance(message, AssistantMessage):
+        calls = _calls(message.tool_calls)
+        if content is message.content and calls is message.tool_calls:
+            return message
+        return replace(message, content=content, tool_calls=calls)
+    if isinstance(message, ToolMessage):
+        call_id, name = _text(message.call_id), _text(message.name)
+        if content is message.content and call_id is message.call_id and name is message.name:
+            return message
+        return replace(message, content=content, call_id=call_id, name=name)
+    return message if content is message.content else replace(message, content=content)
+
+
+def _calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    if not calls:
+        return calls
+    new = tuple(_call(call) for call in calls)
+    return calls if all(a is b for a, b in zip(calls, new, strict=True)) else new
+
+
+def _call(call: ToolCall) -> ToolCall:
+    id_, name, arguments = _text(call.id), _text(call.name), _well_formed(call.arguments)
+    if id_ is call.id and name is call.name and arguments is call.arguments:
+        return call
+    return ToolCall(id_, name, arguments)
