@@ -111,8 +111,8 @@ class EventObserver(Observer):
         if text == "null":
             return None
         if text[:1] != '"':
-            return self._detail.shown(text)
-        return self._detail.shown(json.loads(text) if "\\" in text else text[1:-1])
+            return self._detail.whole(text)
+        return self._detail.whole(json.loads(text) if "\\" in text else text[1:-1])
 
     def _place(self, values: _Values, activity: Activity) -> None:
         """Where in the turn it happened: its step, who called the agent that did it, which tool it is part of."""

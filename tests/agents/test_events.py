@@ -20,7 +20,7 @@ from flink_skills.agents.plan import compile_plan
 from flink_skills.agents.runtime import AgentRuntime
 from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
 from flink_skills.manager import SkillScope
-from flink_skills.telemetry.event_detail import LONGEST_TEXT
+from flink_skills.telemetry.event_detail import LONGEST_NAME, LONGEST_TEXT, MOST_NAMES
 from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENT_KINDS, EVENTS_TAG, PackedEvent
 from flink_skills.testing import call, calls
 from tests.agents.desk import Desk
@@ -263,6 +263,23 @@ async def test_a_value_that_a_redactor_knows_is_hidden_before_it_is_cut(opened: 
     (chat,) = desk.of("chat")
     assert "t0p" not in chat.detail
     assert detail(chat)["prompt"] == "x" * (LONGEST_TEXT - 3) + "***"
+
+
+@pytest.mark.parametrize("content", ["none", "metadata"])
+async def test_a_model_cannot_make_records_large(opened: Opens, content: str) -> None:
+    arguments = {f"{number}{'a' * 5_000}": 1 for number in range(200)}
+    long = [call("N" * 100_000, **arguments), call("load_skill_resource", name="count", path="p" * 100_000)]
+    desk = await opened(
+        [calls(*long, *(call(f"t{number}") for number in range(100))), "done"],
+        **{"skills.events.content": content, "skills.turn.max-steps": "200"},
+    )
+    await desk.turn("x" * 100_000)
+    assert len(desk.of("tool")) == 102
+    assert max(len(event.name) for event in desk.of("tool")) == LONGEST_NAME
+    for event in desk.events:
+        assert len(json.dumps(event)) < 100 * LONGEST_NAME, event.kind
+    first = desk.of("chat")[0]
+    assert detail(first)["tool_calls"][-1] == f"… ({102 - MOST_NAMES} more)"
 
 
 async def test_a_turn_that_fails_tells_of_the_step_that_it_failed_in(opened: Opens) -> None:
