@@ -16,6 +16,8 @@ JAR := java-bridge/target/flink-skills-bridge.jar
 JAVA_SOURCES := java-bridge/pom.xml $(shell find java-bridge/src/main -type f 2>/dev/null)
 
 MODEL ?= offline
+# Tests that need no JVM run in as many processes as there are processors; each file stays in one.
+SIDE_BY_SIDE := -n $(shell nproc 2>/dev/null || echo 2) --dist loadfile
 MAVEN := mvn -q -B -f java-bridge/pom.xml
 
 .PHONY: help
@@ -66,7 +68,7 @@ test-java: $(JAR) ## Test the bridge on Flink 2.2 and 2.3
 
 .PHONY: test-fast
 test-fast: setup ## Run the Python tests that need neither Flink nor a cluster
-	$(BIN)/python -m pytest -m "not flink and not cluster and not pod"
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not flink and not cluster and not pod"
 
 .PHONY: azurite
 azurite: $(AZURITE)/.ready ## Install the Azure storage emulator for its tests (365 MB, needs npm or its package index)
@@ -89,7 +91,8 @@ nightly: setup $(AZURITE)/.ready $(PHOENIX)/.ready ## Run the long tests: many r
 
 .PHONY: test-python
 test-python: setup ## Run all Python tests on the newer Flink, but those in a pod
-	$(BIN)/python -m pytest -m "not pod"
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not flink and not cluster and not pod"
+	$(BIN)/python -m pytest -m "(flink or cluster) and not pod"
 
 .PHONY: test-pod
 test-pod: setup ## Run the tests in an emulated Kubernetes pod (needs runc and root; skipped with the reason elsewhere)
