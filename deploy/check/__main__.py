@@ -6,9 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from deploy.check.checking import check, renderings
+from deploy.check.checking import check, needs, renderings
 from deploy.check.render import RenderError, render
-from deploy.check.rules.references import expected
 
 DEPLOY = Path(__file__).resolve().parent.parent
 
@@ -25,11 +24,11 @@ def main(arguments: list[str] | None = None) -> int:
         for manifests in (render(folder) for folder in given.overlays) if given.overlays else renderings(DEPLOY):
             findings = check(manifests)
             wrong += len(findings)
-            needs = expected(manifests)
+            there = needs(manifests)
             words = f"{len(findings)} wrong" if findings else "good"
             sys.stdout.write(f"{manifests.name}: {len(manifests.objects)} objects, {words}\n")
-            if needs:
-                sys.stdout.write(f"  expects in its namespace: {', '.join(needs)}\n")
+            if there:
+                sys.stdout.write(f"  expects in its namespace: {', '.join(there)}\n")
             for finding in findings:
                 sys.stdout.write(f"  {finding}\n")
     except RenderError as error:

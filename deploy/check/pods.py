@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from deploy.check.finding import Manifests, Object
 
-__all__ = ["MAIN", "Cluster", "Layer", "clusters", "containers", "merged"]
+__all__ = ["MAIN", "Cluster", "Layer", "clusters", "containers", "flat", "merged"]
 
 MAIN = "flink-main-container"
 MERGE_BY_NAME = "kubernetes.operator.pod-template.merge-arrays-by-name"
@@ -76,7 +76,7 @@ class Cluster:
     @cached_property
     def configuration(self) -> dict[str, str]:
         """Flink's configuration; nested keys are joined with dots, as the operator does."""
-        return dict(_flat(self.spec.get("flinkConfiguration", {})))
+        return dict(flat(self.spec.get("flinkConfiguration") or {}))
 
     @property
     def merges_by_name(self) -> bool:
@@ -124,9 +124,10 @@ def containers(pod: Layer) -> Iterator[Mapping[str, Any]]:
     yield from spec.get("containers", [])
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested keys joined with dots, values as texts."""
     for key, inner in value.items():
         if isinstance(inner, Mapping):
-            yield from _flat(inner, f"{prefix}{key}.")
+            yield from flat(inner, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", str(inner)
+            yield f"{prefix}{key}", str(inner).lower() if isinstance(inner, bool) else str(inner)

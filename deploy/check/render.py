@@ -61,12 +61,15 @@ def render(folder: Path) -> Manifests:
     )
     if run.returncode:
         raise RenderError(f"{folder}: {run.stderr.strip()}")
-    return Manifests(folder.name, read_objects(run.stdout))
+    try:
+        return Manifests(folder.resolve().name, read_objects(run.stdout))
+    except yaml.YAMLError as error:
+        raise RenderError(f"{folder}: what kubectl made of it is not YAML: {error}") from error
 
 
 def read_objects(text: str) -> tuple[dict[str, Any], ...]:
     """The objects of a file with several YAML documents."""
-    return tuple(found for found in yaml.safe_load_all(text) if found)
+    return tuple(found for found in yaml.safe_load_all(text) if isinstance(found, dict))
 
 
 @contextmanager

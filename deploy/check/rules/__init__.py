@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from deploy.check import schemas
 from deploy.check.finding import Rule
-from deploy.check.rules import access, flink, images, isolation, network, pods, references, secret_values, skills, state
+from deploy.check.rules import (
+    access,
+    flink,
+    images,
+    isolation,
+    job_files,
+    memory,
+    network,
+    pods,
+    references,
+    secret_values,
+    skills,
+    state,
+)
 
 __all__ = ["RULES"]
 
@@ -21,16 +34,27 @@ RULES: tuple[Rule, ...] = (
     isolation.writable_folders,
     flink.names,
     flink.refused_keys,
-    flink.memory_beside_the_jvm,
+    flink.of_the_cluster,
+    memory.values,
+    memory.memory_of_flink,
+    memory.memory_beside_the_jvm,
     flink.sessions,
     flink.logs,
     flink.metrics,
     state.checkpoints_and_availability,
     state.shared_folders,
+    state.table_folders,
     skills.options,
     skills.sources,
     skills.folders,
-    skills.job_files,
+    skills.sizes,
+    skills.one_component,
+    skills.addresses,
+    skills.lock_file,
+    skills.tracing,
+    job_files.job_files,
+    job_files.references,
+    job_files.model_keys,
     references.objects_exist,
     secret_values.by_reference,
     images.pinned,
@@ -38,5 +62,7 @@ RULES: tuple[Rule, ...] = (
     access.enough,
     access.bindings,
     network.policy,
+    network.destinations,
     network.disruption_budgets,
+    network.spread,
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from deploy.check.finding import Finding, Manifests
-from deploy.check.pods import Cluster, clusters
-from deploy.check.quantities import read_memory
+from deploy.check.jobs import OF_THE_CLUSTER, jobs
+from deploy.check.pods import clusters, flat
+from deploy.check.quantities import read_ports
 
-__all__ = ["logs", "memory_beside_the_jvm", "metrics", "names", "refused_keys", "sessions"]
+__all__ = ["logs", "metrics", "names", "of_the_cluster", "refused_keys", "sessions"]
 
 # Pods and services are named after it, and Kubernetes allows 63 characters.
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,43}[a-z0-9])?")
@@ -40,9 +41,6 @@ TELLS_ENVIRONMENT = (
     "org.apache.beam.runners.fnexecution.control.DefaultJobBundleFactory",
 )
 QUIET = ("WARN", "ERROR", "FATAL", "OFF")
-# What one worker process needs before its first turn, and the JVM beside its heap.
-WORKER = 192 << 20
-JVM = 192 << 20
 
 
 def names(manifests: Manifests) -> Iterator[Finding]:
@@ -73,42 +71,15 @@ def refused_keys(manifests: Manifests) -> Iterator[Finding]:
                 yield Finding(f"FlinkSessionJob {job['metadata']['name']}", f"flinkConfiguration.{key} is refused")
 
 
-def memory_beside_the_jvm(manifests: Manifests) -> Iterator[Finding]:
-    """Room in the TaskManager's container for the worker processes, which Flink's memory model does not know."""
-    for cluster in clusters(manifests):
-        configuration = cluster.configuration
-        for role in ("jobManager", "taskManager"):
-            memory = cluster.spec.get(role, {}).get("resource", {}).get("memory")
-            if memory is None:
-                yield Finding(cluster.place, f"spec.{role}.resource.memory is missing")
-            elif read_memory(memory) is None:
-                yield Finding(cluster.place, f"spec.{role}.resource.memory: cannot read '{memory}'; write 4096m")
-        yield from _overhead(cluster, configuration)
-
-
-def _overhead(cluster: Cluster, configuration: dict[str, str]) -> Iterator[Finding]:
-    processes = int(configuration.get("skills.worker.processes", "0")) or 4
-    room = read_memory(configuration.get("taskmanager.memory.jvm-overhead.min", "192m")) or 0
-    beside = _unmanaged(cluster, configuration)
-    needed = JVM + processes * WORKER
-    if room + beside < needed:
-        yield Finding(
-            cluster.place,
-            f"{(room + beside) >> 20} MiB for the JVM's overhead and {processes} workers: raise "
-            f"taskmanager.memory.jvm-overhead.min to {needed >> 20}m, or set fewer skills.worker.processes",
-        )
-    for role in ("jobmanager", "taskmanager"):
-        least = read_memory(configuration.get(f"{role}.memory.jvm-overhead.min", "192m"))
-        most = read_memory(configuration.get(f"{role}.memory.jvm-overhead.max", "1g"))
-        if least is None or most is None or least > most:
-            yield Finding(cluster.place, f"{role}.memory.jvm-overhead: min is above max, or one cannot be read")
-
-
-def _unmanaged(cluster: Cluster, configuration: dict[str, str]) -> int:
-    """What the container's limit is above Flink's process size."""
-    factor = float(configuration.get("kubernetes.taskmanager.memory.limit-factor", "1"))
-    process = read_memory(cluster.spec.get("taskManager", {}).get("resource", {}).get("memory", "0")) or 0
-    return int(process * (factor - 1))
+def of_the_cluster(manifests: Manifests) -> Iterator[Finding]:
+    """A job's file sets only what a running cluster takes from a job."""
+    for job in jobs(manifests):
+        flink = job.document.get("flink")
+        for key, _ in flat(flink) if isinstance(flink, Mapping) else ():
+            if key.startswith(OF_THE_CLUSTER):
+                yield Finding(
+                    job.place, f"flink.{key} of {job.file} has no effect in a job: set it in flinkConfiguration"
+                )
 
 
 def sessions(manifests: Manifests) -> Iterator[Finding]:
@@ -126,7 +97,11 @@ def sessions(manifests: Manifests) -> Iterator[Finding]:
             yield Finding(place, f"jarURI {uri}: the operator itself fetches it, by default only from https")
     for cluster in by_name.values():
         own = cluster.spec.get("job")
-        if own is not None and own.get("parallelism", 0) < 1 and "replicas" not in cluster.spec.get("taskManager", {}):
+        if (
+            own is not None
+            and int(own.get("parallelism", 0)) < 1
+            and "replicas" not in cluster.spec.get("taskManager", {})
+        ):
             yield Finding(cluster.place, "spec.job.parallelism must be at least 1")
         if own is not None and not str(own.get("jarURI", "local:")).startswith("local:"):
             yield Finding(cluster.place, f"jarURI {own['jarURI']}: only local: is sure to be there")
@@ -145,8 +120,11 @@ def metrics(manifests: Manifests) -> Iterator[Finding]:
             if port is None or "Prometheus" not in str(factory):
                 continue
             for role, pod in cluster.pods.items():
-                ports = [str(p["containerPort"]) for c in pod["spec"].get("containers", []) for p in c.get("ports", [])]
-                if port not in ports:
+                ports = {p["containerPort"] for c in pod["spec"].get("containers", []) for p in c.get("ports", [])}
+                read = read_ports(port)
+                if not read:
+                    yield Finding(cluster.place, f"{prefix}port: cannot read '{port}'; write a port or a range")
+                elif not ports & read:
                     yield Finding(
                         cluster.place, f"the {role} reports on port {port}, and its container does not have it"
                     )
