@@ -67,7 +67,7 @@ def test_what_is_not_there(gs: Reader) -> None:
     ],
 )
 def test_faults(gs: Reader, proxy: FaultyProxy, fault: Fault, said: str) -> None:
-    gs.seconds = 5
+    gs.seconds = 20
     proxy.plan = lambda number: fault
     error = gs.failure(URL)
     assert said in str(error)

@@ -48,7 +48,7 @@ def test_refusals(node: NameNode, reader: Reader) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_faults(node: NameNode, reader: Reader) -> None:
-    reader.seconds = 4
+    reader.seconds = 20
     with faulty_proxy(node.url) as proxy:
         reader.options = {"webhdfs": {"endpoint": proxy.url, "key": "flink"}}
         proxy.plan = lambda number: Fault("hang")
