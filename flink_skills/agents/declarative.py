@@ -51,7 +51,10 @@ def load_agent_yaml(path: str | Path) -> Agent:
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"agent file {path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise ConfigError(f"agent file {path}: is nested too deep") from None
+    # The reader leaves numbers and texts that are none, such as `!!bool x`, to Python.
+    except (yaml.YAMLError, ValueError, LookupError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or str(error)

@@ -16,6 +16,7 @@ import typer.core
 
 from flink_skills import __version__
 from flink_skills.cli.commands import COMMANDS, LazyCommand
+from flink_skills.cli.output import complain
 from flink_skills.errors import SkillsError
 
 __all__ = ["command_line", "run_app"]
@@ -47,7 +48,7 @@ def run_app() -> int:
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 0
     except SkillsError as error:
-        sys.stderr.write(f"flink-skills: {error}\n")
+        complain(str(error))
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from flink_skills.cli.output import complain
+from flink_skills.cli.output import complain, print_line
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.job.problems import JobFileError
 
@@ -43,7 +43,7 @@ def run_job_request(request: JobRequest) -> int:
     except JobFileError as error:
         # Each problem begins with its file and line, as a compiler's does.
         for problem in error.problems:
-            sys.stderr.write(f"{problem}\n")
+            print_line(str(problem), stream=sys.stderr)
         count = len(error.problems)
         complain(f"{count} problem{'s' if count > 1 else ''} in the job file")
         return USAGE

@@ -10,9 +10,10 @@ import codecs
 import json
 import os
 import sys
-import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
+
+from flink_skills.job.terminal_text import visible, without_hidden
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,15 +38,13 @@ _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 # Where nobody looks at it through a window, no line is broken, whatever its length.
 _UNLIMITED = 1_000_000
 _NARROWEST = 24
-# They join letters of many scripts and emoji; alone they are looked for by validation.
-_JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 
 
 def print_json(data: Any) -> None:
     """Write ``data`` to stdout. Characters that a terminal would obey or hide are escaped, which JSON allows."""
     is_utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
     text = json.dumps(data, indent=2, ensure_ascii=not is_utf8)
-    sys.stdout.write(_replaced(text, lambda char: json.dumps(char)[1:-1]) + "\n")
+    sys.stdout.write(without_hidden(text, lambda char: json.dumps(char)[1:-1]) + "\n")
 
 
 def print_line(*parts: Styled | str, stream: TextIO | None = None) -> None:
@@ -179,15 +178,6 @@ def _cut(text: str, width: int) -> str:
     return line.plain
 
 
-def visible(text: str) -> str:
-    """``text`` with every character that a terminal obeys or does not show as ``<U+…>``; line ends and tabs stay.
-
-    >>> visible("red\\x1b[31m")
-    'red<U+001B>[31m'
-    """
-    return _replaced(text, lambda char: f"<U+{ord(char):04X}>")
-
-
 def counted(number: int, one: str, many: str = "") -> str:
     """A number with its noun.
 
@@ -222,13 +212,3 @@ def _console(stream: TextIO) -> Console:
     # Rich would still write bold text with NO_COLOR.
     colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     return Console(file=stream, width=width, color_system=colors, highlight=False, markup=False, emoji=False)
-
-
-def _replaced(text: str, replace: Callable[[str], str]) -> str:
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(replace(char) if _is_hidden(char) else char for char in text)
-
-
-def _is_hidden(char: str) -> bool:
-    return char not in "\n\t" and char not in _JOINERS and unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from flink_skills.cli.output import visible
+
 __all__ = ["Progress"]
 
 _LINE_SECONDS = 10.0
@@ -37,9 +39,9 @@ class Progress:
     def note(self, text: str) -> None:
         """Say something without disturbing the bar."""
         if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False)
+            self._bar.console.print(visible(text), markup=False, highlight=False)
         else:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(visible(text) + "\n")
 
     def turn(self, *, failed: bool) -> None:
         """Count a turn that ended."""

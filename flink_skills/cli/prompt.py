@@ -66,7 +66,7 @@ def prompt(
 
         flink-skills prompt ./skills --profile full
     """
-    from flink_skills.cli.output import complain, diagnostic_line, print_json, print_line
+    from flink_skills.cli.output import complain, diagnostic_line, print_json, print_line, visible
 
     config = configuration(set_, max_chars=max_chars)
     chosen = None if names is None else _listed(names)
@@ -82,7 +82,7 @@ def prompt(
     if format_ is Format.JSON:
         print_json(shown.to_json())
     else:
-        sys.stdout.write("".join(f"{text}\n" for text in shown.texts()))
+        sys.stdout.write("".join(f"{visible(text) if sys.stdout.isatty() else text}\n" for text in shown.texts()))
         for sentence in shown.sentences():
             print_line(sentence, stream=sys.stderr)
     for said in shown.errors:

@@ -20,6 +20,7 @@ from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.turn import ERROR_TAG, TurnStatus
 from flink_skills.cli.agents import find_agent, model_setup, skill_sources
 from flink_skills.cli.events import BadLine, InputEvent, bad_line_record, read_events
+from flink_skills.cli.output import complain
 from flink_skills.cli.progress import Progress
 from flink_skills.errors import ConfigError, SkillsError, TurnError
 from flink_skills.job.settings import split_assignments
@@ -65,7 +66,7 @@ def run_job(request: RunRequest) -> int:
                 run.minicluster(flink_options)
         except TurnError as error:
             run.progress.end()
-            sys.stderr.write(f"flink-skills: the job failed: {error}\n")
+            complain(f"the job failed: {error}")
             return FAILED
         finally:
             run.progress.end()

@@ -20,16 +20,17 @@ from flink_skills.agents.column_types import ColumnType
 from flink_skills.agents.columns import TableFill
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.record_rows import RecordRows
-from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge, text_array
 from flink_skills.flink.environment import AgentsExecutionEnvironment
 from flink_skills.flink.failures import JobFailedError, job_failure
 from flink_skills.flink.minicluster import flink_environment
+from flink_skills.flink.option_keys import refused_values
 from flink_skills.flink.sql_errors import sql_errors
 from flink_skills.flink.stream import AgentOutput, StreamInput
 from flink_skills.flink.table_types import column_type
 
-__all__ = ["JobGraph", "TableColumn", "TableShape"]
+__all__ = ["JobGraph", "TableColumn", "TableShape", "refused_options"]
 
 _ROWTIME = "flink_skills_rowtime"
 
@@ -263,6 +264,18 @@ class JobGraph:
             if message is None:
                 raise
             raise JobFailedError(message) from None
+
+
+def refused_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of Flink that no job can have, with the reason: each is looked at by itself. Starts Flink's JVM."""
+    found = refused_values(options)
+    for key, value in options.items():
+        if key not in found:
+            try:
+                JobGraph({key: value})
+            except SkillsError as error:
+                found[key] = str(error)
+    return found
 
 
 def _column(column: Any) -> TableColumn:

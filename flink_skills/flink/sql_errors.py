@@ -16,6 +16,7 @@ __all__ = ["SqlError", "sql_errors"]
 
 _PLACE = re.compile(r"\b[Ll]ine (\d+), column (\d+)")
 _FACTORY = re.compile(r"Could not find any factory for identifier '([^']+)' that implements '([\w.$]+)'")
+_TABLE = re.compile(r"Unable to create a (?:source|sink) for (?:reading|writing) table '([^']+)'")
 # What follows is a list of what a parser would have taken, dozens of lines long.
 _REST = re.compile(r"\n\s*Was expecting.*|\nAvailable factory identifiers.*", re.DOTALL)
 _WORD = re.compile(r'Encountered "(.+?)" at line')
@@ -27,13 +28,16 @@ class SqlError(ConfigError):
     """Flink cannot use a statement or a table.
 
     ``line`` is that of the statement, from 1, where Flink says it; ``factory`` is the kind and the name of a connector
-    or format whose jar is not here.
+    or format whose jar is not here; ``table`` is the full name of the table whose options are to blame.
     """
 
-    def __init__(self, message: str, *, line: int = 0, factory: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self, message: str, *, line: int = 0, factory: tuple[str, str] | None = None, table: str | None = None
+    ) -> None:
         super().__init__(message)
         self.line = line
         self.factory = factory
+        self.table = table
 
 
 @contextlib.contextmanager
@@ -50,7 +54,8 @@ def sql_errors() -> Iterator[None]:
 
 
 def _sql_error(message: str, error: BaseException) -> SqlError:
-    place = _PLACE.search(_whole(error))
+    whole = _whole(error)
+    place, table = _PLACE.search(whole), _TABLE.search(whole)
     factory = None
     found = _FACTORY.search(message)
     if found is not None:
@@ -61,7 +66,9 @@ def _sql_error(message: str, error: BaseException) -> SqlError:
     word = _WORD.match(short)
     if word is not None:
         short = f"SQL does not expect {word[1]!r} here" + _RESERVED * word[1].isidentifier()
-    return SqlError(short, line=int(place[1]) if place else 0, factory=factory)
+    return SqlError(
+        short, line=int(place[1]) if place else 0, factory=factory, table=table[1] if table is not None else None
+    )
 
 
 def _whole(error: BaseException | None) -> str:

@@ -20,6 +20,8 @@ _CHECKPOINTING = "execution.checkpointing.interval"
 
 def job_warnings(builder: JobBuilder) -> list[str]:
     """Warnings for people who start the job."""
+    from flink_skills.flink.option_keys import misspelt_options
+
     read, graph = builder.read, builder.graph
     found = list(builder.warnings)
     if read.job.errors is None and effective_options(graph).get(SkillOptions.TURN_ON_ERROR) == "emit":
@@ -35,6 +37,8 @@ def job_warnings(builder: JobBuilder) -> list[str]:
     if not graph.is_local and read.settings.cluster_only:
         keys = ", ".join(read.settings.cluster_only)
         found.append(f"a cluster that runs already does not take {keys} from a job")
+    for key, near in misspelt_options(read.settings.flink).items():
+        found.append(f"flink: Flink has no option {key!r}, did you mean {near!r}?")
     tables = read.document.data.get("tables")
     for match in _SECRET_OPTION.finditer(tables if isinstance(tables, str) else ""):
         if match[2] and "${" not in match[2]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -18,13 +19,29 @@ from flink_skills.job.reading import ReadJob, hidden
 from flink_skills.job.references import References
 from flink_skills.job.validation import schema_problems
 
-__all__ = ["import_agent", "job_agent"]
+__all__ = ["AgentSource", "agent_source", "import_agent", "job_agent"]
 
 _YAML = (".yaml", ".yml")
 
 
+@dataclass(frozen=True)
+class AgentSource:
+    """An agent, and for one without code what declares it: ``spec``, which stands at ``at`` of ``document``."""
+
+    agent: Agent
+    document: Document | None = None
+    at: Path = ()
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    references: References | None = None
+
+
 def job_agent(read: ReadJob) -> Agent:
     """The agent of a job. Raises :class:`JobFileError` with places in the file that is wrong."""
+    return agent_source(read).agent
+
+
+def agent_source(read: ReadJob) -> AgentSource:
+    """The agent of a job, and where it comes from. Raises :class:`JobFileError`."""
     given = read.job.agent
     if not isinstance(given, str):
         spec = given.model_dump(exclude_unset=True, mode="python")
@@ -32,12 +49,12 @@ def job_agent(read: ReadJob) -> Agent:
     if given.endswith(_YAML):
         return _from_file(read, read.folder / given)
     try:
-        return import_agent(given, f"agent {given!r}", [read.folder, FilePath.cwd()])
+        return AgentSource(import_agent(given, f"agent {given!r}", [read.folder, FilePath.cwd()]))
     except SkillsError as error:
         raise read.problem(("agent",), str(error)) from error
 
 
-def _from_file(read: ReadJob, path: FilePath) -> Agent:
+def _from_file(read: ReadJob, path: FilePath) -> AgentSource:
     if not path.is_file():
         raise read.problem(("agent",), f"there is no file {path}; write its path from the folder of the job file")
     document = read_document(path)
@@ -51,9 +68,9 @@ def _from_file(read: ReadJob, path: FilePath) -> Agent:
     return _declared({"name": path.stem, **data}, document, (), references)
 
 
-def _declared(spec: Mapping[str, Any], document: Document, at: Path, references: References) -> Agent:
+def _declared(spec: Mapping[str, Any], document: Document, at: Path, references: References) -> AgentSource:
     try:
-        return DeclarativeAgent.from_spec(spec)
+        return AgentSource(DeclarativeAgent.from_spec(spec), document, at, spec, references)
     except SkillsError as error:
         message = str(error)
         inner = _place_in(message, spec)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,11 +13,14 @@ from flink_skills.agents.columns import ColumnFill, Filling, OutputShape, TableF
 from flink_skills.agents.declarative import DeclarativeAgent
 from flink_skills.agents.record_rows import RecordRows
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
-from flink_skills.job.agent_source import job_agent
+from flink_skills.job.agent_source import AgentSource, agent_source
+from flink_skills.job.column_samples import never_fits, never_fits_event
 from flink_skills.job.model import ErrorsSection, EventsSection, OutputSection, SkillsSection, SourcePins
+from flink_skills.job.model_setups import setup_problems
 from flink_skills.job.problems import JobFileError, Path, Problem
-from flink_skills.job.reading import ReadJob
-from flink_skills.options import SkillConfig
+from flink_skills.job.reading import ReadJob, hidden
+from flink_skills.job.statements import Statement, creating
+from flink_skills.options import SkillConfig, SkillOptions
 
 if TYPE_CHECKING:
     from flink_skills.agents.plan import AgentPlan
@@ -37,6 +41,9 @@ class JobBuilder:
         self.read = read
         self._local = local
         self._graph: JobGraph | None = None
+        self._source: AgentSource | None = None
+        # Statements that were not run may have created what is not there.
+        self._all_defined = ("tables",) not in read.broken
         self.warnings: list[str] = []
 
     def build(self) -> JobGraph:
@@ -61,12 +68,15 @@ class JobBuilder:
 
     def load_agent(self) -> Agent:
         """The job's agent."""
-        return job_agent(self.read)
+        self._source = agent_source(self.read)
+        return self._source.agent
 
-    def open_graph(self) -> JobGraph:
-        """Flink, with the job's options."""
+    def open_graph(self, note: Callable[[Problem], None] | None = None) -> JobGraph:
+        """Flink, with the job's options and jars. ``note`` gets what is wrong with them one by one, and Flink is opened
+        without; otherwise it is raised."""
         try:
-            from flink_skills.flink.job_graph import JobGraph
+            from flink_skills.flink.job_graph import JobGraph, refused_options
+            from flink_skills.flink.option_keys import refused_values
         except ImportError as error:
             raise ConfigError(f"{error.name} is not installed: pip install 'flink-skills[flink]'") from error
         read = self.read
@@ -74,8 +84,22 @@ class JobBuilder:
         if self._local:
             # A port of its own, so that two runs on one machine do not meet.
             options = {"rest.port": "0", **options}
+        jars, problems = self._jars() if self._local else ([], [])
+        refused = refused_values(options)
+        graph: JobGraph | None = None
         try:
-            graph = JobGraph(options, self._jars() if self._local else ())
+            graph = JobGraph({key: options[key] for key in options if key not in refused}, jars)
+        except SkillsError:
+            # Each by itself, to know which; where none is to blame, it is said below.
+            refused = refused_options(options)
+        problems += [self._option_problem(key, message) for key, message in refused.items()]
+        if problems and note is None:
+            raise JobFileError(problems)
+        for problem in problems:
+            assert note is not None  # noqa: S101 - else it is raised above
+            note(problem)
+        try:
+            graph = graph or JobGraph({key: options[key] for key in options if key not in refused}, jars)
             config = graph.agents.get_config()
             for key in read.settings.skills:
                 config.set(key, read.settings.skills.get(key))
@@ -104,6 +128,7 @@ class JobBuilder:
                 message = f"{statement.title}: {error}"
                 problems += self.read.problem(("tables",), message, line=line).problems
         if problems:
+            self._all_defined = False
             raise JobFileError(problems)
 
     def input_shape(self) -> TableShape:
@@ -111,7 +136,7 @@ class JobBuilder:
         table, query = self.read.job.input.table, self.read.job.input.query
         if query is not None:
             return self._placed(("input", "query"), lambda: self.graph.query_shape(query))
-        return self._placed(("input", "table"), lambda: self.graph.shape(str(table)))
+        return self._shape(("input", "table"), str(table))
 
     def check_keys(self, shape: TableShape) -> None:
         """Whether the key columns are there."""
@@ -128,7 +153,43 @@ class JobBuilder:
 
     def compile(self, agent: Agent, *, check_skills: bool = True) -> AgentPlan:
         """The checked plan of the agent; ``check_skills=False`` leaves its sources alone."""
-        return self._placed(("agent",), lambda: self.graph.compile(agent, check_skills=check_skills))
+        try:
+            return self.graph.compile(agent, check_skills=check_skills)
+        except JobFileError:
+            raise
+        except SkillsError as error:
+            problems = self._problems_of_setups()
+            if problems:
+                raise JobFileError(problems) from error
+            raise self.read.problem(("agent",), str(error)) from error
+
+    def check_declared_models(self) -> None:
+        """The chat models of an agent that the job file declares and that cannot be used for something else in it."""
+        given = self.read.document.data.get("agent")
+        if isinstance(given, Mapping):
+            references = self.read.references
+            source = AgentSource(
+                Agent(), self.read.document, ("agent",), {"name": self.read.job.name, **given}, references
+            )
+            problems = self._problems_of_setups(source)
+            if problems:
+                raise JobFileError(problems)
+
+    def check_tables(self) -> None:
+        """What can be said of the tables that the job writes to where the input or the file itself is not known."""
+        job, problems = self.read.job, list[Problem]()
+        for role, section in (("output", job.output), ("errors", job.errors)):
+            if section is None or (role, "table") in self.read.broken:
+                continue
+            table = self._table(role, section.table, problems)
+            if table is not None:
+                self._check_types(role, table, problems)
+                written = [column.name for column in table.columns if column.written]
+                self._check_names(role, section.columns, table, written, problems)
+        if job.events is not None:
+            self._fill_events(job.events, problems)
+        if problems:
+            raise JobFileError(problems)
 
     def fill_tables(self, shape: TableShape, known: OutputShape) -> RecordRows:
         """How the columns of all tables are filled; what is wrong with any of them is said at once."""
@@ -141,20 +202,36 @@ class JobBuilder:
         if job.errors is not None:
             errors = self._fill("errors", job.errors, shape, known, filling=failures, problems=problems)
         events = self._fill_events(job.events, problems) if job.events is not None else None
-        if problems or output is None:
+        if problems or output is None or (job.events is not None and events is None):
             raise JobFileError(problems)
         return RecordRows(output, errors, events)
 
-    def connect(self, shape: TableShape, plan: AgentPlan, rows: RecordRows) -> None:
-        """Put the job together; from here on the connectors of the tables must be there."""
+    def connect(
+        self, shape: TableShape, plan: AgentPlan, rows: RecordRows, *, keys: Sequence[str] | None = None
+    ) -> None:
+        """Put the job together; from here on the connectors of the tables must be there. ``keys`` are other key columns
+        than those of the file."""
         job, graph, timed = self.read.job, self.graph, shape.has_rowtime
         table, query = job.input.table, job.input.query
         path: Path = ("input", "table" if query is None else "query")
-        stream = self._placed(path, lambda: graph.read(table=table, query=query, key=self.keys))
+        complete = True
+        stream = self._connected(
+            path, table, lambda: graph.read(table=table, query=query, key=self.keys if keys is None else keys)
+        )
         self._placed(("agent",), lambda: graph.apply(stream, plan, rows))
-        self._placed(("output", "table"), lambda: graph.write_output(event_time=timed))
-        self._placed(("errors", "table"), lambda: graph.write_errors(event_time=timed))
-        self._placed(("events", "table"), graph.write_events)
+        problems: list[Problem] = []
+        for role, fill, write in (
+            ("output", rows.output, lambda: graph.write_output(event_time=timed)),
+            ("errors", rows.errors, lambda: graph.write_errors(event_time=timed)),
+            ("events", rows.events, graph.write_events),
+        ):
+            try:
+                self._connected((role, "table"), None if fill is None else fill.table, write)
+            except JobFileError as error:
+                problems += error.problems
+                complete = False
+        if not complete:
+            raise JobFileError(problems)
 
     # -- parts -------------------------------------------------------------------------------
 
@@ -174,19 +251,87 @@ class JobBuilder:
         except JobFileError:
             raise
         except SkillsError as error:
-            raise self.read.problem(path, str(error)) from error
+            raise self._problem(path, error) from error
 
-    def _jars(self) -> list[FilePath]:
+    def _connected(self, path: Path, table: str | None, step: Callable[[], T]) -> T:
+        """As :meth:`_placed`; what is wrong with the options of a table is at the statement that creates it."""
+        from flink_skills.flink.sql_errors import SqlError
+
+        read = self.read
+        try:
+            return step()
+        except JobFileError:
+            raise
+        except SkillsError as error:
+            named = error.table if isinstance(error, SqlError) else None
+            statement = creating(read.statements, named or table or "")
+            missing = any(problem.path == ("tables",) for problem in read.missing)
+            without_jar = isinstance(error, SqlError) and error.factory is not None
+            if statement is not None and missing and not without_jar and read.references.stays_in(statement.text):
+                raise JobFileError([]) from None  # what the reference stands for is not known
+            if statement is None or named is None:
+                raise self._problem(path, error) from error
+            raise self._problem(("tables",), error, statement) from error
+
+    def _problem(self, path: Path, error: SkillsError, statement: Statement | None = None) -> JobFileError:
+        """An error at its place; one of Flink's knows whether only a jar is not here."""
+        from flink_skills.flink.sql_errors import SqlError
+
+        said, line = (str(error), 0) if statement is None else (f"{statement.title}: {error}", statement.line)
+        not_here = error.factory if isinstance(error, SqlError) else None
+        (problem,) = self.read.problem(path, said, line=line).problems
+        return JobFileError([replace(problem, not_here=not_here)])
+
+    def _shape(self, path: Path, name: str) -> TableShape:
+        """The columns of a table. Raises :class:`JobFileError`, without a problem where the reason is one already."""
+        try:
+            return self.graph.shape(name)
+        except SkillsError as error:
+            unknown = isinstance(error, UnknownNameError)
+            if path in [problem.path for problem in self.read.missing] or (unknown and not self._all_defined):
+                raise JobFileError([]) from error
+            raise self._problem(path, error) from error
+
+    def _table(self, role: str, name: str, problems: list[Problem]) -> TableShape | None:
+        try:
+            return self._shape((role, "table"), name)
+        except JobFileError as error:
+            problems += error.problems
+            return None
+
+    def _problems_of_setups(self, source: AgentSource | None = None) -> list[Problem]:
+        """What is wrong with the chat models of an agent without code."""
+        source = source or self._source
+        if source is None or source.document is None or source.references is None:
+            return []
+        options, section = self.read.settings.skills, self.read.job.skills
+        sources = (SkillOptions.FROM_PATHS, SkillOptions.FROM_RESOURCES, SkillOptions.FROM_URLS)
+        # A section that is broken would have had some.
+        has_sources = ("skills",) in self.read.broken or section is not None or any(map(options.get, sources))
+        inside = [p.path for p in self.read.problems if p.path[: len(source.at)] == source.at] if source.at else []
+        found = setup_problems(
+            source.spec, source.document, source.at, has_sources=has_sources, config=options, known=inside
+        )
+        return [hidden(problem, source.references) for problem in found]
+
+    def _option_problem(self, key: str, message: str) -> Problem:
+        keys = self.read.document.keys
+        path = next((path for path in keys if path[:1] == ("flink",) and ".".join(map(str, path[1:])) == key), ())
+        if not path:
+            message = f"{key}: {message}"
+        return self.read.problem(path or ("flink",), message).problems[0]
+
+    def _jars(self) -> tuple[list[FilePath], list[Problem]]:
+        """The jars that are there, and what is wrong with the others."""
         found: list[FilePath] = []
         problems: list[Problem] = []
         for number, jar in enumerate(self.read.job.jars):
             path = (self.read.folder / jar.removeprefix("file://")).absolute()
-            found.append(path)
-            if not path.is_file():
+            if path.is_file():
+                found.append(path)
+            else:
                 problems += self.read.problem(("jars", number), f"there is no file {path}").problems
-        if problems:
-            raise JobFileError(problems)
-        return found
+        return found, problems
 
     def _add_skills(self, graph: JobGraph) -> None:
         section = self.read.job.skills
@@ -222,26 +367,21 @@ class JobBuilder:
         filling: Filling,
         problems: list[Problem],
     ) -> TableFill | None:
-        try:
-            table = self._placed((role, "table"), lambda: self.graph.shape(section.table))
-        except JobFileError as error:
-            problems += error.problems
+        table = self._table(role, section.table, problems)
+        if table is None:
             return None
-        written = [column for column in table.columns if column.written]
-        for column in written:
-            if column.of is None:
-                message = (
-                    f"column {column.name!r} of {section.table} is {column.sql}, which cannot be filled with what an "
-                    "agent says; use another type, such as STRING"
-                )
-                problems += self.read.problem((role, "table"), message).problems
-        types = [(column.name, column.of) for column in written if column.of is not None]
+        self._check_types(role, table, problems)
+        types = [(column.name, column.of) for column in table.columns if column.written and column.of is not None]
         fill, found, uncertain = plan_columns(
             section.table, types, declared=section.columns, event=given.names, shape=known, filling=filling
         )
         for name, wrong in found:
-            path: Path = (role, "columns", name) if name in section.columns else (role, "table")
-            problems += self.read.problem(path, str(wrong)).problems
+            problems += self._column_problem(role, section.columns, name, str(wrong))
+        for column in fill.columns:
+            why = never_fits(column, of_errors=role == "errors")
+            if why is not None:
+                message = f"column {column.name!r} of {section.table} is {column.of} and can never be filled: {why}"
+                problems += self._column_problem(role, section.columns, column.name, message)
         self.warnings += [
             f"{role}: column {name!r} of {section.table} is filled only where an output has the field {name!r}, and "
             "NULL elsewhere: the agent does not say what its outputs are (output_type)"
@@ -249,13 +389,39 @@ class JobBuilder:
         ]
         return fill
 
+    def _column_problem(
+        self, role: str, declared: Mapping[str, str | None], name: str, message: str
+    ) -> Sequence[Problem]:
+        path: Path = (role, "columns", name) if name in declared else (role, "table")
+        return self.read.problem(path, message).problems
+
+    def _check_types(self, role: str, table: TableShape, problems: list[Problem]) -> None:
+        for column in table.columns:
+            if column.written and column.of is None:
+                message = (
+                    f"column {column.name!r} of {table.name} is {column.sql}, which cannot be filled with what an "
+                    "agent says; use another type, such as STRING"
+                )
+                problems += self.read.problem((role, "table"), message).problems
+
+    def _check_names(
+        self,
+        role: str,
+        declared: Mapping[str, str | None],
+        table: TableShape,
+        known: Sequence[str],
+        problems: list[Problem],
+    ) -> None:
+        for name in declared:
+            if name not in known:
+                unknown = UnknownNameError("column", name, known, place=f"table {table.name}")
+                problems += self.read.problem((role, "columns", name), str(unknown)).problems
+
     def _fill_events(self, section: EventsSection, problems: list[Problem]) -> TableFill | None:
         from flink_skills.telemetry.event_record import EVENT_COLUMNS
 
-        try:
-            table = self._placed(("events", "table"), lambda: self.graph.shape(section.table))
-        except JobFileError as error:
-            problems += error.problems
+        table = self._table("events", section.table, problems)
+        if table is None:
             return None
         known = [column.name for column in EVENT_COLUMNS]
         found: list[ColumnFill] = []
@@ -264,16 +430,17 @@ class JobBuilder:
                 continue
             name = section.columns.get(column.name) or column.name
             if name in known:
-                found.append(ColumnFill(column.name, column.of, ((name,),)))
+                fill = ColumnFill(column.name, column.of, ((name,),))
+                found.append(fill)
+                why = never_fits_event(fill)
+                if why is not None:
+                    message = f"column {column.name!r} of {section.table} is {column.of} and can never be filled: {why}"
+                    problems += self._column_problem("events", section.columns, column.name, message)
                 continue
-            path: Path = ("events", "columns", column.name) if column.name in section.columns else ("events", "table")
             unknown = UnknownNameError("field", name, known, place="an event")
             message = f"column {column.name!r} of {section.table}: {unknown}; map it under columns, or to null"
-            problems += self.read.problem(path, message).problems
-        for name in section.columns:
-            if name not in table.names:
-                unknown = UnknownNameError("column", name, table.names, place=f"table {section.table}")
-                problems += self.read.problem(("events", "columns", name), str(unknown)).problems
+            problems += self._column_problem("events", section.columns, column.name, message)
+        self._check_names("events", section.columns, table, table.names, problems)
         return TableFill(section.table, tuple(found))
 
 

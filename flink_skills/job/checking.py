@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from flink_skills.agents.columns import OutputShape
 from flink_skills.agents.messages import ModelRequest, UserMessage
 from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.plan import AgentPlan, ModelPlan
@@ -17,7 +18,7 @@ from flink_skills.errors import ConfigError, SkillsError, SourceError
 from flink_skills.job.advice import job_warnings
 from flink_skills.job.building import JobBuilder, output_shape
 from flink_skills.job.problems import JobFileError, Problem
-from flink_skills.job.reading import ReadJob, read_job
+from flink_skills.job.reading import ReadJob, survey_job
 from flink_skills.job.skills_here import skills_here
 from flink_skills.options import SkillConfig, SkillOptions
 
@@ -50,6 +51,7 @@ class Check:
             "message": self.message,
             "file": self.problem.file if self.problem is not None else None,
             "line": place.line if place is not None else None,
+            "column": place.column or None if place is not None else None,
             "path": list(self.problem.path) if self.problem is not None else None,
         }
 
@@ -87,17 +89,27 @@ class _Checker:
     def __init__(self, note: Callable[[Check], None]) -> None:
         self._note = note
         self._report = CheckReport()
+        self._hide: Callable[[str], str] = lambda text: text
 
     def run(self, path: str | Path, assignments: Iterable[str], *, reach: bool) -> CheckReport:
-        read = self._step("file", lambda: read_job(path, assignments, lenient=True))
+        read = self._step("file", lambda: survey_job(path, assignments))
         if read is None:
             return self._report
-        options = len(list(read.settings.skills)) + len(read.settings.flink)
-        self._ok("file", f"{read.file.name}: {len(read.statements)} statements, {options} options")
+        self._hide = read.references.hide
+        # What is wrong with one part says nothing of the others.
+        for problem in JobFileError(read.problems).problems:
+            self._add(Check("file", "error", str(problem), problem))
+        if not read.problems:
+            options = len(list(read.settings.skills)) + len(read.settings.flink)
+            self._ok("file", f"{read.file.name}: {len(read.statements)} statements, {options} options")
         for problem in read.missing:
             self._add(Check("references", "error", str(problem), problem))
         builder = JobBuilder(read, local=True)
-        agent = self._step("agent", builder.load_agent)
+        if _is_broken(read, "agent", "skills"):
+            agent = None
+            self._step("agent", builder.check_declared_models)
+        else:
+            agent = self._step("agent", builder.load_agent)
         graph = self._graph(builder)
         if graph is not None:
             self._tables(builder, graph, agent, reach=reach)
@@ -116,29 +128,40 @@ class _Checker:
                 )
             )
             return None
-        graph = self._step("flink", builder.open_graph)
-        if graph is not None:
+        problems: list[Problem] = []
+        graph = self._step("flink", lambda: builder.open_graph(problems.append))
+        for problem in JobFileError(problems).problems:
+            self._add(Check("flink", "error", str(problem), problem))
+        if graph is not None and not problems:
             self._ok("flink", "Flink takes the options")
         return graph
 
     def _tables(self, builder: JobBuilder, graph: JobGraph, agent: Any, *, reach: bool) -> None:
         read = builder.read
         defined = self._step("tables", lambda: _done(builder.define_tables))
-        if defined:
+        if defined and not _is_broken(read, "tables"):
             self._ok("tables", ", ".join(statement.title for statement in read.statements))
-        shape = self._step("input", builder.input_shape) if defined else None
-        if shape is not None and self._step("input", lambda: _done(lambda: builder.check_keys(shape))):
+        shape = None if _is_broken(read, "input") else self._step("input", builder.input_shape)
+        keyed = shape is not None and ("input", "key") not in read.broken
+        if shape is not None and keyed and self._step("input", lambda: _done(lambda: builder.check_keys(shape))):
             time_of = ", with event time" if shape.has_rowtime else ""
             self._ok("input", f"{len(shape.columns)} columns, key {', '.join(builder.keys)}{time_of}")
         plan = self._plan(builder, agent) if agent is not None else None
         if plan is not None:
             self._skills(read, graph, plan, reach=reach)
-        filled = None
-        if plan is not None and shape is not None:
-            filled = self._step("columns", lambda: builder.fill_tables(shape, output_shape(agent, plan)))
-        if plan is not None and shape is not None and filled is not None:
-            self._columns(filled)
-            self._connectors(builder, shape, plan, filled)
+        if shape is None or _is_broken(read, "output", "errors", "events"):
+            self._step("columns", builder.check_tables)
+        else:
+            # Without the agent nothing is known of its outputs.
+            known = output_shape(agent, plan) if plan is not None else OutputShape()
+            filled = self._step("columns", lambda: builder.fill_tables(shape, known))
+            if plan is None:
+                builder.warnings.clear()
+            elif filled is not None:
+                self._columns(filled)
+                keys = [name for name in dict.fromkeys(builder.keys) if name in shape.names]
+                if keyed and keys:
+                    self._connectors(builder, shape, plan, filled, keys)
         for warning in job_warnings(builder):
             self._add(Check("warning", "warning", warning))
         if reach and plan is not None:
@@ -161,10 +184,10 @@ class _Checker:
         except SourceError as error:
             status: Status = "error" if reach else "unknown"
             mend = "" if reach else " (TaskManagers read it when the job opens; --reach makes this an error)"
-            self._add(Check("skills", status, read.references.hide(str(error)) + mend))
+            self._add(Check("skills", status, str(error) + mend))
             return
         except SkillsError as error:
-            self._add(Check("skills", "error", read.references.hide(str(error))))
+            self._add(Check("skills", "error", str(error)))
             return
         if here.not_looked_at:
             self._add(Check("skills", "unknown", f"not looked at without --reach: {', '.join(here.not_looked_at)}"))
@@ -180,9 +203,11 @@ class _Checker:
             if fill is not None:
                 self._ok("columns", f"{fill.table}: " + ", ".join(f"{c.name} ← {c}" for c in fill.columns))
 
-    def _connectors(self, builder: JobBuilder, shape: TableShape, plan: AgentPlan, filled: RecordRows) -> None:
+    def _connectors(
+        self, builder: JobBuilder, shape: TableShape, plan: AgentPlan, filled: RecordRows, keys: list[str]
+    ) -> None:
         def connect() -> bool:
-            builder.connect(shape, plan, filled)
+            builder.connect(shape, plan, filled, keys=keys)
             builder.graph.flink_plan()
             return True
 
@@ -195,8 +220,7 @@ class _Checker:
             try:
                 text = asyncio.run(_ask(model, SkillConfig(plan.options)))
             except SkillsError as error:
-                message = read.references.hide(f"model {model.name} ({model.setup.label}): {error}")
-                self._add(Check("models", "error", message))
+                self._add(Check("models", "error", f"model {model.name} ({model.setup.label}): {error}"))
                 continue
             seconds = time.monotonic() - started
             self._ok("models", f"model {model.name} ({model.setup.label}) answered in {seconds:.1f} s{text}")
@@ -204,14 +228,12 @@ class _Checker:
     # -- noting ------------------------------------------------------------------------------
 
     def _step(self, name: str, step: Callable[[], T]) -> T | None:
-        from_flink = _factory_errors()
         try:
             return step()
         except JobFileError as error:
             for problem in error.problems:
-                missing = from_flink(error)
-                if missing is not None:
-                    kind, what = missing
+                if problem.not_here is not None:
+                    kind, what = problem.not_here
                     message = (
                         f"the {kind} {what!r} is not here, so the options of its table are not checked: name its jar "
                         "under 'jars', or check where it is"
@@ -227,22 +249,15 @@ class _Checker:
         self._add(Check(name, "ok", message))
 
     def _add(self, check: Check) -> None:
+        # The one place that everything passes: what was inserted may be in names and connectors as well.
+        problem = check.problem and replace(check.problem, message=self._hide(check.problem.message))
+        check = replace(check, message=self._hide(check.message), problem=problem)
         self._report.checks.append(check)
         self._note(check)
 
 
-def _factory_errors() -> Callable[[BaseException], tuple[str, str] | None]:
-    """Tells which connector an error misses; without Flink no error does."""
-    try:
-        from flink_skills.flink.sql_errors import SqlError
-    except ImportError:
-        return lambda error: None
-
-    def missing(error: BaseException) -> tuple[str, str] | None:
-        cause = error.__cause__
-        return cause.factory if isinstance(cause, SqlError) else None
-
-    return missing
+def _is_broken(read: ReadJob, *sections: str) -> bool:
+    return any((section,) in read.broken for section in sections)
 
 
 def _done(step: Callable[[], None]) -> bool:

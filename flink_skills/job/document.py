@@ -6,7 +6,8 @@ there twice is an error, and so is a tag. Keys are texts as they are written, so
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
@@ -19,8 +20,22 @@ __all__ = ["Document", "read_document"]
 
 _LARGEST = 4 << 20
 _DEEPEST = 50
+# Keys and values; what is looked for among them takes its time for each.
+_MOST_VALUES = 10_000
+# Bits of a number; Python refuses to write much longer ones as digits.
+_LONGEST_NUMBER = 4096
+_SHOWN = 60
 _SCALARS = {"null", "bool", "int", "float"}
 _CORE = "tag:yaml.org,2002:"
+_OPENING = (
+    yaml.BlockMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.FlowSequenceStartToken,
+)
+_CLOSING = (yaml.BlockEndToken, yaml.FlowMappingEndToken, yaml.FlowSequenceEndToken)
+# Half of a character, which an escape can write and nothing can encode.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -64,20 +79,19 @@ def read_document(path: str | FilePath, *, text: str | None = None) -> Document:
     name = str(path)
     if text is None:
         text = _read(FilePath(path))
-    loader = yaml.SafeLoader(text)
     try:
-        for token in _tokens(text):
-            if isinstance(token, (yaml.AnchorToken, yaml.AliasToken)):
-                sign = "&" if isinstance(token, yaml.AnchorToken) else "*"
-                message = f"YAML anchors and aliases are not used here ({sign}{token.value}): write the value again"
-                raise JobFileError([Problem(name, message, (), _place(token.start_mark))])
+        _scan(name, text)
+        loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        place = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        message = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed; take it out"
+        raise JobFileError([Problem(name, message, (), place)]) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         what = getattr(error, "problem", None) or getattr(error, "context", None) or str(error)
         raise JobFileError([Problem(name, f"not YAML: {what}", (), _place(mark) if mark else None)]) from None
-    finally:
-        loader.dispose()
     if root is None:
         raise JobFileError([Problem(name, "the file is empty")])
     reader = _Reader(name, loader)
@@ -89,6 +103,10 @@ def read_document(path: str | FilePath, *, text: str | None = None) -> Document:
 
 def _read(path: FilePath) -> str:
     try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            # A pipe that nobody writes to would be waited for.
+            raise JobFileError([Problem(str(path), "is no regular file")])
         with path.open("rb") as file:
             content = file.read(_LARGEST + 1)
         if len(content) > _LARGEST:
@@ -101,8 +119,30 @@ def _read(path: FilePath) -> str:
         raise JobFileError([Problem(str(path), "is not UTF-8 text", (), Place(line))]) from None
 
 
-def _tokens(text: str) -> Iterator[Any]:
-    yield from yaml.scan(text, Loader=yaml.SafeLoader)
+def _scan(name: str, text: str) -> None:
+    """Refuse what is not followed any further: anchors, aliases, and what is nested too deep for a recursion."""
+    scanner = yaml.SafeLoader(text)
+    depth = values = 0
+    while True:
+        try:
+            token = scanner.get_token() if scanner.check_token() else None  # type: ignore[no-untyped-call]
+        except ValueError as error:
+            # A number of a character that there is not; the scanner leaves this to Python.
+            raise JobFileError([Problem(name, f"not YAML: {error}", (), _place(scanner.get_mark()))]) from None
+        if token is None:
+            return
+        if isinstance(token, (yaml.AnchorToken, yaml.AliasToken)):
+            sign = "&" if isinstance(token, yaml.AnchorToken) else "*"
+            message = f"YAML anchors and aliases are not used here ({sign}{token.value}): write the value again"
+            raise JobFileError([Problem(name, message, (), _place(token.start_mark))])
+        values += isinstance(token, (yaml.ScalarToken, *_OPENING))
+        if values > _MOST_VALUES:
+            message = f"has more than {_MOST_VALUES:,} keys and values; this is no job file"
+            raise JobFileError([Problem(name, message, (), _place(token.start_mark))])
+        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+        if depth > _DEEPEST:
+            message = f"is nested more than {_DEEPEST} deep"
+            raise JobFileError([Problem(name, message, (), _place(token.start_mark))])
 
 
 def _place(mark: Any) -> Place:
@@ -139,6 +179,8 @@ class _Reader:
                 self._refuse(key_node, path, "a key is a list or a mapping; write a text")
                 continue
             key = str(key_node.value)
+            if not self._check_characters(key_node, path):
+                continue
             inner = (*path, key)
             if key in found:
                 first = self.keys[inner].line
@@ -154,15 +196,26 @@ class _Reader:
         tag = node.tag.removeprefix(_CORE)
         # A date is a text here: options and SQL want it as it is written.
         if tag in ("str", "timestamp", "value"):
+            self._check_characters(node, path)
             return node.value
         if tag in _SCALARS:
             try:
-                return self._loader.construct_object(node)
-            except (ValueError, yaml.YAMLError):
-                self._refuse(node, path, f"{node.value!r} is no {tag}; write it in quotes")
+                value = self._loader.construct_object(node)
+                if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER:
+                    raise OverflowError
+                return value
+            except (ValueError, LookupError, OverflowError, yaml.YAMLError):
+                shown = repr(node.value) if len(node.value) <= _SHOWN else f"{node.value[:_SHOWN]!r}…"
+                self._refuse(node, path, f"{shown} is no {tag}; write it in quotes")
                 return None
         self._refuse(node, path, f"has the YAML tag {node.tag.replace(_CORE, '!!')!r}; leave it out")
         return None
+
+    def _check_characters(self, node: yaml.ScalarNode, path: Path) -> bool:
+        half = _SURROGATE.search(node.value)
+        if half is not None:
+            self._refuse(node, path, f"holds half of a character, \\u{ord(half[0]):04X}; write the whole one")
+        return half is None
 
     def _check_tag(self, node: yaml.Node, path: Path, expected: str) -> None:
         if node.tag != _CORE + expected:

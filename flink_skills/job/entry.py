@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from flink_skills.errors import SkillsError
 from flink_skills.job.problems import JobFileError
 from flink_skills.job.running import run_job_file
+from flink_skills.job.terminal_text import visible
 
 __all__ = ["main"]
 
@@ -26,15 +27,15 @@ def main(arguments: Sequence[str]) -> int:
     try:
         run_job_file(options.config, options.set, local=False, tell=_warn)
     except JobFileError as error:
-        sys.stderr.write("".join(f"{problem}\n" for problem in error.problems))
+        sys.stderr.write("".join(f"{visible(str(problem))}\n" for problem in error.problems))
         return 2
     except SkillsError as error:
         from flink_skills.flink.failures import JobFailedError
 
-        sys.stderr.write(f"flink_skills.job: {error}\n")
+        sys.stderr.write(f"flink_skills.job: {visible(str(error))}\n")
         return 1 if isinstance(error, JobFailedError) else 2
     return 0
 
 
 def _warn(warning: str) -> None:
-    sys.stderr.write(f"flink_skills.job: warning: {warning}\n")
+    sys.stderr.write(f"flink_skills.job: warning: {visible(warning)}\n")

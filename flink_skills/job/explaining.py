@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.errors import SkillsError
 from flink_skills.job.advice import job_warnings
 from flink_skills.job.building import JobBuilder, output_shape
-from flink_skills.job.reading import read_job
+from flink_skills.job.reading import ReadJob, read_job
 from flink_skills.job.skills_here import skills_here
 from flink_skills.options import SkillConfig, SkillOptions
 
@@ -45,6 +45,12 @@ def explain_job(
         JobFileError: the file is wrong.
     """
     read = read_job(path, assignments)
+    with read.hiding():
+        found = _explained(read, reach=reach, flink_plan=flink_plan)
+    return _hidden(found, read.references.hide)  # type: ignore[no-any-return]
+
+
+def _explained(read: ReadJob, *, reach: bool, flink_plan: bool) -> dict[str, Any]:
     builder = JobBuilder(read, local=True)
     agent = builder.load_agent()
     graph = builder.open_graph()
@@ -76,7 +82,7 @@ def explain_job(
     if flink_plan:
         builder.connect(shape, plan, filled)
         found["flink"] = graph.flink_plan()
-    return _hidden(found, read.references.hide)  # type: ignore[no-any-return]
+    return found
 
 
 def _agent(plan: AgentPlan, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
@@ -133,5 +139,5 @@ def _hidden(value: Any, hide: Any) -> Any:
     if isinstance(value, str):
         return hide(value)
     if isinstance(value, dict):
-        return {key: _hidden(item, hide) for key, item in value.items()}
+        return {hide(str(key)): _hidden(item, hide) for key, item in value.items()}
     return [_hidden(item, hide) for item in value] if isinstance(value, list) else value

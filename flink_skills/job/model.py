@@ -67,6 +67,9 @@ class SetupSpec(BaseModel):
     strategy: Literal["auto", "native", "json"] | None = Field(
         None, description="How the model acts: native tool calls, or constrained JSON."
     )
+    price: StrictFloat | StrictInt | dict[Text, StrictFloat | StrictInt] | None = Field(
+        None, description="USD per million tokens, such as `{input: 1.25, output: 10.0}`."
+    )
     skill_names: list[Text] | None = Field(None, description="The only skills that the model may see.")
     tools: list[Text] | None = Field(None, description="The only tools of the agent that the model has.")
     prompt: Text | None = Field(None, description="One of `prompts`.")

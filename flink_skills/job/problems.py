@@ -23,7 +23,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong. ``path`` is where in the document, ``place`` where in the file.
+    """One thing that is wrong. ``path`` is where in the document, ``place`` where in the file. ``not_here`` is the kind
+    and the name of a connector or format that is all there is to it: its jar is not on this machine.
 
     >>> str(Problem("job.yaml", "unknown key 'tabels'", ("input",), Place(3, 5)))
     "job.yaml:3:5: input: unknown key 'tabels'"
@@ -33,6 +34,7 @@ class Problem:
     message: str
     path: Path = ()
     place: Place | None = None
+    not_here: tuple[str, str] | None = None
 
     def __str__(self) -> str:
         where = self.file

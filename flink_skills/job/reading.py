@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
@@ -13,21 +14,26 @@ from pydantic import ValidationError
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.job.document import Document, read_document
 from flink_skills.job.model import JobFile
-from flink_skills.job.problems import JobFileError, Problem
+from flink_skills.job.problems import JobFileError, Path, Problem
 from flink_skills.job.references import References
 from flink_skills.job.settings import JobSettings, read_settings
 from flink_skills.job.statements import Statement, refusal, split_statements
 from flink_skills.job.validation import schema_problems
 
-__all__ = ["ReadJob", "read_job"]
+__all__ = ["EMPTY_SECTIONS", "ReadJob", "read_job", "survey_job"]
+
+# The sections that a job may be without; one that is written has something in it.
+EMPTY_SECTIONS = ("skills", "errors", "events")
+_TARGETS = ("output", "errors", "events")
 
 
 @dataclass(frozen=True)
 class ReadJob:
-    """A job file that is sound by itself.
+    """A job file, which is sound by itself if it has no ``problems``.
 
     ``job`` has its references replaced, so it may hold secrets; ``references.hide`` takes them out of a text.
     ``missing`` are references that could not be replaced here; they are still in ``job`` as they are written.
+    ``broken`` are paths whose values cannot be used for what is wrong with them; others stand in their places.
     """
 
     file: FilePath
@@ -37,11 +43,24 @@ class ReadJob:
     statements: tuple[Statement, ...] = field(repr=False)
     references: References = field(repr=False)
     missing: tuple[Problem, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    broken: frozenset[Path] = frozenset()
 
     @property
     def folder(self) -> FilePath:
         """The folder of the job file, which relative paths in it are below."""
         return self.file.parent
+
+    @contextlib.contextmanager
+    def hiding(self) -> Iterator[None]:
+        """Errors of ours without what was inserted into the file."""
+        try:
+            yield
+        except JobFileError as error:
+            raise error.redacted(self.references.hide) from None
+        except SkillsError as error:
+            error.args = (self.references.hide(str(error)),)
+            raise
 
     def problem(self, path: tuple[str | int, ...], message: str, *, line: int = 0) -> JobFileError:
         """An error at a place of the file; what was inserted into the file is not shown."""
@@ -60,12 +79,25 @@ def read_job(path: str | FilePath, assignments: Iterable[str] = (), *, lenient: 
         JobFileError: with all that is wrong; no message holds a value that a reference stands for.
         ConfigError: for an assignment that cannot be used.
     """
+    read = survey_job(path, assignments)
+    if read.problems or (read.missing and not lenient):
+        raise JobFileError([*read.problems, *read.missing])
+    return read
+
+
+def survey_job(path: str | FilePath, assignments: Iterable[str] = ()) -> ReadJob:
+    """Read a job file as far as it can be used; what is wrong with it is in ``problems`` and ``missing``.
+
+    Raises:
+        JobFileError: for a file of which nothing can be used.
+        ConfigError: for an assignment that cannot be used.
+    """
     file = FilePath(path).absolute()
     document = read_document(path)
     if not isinstance(document.data, Mapping):
         kind = type(document.data).__name__
         raise JobFileError([document.problem((), f"holds a {kind}; write a mapping such as 'name: triage'")])
-    problems = schema_problems(document, JobFile)
+    problems = schema_problems(document, JobFile) + _empty_sections(document)
     references = References(document, file.parent)
     data = references.resolved(document.data)
     settings = read_settings(document, data, assignments)
@@ -76,11 +108,12 @@ def read_job(path: str | FilePath, assignments: Iterable[str] = (), *, lenient: 
         problems += [hidden(problem, references) for problem in found]
     problems += _input_problems(document, data)
     missing = tuple(references.problems)
-    if problems or (missing and not lenient):
-        raise JobFileError([*problems, *missing])
+    usable, broken = _usable(data, problems) if problems else (data, set[Path]())
     try:
-        job = JobFile.model_validate(data)
+        job = JobFile.model_validate(usable)
     except ValidationError as error:
+        if problems:
+            raise JobFileError([*problems, *missing]) from None
         # What a reference stands for does not fit where the reference did.
         raise JobFileError(
             [
@@ -88,7 +121,7 @@ def read_job(path: str | FilePath, assignments: Iterable[str] = (), *, lenient: 
                 for found in error.errors(include_input=False)
             ]
         ) from None
-    return ReadJob(file, document, job, settings, statements, references, missing)
+    return ReadJob(file, document, job, settings, statements, references, missing, tuple(problems), frozenset(broken))
 
 
 def hidden(problem: Problem, references: References) -> Problem:
@@ -110,7 +143,59 @@ def _statements(document: Document, text: str) -> tuple[tuple[Statement, ...], l
     ]
     if not statements:
         problems.append(document.problem(at, "holds no statement; write CREATE TABLE …"))
-    return tuple(statements), problems
+    return tuple(each for each in statements if refusal(each) is None), problems
+
+
+def _empty_sections(document: Document) -> list[Problem]:
+    return [
+        document.problem((name,), "is empty; write a mapping, or leave it out", at_key=True)
+        for name in EMPTY_SECTIONS
+        if name in document.data and document.data[name] is None
+    ]
+
+
+def _usable(data: Mapping[str, Any], problems: Iterable[Problem]) -> tuple[dict[str, Any], set[Path]]:
+    """What a job file has beside its problems, with something in every place where there must be something, and the
+    paths of what was put there, or is there in part."""
+    wrong = {str(problem.path[0]) for problem in problems if problem.path}
+    wrong |= {name for name, field in JobFile.model_fields.items() if field.is_required() and name not in data}
+    kept = {key: data[key] for key in JobFile.model_fields if key in data and key not in wrong}
+    broken: set[Path] = {(name,) for name in wrong}
+    for name, instead in (("name", "job"), ("agent", {}), ("tables", "-")):
+        kept.setdefault(name, instead)
+    given = data.get("input")
+    section: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    if "input" in wrong:
+        source = {key: section[key] for key in ("table", "query") if _is_text(section.get(key))}
+        key = section.get("key")
+        texts = key if isinstance(key, list) else [key]
+        if not texts or not all(_is_text(text) for text in texts):
+            broken.add(("input", "key"))
+            key = "-"
+        if len(source) == 1:
+            broken.discard(("input",))
+        kept["input"] = {**(source if len(source) == 1 else {"table": "-"}), "key": key}
+    for name in _TARGETS:
+        if name not in wrong:
+            continue
+        given = data.get(name)
+        section = given if isinstance(given, Mapping) else {}
+        if _is_text(section.get("table")):
+            columns = section.get("columns")
+            pairs = columns.items() if isinstance(columns, Mapping) else ()
+            fitting = {key: value for key, value in pairs if value is None or _is_text(value)}
+            kept[name] = {"table": section["table"], "columns": fitting}
+        elif name == "output":
+            kept[name] = {"table": "-"}
+            broken.add((name, "table"))
+    jars = data.get("jars")
+    if isinstance(jars, list):
+        kept["jars"] = [jar for jar in jars if _is_text(jar)]
+    return kept, broken
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 def _input_problems(document: Document, data: Mapping[str, Any]) -> list[Problem]:

@@ -9,15 +9,14 @@ Some values stay references, because those who use them read them themselves, on
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
-from urllib.parse import quote
 
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.job.document import Document
+from flink_skills.job.inserted import InsertedValues
 from flink_skills.job.problems import Path, Problem
 from flink_skills.job.statements import in_literals
 from flink_skills.options import OptionFamily, SkillOptions
@@ -28,8 +27,7 @@ __all__ = ["References"]
 
 _ONE = re.compile(r"\$\$\{|\$\{(?P<kind>[A-Za-z]+):(?P<name>[^{}]*?)(?::-(?P<default>(?:[^{}]|\$\{[^{}]*\})*))?\}")
 _KINDS = ("env", "file", "job")
-# Shorter values are found in too many words that have nothing to do with them.
-_SHORTEST_HIDDEN = 4
+_OPEN = re.compile(rf"\$\{{(?:{'|'.join(_KINDS)}):[^\s'\"${{}}]*")
 
 
 class References:
@@ -41,7 +39,8 @@ class References:
 
     def __init__(self, document: Document, folder: FilePath, *, at: Path = (), known: References | None = None) -> None:
         self._document, self._folder, self._at = document, folder, at
-        self._values: dict[str, str] = known._values if known is not None else {}
+        self._inserted: InsertedValues = known._inserted if known is not None else InsertedValues()
+        self._refused: set[tuple[Path, str, int]] = set()
         self.problems: list[Problem] = []
 
     def resolved(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,11 +48,14 @@ class References:
         found = {key: self._value(value, (key,)) for key, value in data.items()}
         return {str(key): value for key, value in found.items()}
 
+    @staticmethod
+    def stays_in(text: str) -> bool:
+        """Whether a text still has a reference in it, as one has that could not be replaced."""
+        return any(match["kind"] is not None for match in _ONE.finditer(text)) or bool(_OPEN.search(text))
+
     def hide(self, text: str) -> str:
         """``text`` with each inserted value as the reference that it came from."""
-        for value in sorted(self._values, key=len, reverse=True):
-            text = text.replace(value, self._values[value])
-        return text
+        return self._inserted.hide(text)
 
     def _value(self, value: Any, path: Path) -> Any:
         if isinstance(value, Mapping):
@@ -91,10 +93,20 @@ class References:
             try:
                 return self._late(match, path) if late else self._now(match, path)
             except ConfigError as error:
-                self.problems.append(self._document.problem(path, str(error), line=line))
+                self._refuse(path, str(error), line)
                 return match[0]
 
-        return _ONE.sub(replaced, text)
+        found = _ONE.sub(replaced, text)
+        for opened in _OPEN.finditer(_ONE.sub("", text)):
+            message = f"{opened[0]} is never closed: write }} behind it, or $${{ for a text that begins so"
+            self._refuse(path, message, line)
+        return found
+
+    def _refuse(self, path: Path, message: str, line: int) -> None:
+        """Note a problem of a text, once: references in each other may all be wrong in the same way."""
+        if (path, message, line) not in self._refused:
+            self._refused.add((path, message, line))
+            self.problems.append(self._document.problem(path, message, line=line))
 
     def _late(self, match: re.Match[str], path: Path) -> str:
         if match["kind"] == "job":
@@ -125,20 +137,8 @@ class References:
             raise ConfigError(_mend(str(error))) from None
         if match["default"] is not None and not value:
             return self._text(match["default"], path)
-        self._remember(value, reference)
+        self._inserted.add(value, reference)
         return value
-
-    def _remember(self, value: str, reference: str) -> None:
-        written: tuple[Callable[[str], str], ...] = (
-            str,
-            lambda v: v.replace("'", "''"),
-            lambda v: json.dumps(v)[1:-1],
-            lambda v: json.dumps(v, ensure_ascii=False)[1:-1],
-            lambda v: quote(v, safe=""),
-        )
-        for write in written:
-            if len(write(value)) >= _SHORTEST_HIDDEN:
-                self._values.setdefault(write(value), reference)
 
 
 def _mend(message: str) -> str:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from flink_skills.errors import SkillsError
 from flink_skills.job.advice import job_warnings
 from flink_skills.job.building import JobBuilder
 from flink_skills.job.reading import read_job
@@ -32,12 +31,9 @@ def run_job_file(
         SkillsError: the job failed.
     """
     read = read_job(path, assignments)
-    builder = JobBuilder(read, local=local)
-    graph = builder.build()
-    for warning in job_warnings(builder):
-        tell(warning)
-    try:
+    with read.hiding():
+        builder = JobBuilder(read, local=local)
+        graph = builder.build()
+        for warning in job_warnings(builder):
+            tell(read.references.hide(warning))
         graph.execute(read.job.name)
-    except SkillsError as error:
-        error.args = (read.references.hide(str(error)),)
-        raise

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flink_skills.job.model import JobFile
+from flink_skills.job.reading import EMPTY_SECTIONS
 from flink_skills.options import Option, SkillOptions
 from flink_skills.options import values as parsers
 
@@ -24,6 +25,9 @@ def job_schema() -> dict[str, Any]:
     """
     schema = JobFile.model_json_schema()
     properties = schema["properties"]
+    for name in EMPTY_SECTIONS:
+        # They may be left out, but not be empty.
+        properties[name]["anyOf"] = [form for form in properties[name]["anyOf"] if form.get("type") != "null"]
     properties["options"] = {
         "type": "object",
         "description": properties["options"]["description"],

@@ -16,6 +16,10 @@ from flink_skills.options import SkillConfig, SkillOptions
 __all__ = ["JobSettings", "read_settings", "split_assignments"]
 
 _PREFIX = "skills."
+# Wrong options that are named; the nearest name of each is searched for.
+_MOST_WRONG = 40
+# Of a value, in a message.
+_SHOWN = 200
 _SOURCES = {
     SkillOptions.FROM_PATHS.key: "paths",
     SkillOptions.FROM_RESOURCES.key: "resources",
@@ -42,10 +46,13 @@ def read_settings(document: Document, data: Mapping[str, Any], assignments: Iter
     What is wrong in the file is in ``problems`` of the result. Raises :class:`ConfigError` for a wrong assignment.
     """
     problems: list[Problem] = []
-    skills = SkillConfig()
+    skills, not_looked_at = SkillConfig(), 0
     for key, value in _items(data, "options"):
         if value is None:
             continue  # the schema says so
+        if len(problems) >= _MOST_WRONG:
+            not_looked_at += 1
+            continue
         try:
             if not key.startswith(_PREFIX) and not near_misses(key, [o.key for o in SkillOptions.all()]):
                 raise ConfigError(f"{key!r} is no option skills.*; put options of Flink under 'flink'")
@@ -53,6 +60,8 @@ def read_settings(document: Document, data: Mapping[str, Any], assignments: Iter
         except SkillsError as error:
             message = _without_value(str(error), document, key)
             problems.append(document.problem(("options", key), message, at_key=True))
+    if not_looked_at:
+        problems.append(document.problem(("options",), f"… and {not_looked_at} more, which were not looked at"))
     flink: dict[str, str] = {}
     cluster_only = []
     for path, value in _flattened(data.get("flink"), ("flink",)):
@@ -100,7 +109,8 @@ def _without_value(message: str, document: Document, key: str) -> str:
     """What is wrong with a value, without the value where a reference stands for it."""
     given = document.data["options"].get(key)
     if isinstance(given, str) and "${" in given:
-        return f"option {key}: what {given} stands for cannot be used: {message.rpartition(': ')[2]}"
+        shown = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}…"
+        return f"option {key}: what {shown} stands for cannot be used: {message.rpartition(': ')[2]}"
     return message
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from flink_skills.errors import near_misses
 
-__all__ = ["Statement", "in_literals", "refusal", "split_statements"]
+__all__ = ["Statement", "creating", "in_literals", "refusal", "split_statements"]
 
 # What SQL has that may hold a semicolon or a quote of another kind: comments, texts, names in backticks.
 _TOKEN = re.compile(
@@ -84,6 +84,19 @@ def split_statements(text: str) -> list[Statement]:
     if start is not None:
         found.append(Statement(text[start:].rstrip(), _line(text, start)))
     return found
+
+
+def creating(statements: Iterable[Statement], table: str) -> Statement | None:
+    """The last statement that creates a table of that name, whatever its catalog and database are."""
+    wanted = _last_name(table)
+    found = [statement for statement in statements if "TABLE" in statement.title.upper().split()[:-1]]
+    return next((each for each in reversed(found) if _last_name(each.title) == wanted), None)
+
+
+def _last_name(text: str) -> str:
+    """The last part of a name that may stand behind other words, without backticks."""
+    found = re.search(r"`((?:[^`]|``)*)`$|([^\s.`]*)$", text)
+    return (found[1] or found[2] or "").replace("``", "`") if found is not None else text
 
 
 def refusal(statement: Statement) -> str | None:

@@ -23,6 +23,8 @@ _KINDS = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }
+# Of one mapping; the nearest name of each is searched for.
+_MOST_UNKNOWN = 40
 _NAMES = {str: "a text", bool: "a truth value", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
 
 
@@ -39,11 +41,17 @@ def _problems(document: Document, model: type[BaseModel], error: ValidationError
     by_path: dict[Path, list[Mapping[str, Any]]] = {}
     for found in error.errors(include_url=False):
         by_path.setdefault(_path(found["loc"], document.data, str(found["type"])), []).append(dict(found))
+    around = {path[:length] for path in by_path for length in range(len(path))}
     problems = []
+    unknown: dict[Path, int] = {}
     for path, errors in by_path.items():
         kinds = [_KINDS[e["type"]] for e in errors if e["type"] in _KINDS]
-        if kinds and any(len(other) > len(path) and other[: len(path)] == path for other in by_path):
+        if kinds and path in around:
             # One of several forms fits better, and what is wrong with it is said.
+            continue
+        if kinds and not _at(document.data, path) and any(e["type"] == "too_short" for e in errors):
+            # A list is one of the forms; this one only has nothing in it.
+            problems.append(document.problem(path, "is empty; write at least one"))
             continue
         if kinds:
             # Two forms may take the same kind of value; each is named once.
@@ -51,7 +59,14 @@ def _problems(document: Document, model: type[BaseModel], error: ValidationError
             message = f"is {_described(_at(document.data, path))}; write {' or '.join(wanted)}"
             problems.append(document.problem(path, message))
             continue
+        if errors[0]["type"] == "extra_forbidden":
+            unknown[path[:-1]] = unknown.get(path[:-1], 0) + 1
+            if unknown[path[:-1]] > _MOST_UNKNOWN:
+                continue
         problems += [_problem(document, model, path, found) for found in errors[:1]]
+    for path, count in unknown.items():
+        if count > _MOST_UNKNOWN:
+            problems.append(document.problem(path, f"… and {count - _MOST_UNKNOWN} more unknown keys"))
     return problems
 
 

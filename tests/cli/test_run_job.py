@@ -44,7 +44,8 @@ def test_a_job_runs_checks_and_is_explained(tmp_path: Path) -> None:
     report = json.loads(wrong.stdout)
     assert report["ok"] is False
     (error,) = [check for check in report["checks"] if check["status"] == "error"]
-    assert (error["check"], error["line"], error["path"]) == ("columns", 8, ["output", "table"])
+    assert (error["check"], error["line"], error["column"]) == ("columns", 8, 17)
+    assert error["path"] == ["output", "table"]
 
 
 def test_what_is_wrong_with_a_file_is_said_line_by_line(tmp_path: Path) -> None:

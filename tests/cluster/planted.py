@@ -20,9 +20,11 @@ PLANTED = {
     "PLANTED_MODEL_KEY": "pl4nted-model-key",
     "PLANTED_SKILL_TOKEN": "pl4nted-skill-token",
     "PLANTED_URL_PASSWORD": PASSWORD,
-    "PLANTED_TABLE_SECRET": "pl4nted-table-secret",
+    "PLANTED_TABLE_SECRET": "pl4nted-table-secret\n  pl4nted-second-line-of-it",
 }
-HIDDEN = (*PLANTED.values(), base64.b64encode(f"me:{PASSWORD}".encode()).decode())
+# Line by line: what repeats a text often makes its line ends blanks.
+_LINES = [line.strip() for value in PLANTED.values() for line in value.splitlines()]
+HIDDEN = (*_LINES, base64.b64encode(f"me:{PASSWORD}".encode()).decode())
 
 
 def places_of(cluster: StandaloneCluster, job: str, texts: dict[str, str]) -> list[str]:

@@ -121,6 +121,77 @@ def test_connectors_that_are_not_here_leave_the_rest_to_be_checked(tmp_path: Pat
     assert "pl4nted" not in json.dumps(checks)
 
 
+def errors(checks: dict[str, list[tuple[str, str]]]) -> list[str]:
+    return [message for of in checks.values() for status, message in of if status == "error"]
+
+
+def test_what_is_wrong_with_one_part_hides_nothing_of_the_others(tmp_path: Path) -> None:
+    checks = found(
+        tmp_path,
+        input="{tabel: events, key: job}",
+        output="{table: answers, columns: {nope: output}}",
+        errors="{table: nix}",
+        flink="{parallelism.default: x, execution.runtime-mode: BATCH, execution.checkpointing.intervall: 1 s}",
+        jars="[no.jar]",
+        agent="{name: a, modl: x, chat_model_setups: {m: {clazz: offline, skill_name: [a], temprature: 2}}}",
+    )
+    places = [message.partition(": ")[2].partition(": ")[0] for message in errors(checks)]
+    assert places == [
+        "agent.modl",
+        "input",
+        "input.tabel",
+        "agent.chat_model_setups.m.clazz",
+        "agent.chat_model_setups.m.skill_name",
+        "agent.chat_model_setups.m.temprature",
+        "flink.parallelism.default",
+        "flink.execution.runtime-mode",
+        "jars[0]",
+        "output.columns.nope",
+        "errors.table",
+    ]
+    said = " ".join(errors(checks))
+    assert "'offline' is no setup of a chat model: did you mean 'offline.setup'?" in said
+    assert "unknown key 'skill_name' in chat model 'm': did you mean 'skill_names'?" in said
+    warnings = [message for _, message in checks["warning"]]
+    assert any(
+        "'execution.checkpointing.intervall', did you mean 'execution.checkpointing.interval'" in w for w in warnings
+    )
+
+
+def test_every_table_that_is_not_there_is_named(tmp_path: Path) -> None:
+    checks = found(
+        tmp_path, input="{table: a1, key: job}", output="{table: a2}", errors="{table: a3}", events="{table: a4}"
+    )
+    assert [message.partition("unknown table ")[2][:4] for message in errors(checks)] == [
+        "'a1'",
+        "'a2'",
+        "'a3'",
+        "'a4'",
+    ]
+
+
+def test_columns_whose_type_nothing_fits(tmp_path: Path) -> None:
+    columns = "id INT, skills INT, `usage` ARRAY<STRING>, turn DATE, tool_calls ARRAY<STRING>, answer INT"
+    checks = found(tmp_path, PLAIN.replace("id INT, answer STRING", columns))
+    assert [message.partition("column ")[2] for message in errors(checks)] == [
+        "'skills' of answers is INT and can never be filled: skills is no number",
+        "'usage' of answers is ARRAY<STRING> and can never be filled: usage is no list",
+        "'turn' of answers is DATE and can never be filled: turn is no date; a date is YYYY-MM-DD",
+    ]
+
+
+def test_a_mistake_is_said_once_and_where_it_is(tmp_path: Path) -> None:
+    (key,) = errors(found(tmp_path, input="{table: events, key: [job, nope]}"))
+    assert key.startswith("job.yaml:7:35: input.key[1]: unknown key column 'nope'")
+    (option,) = errors(found(tmp_path, PLAIN.replace("'blackhole'", "'blackhole', 'bogus' = 'x'", 1)))
+    assert option.startswith("job.yaml:5: tables: CREATE TABLE answers: Unsupported options found for 'blackhole'")
+    for text in (
+        PLAIN.replace("'blackhole'", "'${env:NOT_SET}'", 1).replace("'datagen'", "'${file:/none/x}'"),
+        PLAIN.replace("{table: answers}", "{table: '${env:NOT_SET}'}"),
+    ):
+        assert all(" asks for, is " in message for message in errors(found(tmp_path, text)))
+
+
 @pytest.fixture
 def server() -> Iterator[ScriptedModelServer]:
     with ScriptedModelServer([Rule(reply=Reply("yes"))]) as server:

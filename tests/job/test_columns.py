@@ -180,6 +180,8 @@ ROW = ColumnType("ROW", parts=(("x", INT), ("y", ColumnType("ARRAY", parts=(("el
         (7, ColumnType("FLOAT"), 7.0),
         ("0.125", ColumnType("DECIMAL", size=4, scale=2), "0.13"),
         (99.99, ColumnType("DECIMAL", size=4, scale=2), "99.99"),
+        ("1e-999999999", ColumnType("DECIMAL", size=4, scale=2), "0.00"),
+        ("0e999999999", ColumnType("DECIMAL", size=4, scale=2), "0.00"),
         ("2026-02-03", ColumnType("DATE"), DAY),
         (NOON, ColumnType("DATE"), DAY),
         ("2026-02-03T23:00:00Z", ColumnType("DATE"), DAY),
@@ -222,6 +224,9 @@ def test_values_that_fit(value: Any, of: ColumnType, expected: Any) -> None:
         ("NaN", ColumnType("DECIMAL", size=4, scale=2), "DECIMAL"),
         ("100", ColumnType("DECIMAL", size=4, scale=2), "more digits than DECIMAL(4, 2)"),
         ("99.999", ColumnType("DECIMAL", size=4, scale=2), "more digits"),
+        ("1e999999999", ColumnType("DECIMAL", size=38, scale=18), "more digits than DECIMAL(38, 18)"),
+        ("-1e40", ColumnType("DECIMAL", size=38, scale=0), "more digits than DECIMAL(38, 0)"),
+        ("sNaN", ColumnType("DOUBLE"), "no number"),
         ("yesterday", ColumnType("DATE"), "no time"),
         (5, ColumnType("DATE"), "no date"),
         ("noon", ColumnType("TIME"), "no time of day"),
@@ -242,6 +247,13 @@ def test_values_that_do_not_fit_say_why_and_the_reason_has_no_value(value: Any, 
     assert said in str(caught.value)
     assert said in caught.value.reason
     assert repr(value) not in caught.value.reason
+
+
+@pytest.mark.parametrize("of", [INT, STRING, ColumnType("DECIMAL", size=4, scale=2), ColumnType("DATE")], ids=str)
+@pytest.mark.parametrize("value", [10**5_000, [10**5_000]], ids=["alone", "in a list"])
+def test_an_integer_that_python_does_not_write_out_is_a_misfit(value: Any, of: ColumnType) -> None:
+    with pytest.raises(MisfitError, match=r"a value of type (int|list) "):
+        fit(value, of)
 
 
 def test_how_tables_are_filled_travels_as_plain_data() -> None:

@@ -55,6 +55,11 @@ def test_everything_odd_is_found_at_once() -> None:
         ("a: &x 1\nb: *x\n", "f.yaml:1:4: YAML anchors and aliases are not used here (&x): write the value again"),
         ("a: {<<: *y}\n", "f.yaml:1:9: YAML anchors and aliases are not used here (*y): write the value again"),
         ("", "f.yaml: the file is empty"),
+        ("a: 1\nb: x\a\n", "f.yaml:2:5: not YAML: the character U+0007 is not allowed; take it out"),
+        ('a: "\\U00110000"\n', "f.yaml:1:7: not YAML: chr() arg not in range(0x110000)"),
+        ("a: !!int ''\n", "f.yaml:1:4: a: '' is no int; write it in quotes"),
+        ("a: !!bool x\n", "f.yaml:1:4: a: 'x' is no bool; write it in quotes"),
+        ('a: "\\uD800"\n', "f.yaml:1:4: a: holds half of a character, \\uD800; write the whole one"),
         ("# only this\n", "f.yaml: the file is empty"),
         ("a: [1\nb: 2\n", "f.yaml:2:2: not YAML: expected ',' or ']', but got ':'"),
         ("a: 1\n---\nb: 2\n", "f.yaml:2:1: not YAML: but found another document"),
@@ -66,7 +71,7 @@ def test_what_is_no_such_yaml_is_refused_with_its_line(text: str, problem: str) 
 
 
 def test_a_deep_document_is_refused_and_not_followed() -> None:
-    (problem,) = problems("a: " + "[" * 200 + "]" * 200)
+    (problem,) = problems("a: " + "[" * 20_000 + "]" * 20_000)
     assert "is nested more than 50 deep" in problem
 
 

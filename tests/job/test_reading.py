@@ -160,3 +160,12 @@ def test_a_job_file_and_an_agent_file_are_told_apart(tmp_path: Path) -> None:
     agent.write_text("name: triage\nmodel: offline\n")
     assert not is_job_file(agent)
     assert not is_job_file(tmp_path / "nothing.yaml")
+
+
+def test_what_is_written_has_something_in_it(tmp_path: Path) -> None:
+    found = problems_of(tmp_path, PLAIN + "events:\nskills:\n", input="{table: events, key: []}")
+    assert found == [
+        "job.yaml:7:29: input.key: is empty; write at least one",
+        "job.yaml:10:1: events: is empty; write a mapping, or leave it out",
+        "job.yaml:11:1: skills: is empty; write a mapping, or leave it out",
+    ]

@@ -1,0 +1,133 @@
+"""The options of Flink that are known here: their keys, read from Flink's own jars, and whether a value fits."""
+
+from __future__ import annotations
+
+import functools
+import re
+import struct
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyflink.common import Configuration
+from pyflink.find_flink_home import _find_flink_home
+from pyflink.java_gateway import get_gateway
+
+from flink_skills.flink.failures import job_failure
+
+__all__ = ["misspelt_options", "refused_values"]
+
+_KEY = re.compile(r"[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+")
+_CLASS = re.compile(r"org/apache/flink/(?!.*shaded).*Options\.class")
+# Below these, plugins and connectors have options of their own, of which Flink knows nothing.
+_FREE = (
+    "metrics.",
+    "s3.",
+    "s3a.",
+    "fs.",
+    "env.",
+    "kubernetes.",
+    "high-availability.",
+    "containerized.",
+    "python.",
+    "security.",
+    "user.",
+    "yarn.",
+)
+_FARTHEST = 2
+# Shorter names are near to too many.
+_SHORTEST = 8
+
+
+def misspelt_options(keys: Iterable[str]) -> dict[str, str]:
+    """Keys that Flink does not know and that are very near to one it knows, with that one."""
+    known = _classes()
+    found = {}
+    for key in keys:
+        if key in known or key.startswith(_FREE) or len(key) < _SHORTEST:
+            continue
+        near = min(((_distance(key, other), other) for other in known), default=(_FARTHEST + 1, ""))
+        if near[0] <= _FARTHEST and not near[1].startswith(_FREE):
+            found[key] = near[1]
+    return found
+
+
+def refused_values(options: Mapping[str, str]) -> dict[str, str]:
+    """Options whose value is none of the option's type, with what Flink says of it. Starts Flink's JVM."""
+    configuration = Configuration()
+    for key, value in options.items():
+        configuration.set_string(key, value)
+    found = {}
+    for key in options:
+        name = _classes().get(key)
+        option = _options_of(name).get(key) if name is not None else None
+        if option is None:
+            continue
+        try:
+            configuration._j_configuration.get(option)
+        except Py4JJavaError as error:
+            found[key] = job_failure(error) or f"the value of {key} cannot be used"
+    return found
+
+
+@functools.cache
+def _classes() -> Mapping[str, str]:
+    """The class that has an option, by the option's key."""
+    found: dict[str, str] = {}
+    for jar in sorted(Path(_find_flink_home(), "lib").glob("flink-*.jar")):
+        with zipfile.ZipFile(jar) as archive:
+            for name in archive.namelist():
+                if _CLASS.fullmatch(name):
+                    for text in _constants(archive.read(name)):
+                        if _KEY.fullmatch(text):
+                            found.setdefault(text, name.removesuffix(".class").replace("/", "."))
+    return found
+
+
+@functools.cache
+def _options_of(name: str) -> Mapping[str, Any]:
+    """The options of a class, by key."""
+    gateway = get_gateway()
+    try:
+        of = gateway.jvm.java.lang.Class.forName(name)
+        wanted = gateway.jvm.java.lang.Class.forName("org.apache.flink.configuration.ConfigOption")
+        options = [field.get(None) for field in of.getFields() if field.getType().equals(wanted)]
+        return {str(option.key()): option for option in options}
+    except Py4JError:
+        return {}  # it is not in the JVM's class path, so its options are left alone
+
+
+# Sizes of the entries of a class file's constants, by their kind; texts and numbers of two entries are apart.
+_SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
+_TEXT, _WIDE = 1, (5, 6)
+
+
+def _constants(data: bytes) -> Iterator[str]:
+    """The texts among the constants of a class file."""
+    (count,) = struct.unpack_from(">H", data, 8)
+    at, number = 10, 1
+    while number < count:
+        kind = data[at]
+        if kind == _TEXT:
+            (length,) = struct.unpack_from(">H", data, at + 1)
+            yield data[at + 3 : at + 3 + length].decode("utf-8", "replace")
+            at += 3 + length
+        else:
+            at += 1 + _SIZES[kind]
+        number += 2 if kind in _WIDE else 1
+
+
+def _distance(one: str, other: str) -> int:
+    """How many letters must be changed, added or taken out; more than the farthest is not told apart."""
+    if abs(len(one) - len(other)) > _FARTHEST:
+        return _FARTHEST + 1
+    row = list(range(len(other) + 1))
+    for number, letter in enumerate(one, 1):
+        before, row = row, [number]
+        for place, beside in enumerate(other):
+            row.append(min(before[place + 1] + 1, row[place] + 1, before[place] + (letter != beside)))
+        if min(row) > _FARTHEST:
+            return _FARTHEST + 1
+    return row[-1]

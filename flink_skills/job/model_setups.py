@@ -1,0 +1,149 @@
+"""What is wrong with the chat models that a YAML file declares: all of it, each mistake at its own key.
+
+A plan is compiled of one setup at a time, and again without the key that was refused, until nothing is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flink_skills.agents.declarative import DeclarativeAgent
+from flink_skills.agents.models.registry import provider_names
+from flink_skills.agents.models.setup import SETTINGS
+from flink_skills.agents.plan import compile_plan
+from flink_skills.errors import SkillsError, UnknownNameError, near_misses
+from flink_skills.job.document import Document
+from flink_skills.job.model import SetupSpec
+from flink_skills.job.problems import Path, Problem
+from flink_skills.manager import SkillScope
+from flink_skills.options import SkillConfig
+
+__all__ = ["setup_problems"]
+
+_SETUPS, _CONNECTIONS = "chat_model_setups", "chat_model_connections"
+# Which key an unknown name was found at.
+_KEYS = {
+    "tool": "tools",
+    "prompt": "prompt",
+    "connection": "connection",
+    "strategy": "strategy",
+    "model provider": "clazz",
+}
+# A setup of it needs nothing else, so that the other keys can be looked at.
+_PLAIN = "offline"
+
+
+def setup_problems(
+    spec: Mapping[str, Any],
+    document: Document,
+    at: Path,
+    *,
+    has_sources: bool,
+    config: SkillConfig,
+    known: Iterable[Path] = (),
+) -> list[Problem]:
+    """What is wrong with the setups and connections of ``spec``, which stands at ``at`` of ``document``.
+
+    ``has_sources`` says whether the job has skills beside those of the agent. What is at one of the paths ``known`` is
+    wrong already, and neither looked at nor said again.
+    """
+    setups, connections = spec.get(_SETUPS), spec.get(_CONNECTIONS) or {}
+    if not isinstance(setups, Mapping) or not isinstance(connections, Mapping):
+        return []
+    broken = {path[: len(at) + 2] for path in known} | {path for path in known if len(path) < len(at) + 2}
+    if (*at, _CONNECTIONS) in broken or (*at, _SETUPS) in broken:
+        return []
+    rest = {key: value for key, value in spec.items() if key not in ("model", _SETUPS) and (*at, key) not in broken}
+    rest = {key: value for key, value in rest.items() if not any(path[: len(at) + 1] == (*at, key) for path in broken)}
+    found: dict[Path, str] = {}
+    for name, connection in connections.items():
+        if isinstance(connection, Mapping) and (message := _class_problem(connection, "connection")):
+            found[_CONNECTIONS, name, "clazz"] = message
+    usable = {
+        name: value
+        for name, value in connections.items()
+        if (_CONNECTIONS, name, "clazz") not in found and (*at, _CONNECTIONS, name) not in broken
+    }
+    for name, setup in setups.items():
+        if isinstance(setup, Mapping) and (*at, _SETUPS, name) not in broken:
+            given = dict(setup)
+            if given.get("connection") in set(connections) - set(usable):
+                del given["connection"]
+            whole = {**rest, "name": rest.get("name", "agent"), _CONNECTIONS: {n: dict(c) for n, c in usable.items()}}
+            found |= _problems_of(whole, str(name), given, has_sources=has_sources, config=config)
+    return [document.problem((*at, *path), message, at_key=path[-1] != "clazz") for path, message in found.items()]
+
+
+def _problems_of(
+    spec: dict[str, Any], name: str, setup: dict[str, Any], *, has_sources: bool, config: SkillConfig
+) -> dict[Path, str]:
+    """The problems of one setup, by their paths in the spec."""
+    found: dict[Path, str] = {}
+    if message := _class_problem(setup, "setup"):
+        found[_SETUPS, name, "clazz"] = message
+        _make_plain(setup)
+    scopes = [SkillScope("job", paths=["skills"])] if has_sources else []
+    # Each round takes one key out, or is the last one.
+    while True:
+        try:
+            agent = DeclarativeAgent.from_spec({**spec, _SETUPS: {name: setup}})
+            compile_plan(agent, job_scopes=scopes, config=config)
+        except SkillsError as error:
+            path = _path_of(error, name, setup, spec[_CONNECTIONS])
+            found[path] = _message(error, path)
+            if path == (_SETUPS, name):
+                return found
+            if path[0] == _CONNECTIONS:
+                del spec[_CONNECTIONS][path[1]][path[2]]
+            elif path[-1] == "clazz":
+                _make_plain(setup)
+            else:
+                del setup[str(path[-1])]
+        else:
+            return found
+
+
+def _make_plain(setup: dict[str, Any]) -> None:
+    setup["clazz"] = f"{_PLAIN}.setup"
+    # A connection is one of a provider, which is not known.
+    setup.pop("connection", None)
+
+
+def _class_problem(arguments: Mapping[str, Any], kind: str) -> str | None:
+    """Why ``clazz`` names no setup or connection at all; whether there is its provider is another question."""
+    clazz = arguments.get("clazz")
+    if not isinstance(clazz, str) or clazz.endswith(f".{kind}") or (kind == "setup" and ":" in clazz):
+        return None
+    names = [f"{provider}.{kind}" for provider in provider_names()]
+    near = near_misses(clazz, names) or [f"{p}.{kind}" for p in near_misses(clazz.partition(".")[0], provider_names())]
+    hint = f"did you mean {near[0]!r}? There are " if near else "write one of "
+    more = ", or PROVIDER:MODEL" if kind == "setup" else ""
+    return f"{clazz!r} is no {kind} of a chat model: {hint}{', '.join(names)}{more}"
+
+
+def _path_of(error: SkillsError, name: str, setup: Mapping[str, Any], connections: Mapping[str, Any]) -> Path:
+    """Where an error is; the setup itself where no key of it is to blame."""
+    message = str(error)
+    connection = setup.get("connection")
+    if isinstance(error, UnknownNameError):
+        key = error.name if error.kind == "model setting" else _KEYS.get(error.kind, "")
+        if error.kind == "argument" and error.name in connections.get(str(connection), {}):
+            return (_CONNECTIONS, str(connection), error.name)
+        return (_SETUPS, name, key) if key in setup else (_SETUPS, name)
+    said = message.removeprefix("chat model ").partition(": ")[2] or message
+    for key in sorted(setup, key=len, reverse=True):
+        if re.search(rf"\b{re.escape(str(key))}\b", said.partition(" needs ")[0]):
+            return (_SETUPS, name, str(key))
+    return (_SETUPS, name)
+
+
+def _message(error: SkillsError, path: Path) -> str:
+    if not isinstance(error, UnknownNameError) or error.kind != "model setting":
+        return str(error)
+    # Beside the settings of a model stand the keys of a setup, and either may be meant.
+    keys = [*SetupSpec.model_fields, *SETTINGS]
+    near = near_misses(error.name, keys)
+    hint = f"did you mean {near[0]!r}?" if near else "nothing has a similar name"
+    return f"unknown key {error.name!r} in chat model {path[1]!r}: {hint} (there are: {', '.join(keys)})"

@@ -1,0 +1,81 @@
+"""Job files that are small and would take long, or end in a traceback: each is refused in few words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flink_skills.errors import near_misses
+from flink_skills.job import settings, validation
+from flink_skills.job.document import read_document
+from flink_skills.job.problems import JobFileError
+from tests.job.files import PLAIN, problems_of
+
+
+def _refused(folder: Path, text: str) -> str:
+    file = folder / "job.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(JobFileError) as raised:
+        read_document(file)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 3_000, "- " * 3_000])
+def test_what_is_nested_too_deep_is_refused_while_it_is_scanned(tmp_path: Path, text: str) -> None:
+    assert "is nested more than 50 deep" in _refused(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["".join(f"k{n}: 1\n" for n in range(20_000)), "[" + "1," * 20_000, "[" + "{}," * 20_000]
+)
+def test_too_many_values_are_refused_while_they_are_scanned(tmp_path: Path, text: str) -> None:
+    assert "has more than 10,000 keys and values; this is no job file" in _refused(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "number", ["0x" + "f" * 5_000, "19:" * 1_000 + "20", "1" * 5_000, "1:" * 300 + "1.5", "1" * 4_000]
+)
+def test_a_number_that_nobody_can_write_is_refused(tmp_path: Path, number: str) -> None:
+    found = _refused(tmp_path, f"name: {number}")
+    assert "write it in quotes" in found
+    assert len(found) < 400
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "job.yaml"
+    os.mkfifo(pipe)
+    with pytest.raises(JobFileError, match="is no regular file"):
+        read_document(pipe)
+
+
+def test_names_are_searched_for_the_first_wrong_keys_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+
+    def counted(name: str, known: list[str]) -> list[str]:
+        searched.append(name)
+        return near_misses(name, known)
+
+    monkeypatch.setattr(validation, "near_misses", counted)
+    monkeypatch.setattr(settings, "near_misses", counted)
+    many = "".join(f"k{n}: 1\n" for n in range(1_000))
+    found = problems_of(tmp_path, PLAIN + many)
+    assert len(found) == 41
+    assert any("… and 960 more unknown keys" in problem for problem in found)
+    found = problems_of(tmp_path, options="{" + ", ".join(f"k{n}: 1" for n in range(1_000)) + "}")
+    assert len(found) == 41
+    assert any("… and 960 more, which were not looked at" in problem for problem in found)
+    assert len(searched) == 80
+
+
+def test_one_text_says_the_same_once(tmp_path: Path) -> None:
+    found = problems_of(tmp_path, name="'" + "${env:A:-" * 50_000 + "'")
+    assert len(found) == 1
+    assert "is never closed" in found[0]
+
+
+def test_a_long_value_is_cut_in_messages(tmp_path: Path) -> None:
+    found = problems_of(tmp_path, options="{skills.turn.timeout: '${env:HOME}" + "x" * 50_000 + "'}")
+    assert len(found) == 1
+    assert len(found[0]) < 1_000
