@@ -104,7 +104,12 @@ def _text(value: Any) -> str:
     if isinstance(value, decimal.Decimal):
         return str(value)
     plain = to_plain(value)
-    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+    if isinstance(plain, str):
+        return plain
+    try:
+        return json.dumps(plain, ensure_ascii=False)
+    except ValueError:
+        raise MisfitError("has an integer with too many digits to write it out", value) from None
 
 
 def _boolean(value: Any, of: ColumnType) -> bool:
@@ -136,7 +141,10 @@ def _integer(value: Any, of: ColumnType) -> int:
 
 
 def _float(value: Any, of: ColumnType) -> float:
-    found = float(_number(value))
+    number = _number(value)
+    if number.is_snan():
+        raise MisfitError("is no number", value)
+    found = float(number)
     if of.kind == "FLOAT" and math.isfinite(found) and abs(found) > 3.4028235e38:
         raise MisfitError("is too large for FLOAT", value)
     return found
@@ -146,11 +154,18 @@ def _decimal(value: Any, of: ColumnType) -> str:
     number = _number(value)
     if not number.is_finite():
         raise MisfitError("is no number that a DECIMAL can be", value)
-    with decimal.localcontext(decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)):
-        found = number.quantize(decimal.Decimal(1).scaleb(-of.scale))
-    if found.adjusted() >= of.size - of.scale and found != 0:
+    found = number
+    # Before rounding too: of 1e999999999 no digits could be written out.
+    if not _has_more_digits(number, of):
+        with decimal.localcontext(decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)):
+            found = number.quantize(decimal.Decimal(1).scaleb(-of.scale))
+    if _has_more_digits(found, of):
         raise MisfitError(f"has more digits than DECIMAL({of.size}, {of.scale})", value)
     return str(found)
+
+
+def _has_more_digits(number: decimal.Decimal, of: ColumnType) -> bool:
+    return number != 0 and number.adjusted() >= of.size - of.scale
 
 
 def _date(value: Any, of: ColumnType) -> int:
@@ -275,5 +290,8 @@ _FITS: dict[str, Callable[[Any, ColumnType], Any]] = {
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits, which Python does not write out
+        return f"a value of type {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}…"

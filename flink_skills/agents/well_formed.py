@@ -1,17 +1,19 @@
 """Text that every encoding takes: JSON can write half of a surrogate pair (``"\\ud800"``), and UTF-8 cannot.
 
-What a model or an event says that way would be kept in a conversation, and each later request of it would fail.
+What a model or an event says that way would be kept in a conversation, and each later request of it would fail. The
+same is true of integers of thousands of digits, which some clients read and Python's JSON does not write.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from flink_skills.agents.messages import AssistantMessage, Message, ModelRequest, ModelResponse, ToolCall, ToolMessage
 
-__all__ = ["well_formed", "well_formed_request", "well_formed_response"]
+__all__ = ["well_formed", "well_formed_calls", "well_formed_request", "well_formed_response"]
 
 T = TypeVar("T")
 
@@ -50,7 +52,7 @@ def _text(text: str) -> str:
 
 def well_formed_response(response: ModelResponse) -> ModelResponse:
     """The response with text that every encoding takes."""
-    text, calls = _text(response.text), _calls(response.tool_calls)
+    text, calls = _text(response.text), well_formed_calls(response.tool_calls)
     if text is response.text and calls is response.tool_calls:
         return response
     return replace(response, text=text, tool_calls=calls)
@@ -71,7 +73,7 @@ def well_formed_request(request: ModelRequest) -> ModelRequest:
 def _message(message: Message) -> Message:
     content = _text(message.content)
     if isinstance(message, AssistantMessage):
-        calls = _calls(message.tool_calls)
+        calls = well_formed_calls(message.tool_calls)
         if content is message.content and calls is message.tool_calls:
             return message
         return replace(message, content=content, tool_calls=calls)
@@ -83,7 +85,12 @@ def _message(message: Message) -> Message:
     return message if content is message.content else replace(message, content=content)
 
 
-def _calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+def well_formed_calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """The calls with arguments that JSON can write.
+
+    Where an integer has more digits than that, the arguments are a text that says so: as with any other that is no
+    JSON, the model is told instead of the tool being called.
+    """
     if not calls:
         return calls
     new = tuple(_call(call) for call in calls)
@@ -92,6 +99,35 @@ def _calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
 
 def _call(call: ToolCall) -> ToolCall:
     id_, name, arguments = _text(call.id), _text(call.name), _well_formed(call.arguments)
+    if not isinstance(arguments, str):
+        told = _without_long_integers(arguments)
+        if told is not arguments:
+            arguments = f"an integer has too many digits: {json.dumps(told, ensure_ascii=False, default=str)}"
     if id_ is call.id and name is call.name and arguments is call.arguments:
         return call
     return ToolCall(id_, name, arguments)
+
+
+# Python writes integers of any length up to this one, whatever its limit is set to (sys.int_info).
+_BITS_ALWAYS_WRITTEN = 2_000
+
+
+def _without_long_integers(value: Any) -> Any:
+    """``value`` with "…" for each integer that Python does not write; the same object where none is."""
+    if isinstance(value, int):
+        return value if value.bit_length() <= _BITS_ALWAYS_WRITTEN or _is_written(value) else "…"
+    if isinstance(value, Mapping):
+        items = {key: _without_long_integers(of) for key, of in value.items()}
+        return value if all(items[key] is of for key, of in value.items()) else items
+    if isinstance(value, (list, tuple)):
+        members = [_without_long_integers(member) for member in value]
+        return value if all(a is b for a, b in zip(value, members, strict=True)) else members
+    return value
+
+
+def _is_written(number: int) -> bool:
+    try:
+        str(number)
+    except ValueError:
+        return False
+    return True

@@ -23,7 +23,6 @@ _TOOLS_FILE = "tools.py"
 _FUNCTION = re.compile(r"^(?:async\s+)?def\s+([A-Za-z][A-Za-z0-9_]*)\s*\(", re.MULTILINE)
 _SCRIPT_FOLDERS = ("scripts/", "bin/")
 _SCRIPT = re.compile(r"\.(?:py|sh|bash|zsh|fish|m?js|cjs|tsx?|rb|pl|php|r|jl|lua|go|java|jar|awk|ps1)$", re.IGNORECASE)
-_MOST_FILES = 2_000
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def describe_skill(
     )
     try:
         found.digest = skill.digest
-        found.files = [(path, size) for path, (size, _) in sorted(skill.files.manifest().items())][:_MOST_FILES]
+        found.files = [(path, size) for path, (size, _) in sorted(skill.files.manifest().items())]
         found.body = Length.of(skill.instructions)
         found.documents = list(skill.docs)
         found.tools = _tools(skill)

@@ -389,3 +389,16 @@ async def test_halves_of_a_character_do_not_spoil_a_conversation(open_agent: Any
             message.content.encode()
     (asked,) = model.requests[1].messages[1].tool_calls
     assert asked.arguments == {"text": "a\ufffd", "k\ufffd": ["\ufffd", "\U0001f600"]}
+
+
+@pytest.mark.parametrize("number", [10**5_000, [10**5_000]], ids=["alone", "in a list"])
+async def test_a_model_is_told_of_an_integer_that_json_does_not_write(
+    open_agent: Any, script: Any, number: Any
+) -> None:
+    # Clients that read arguments themselves hand such a number on; the journal could not keep it.
+    model = script([calls(call("look", text="a", times=number)), "good"])
+    assert main_outputs(await (await open_agent(Talks)).turn("first")) == ["good"]
+    told = model.requests[1].messages[-1]
+    assert (told.is_error, told.name) == (True, "look")
+    assert told.content.startswith("look: the arguments are not valid JSON")
+    assert "an integer has too many digits" in told.content

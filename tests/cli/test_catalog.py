@@ -82,6 +82,21 @@ def test_the_page_has_everything_of_a_skill(flink_skills: FlinkSkills, skills: P
     assert f'data-copy="{digest}"' in page
 
 
+def test_size_and_number_are_of_all_files_however_many(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    files = {f"a/{n:04}.dat": "." for n in range(2_100)}
+    write_skill(tmp_path / "many" / "crowd", **files, **{"z/last.sh": "." * 5_000})
+    [listed] = flink_skills("list", "many", "--format", "json").json
+    [found] = flink_skills("catalog", "many", "--format", "json").json["skills"]
+    assert len(found["files"]) == 2_102
+    assert found["files"][-1] == {"path": "z/last.sh", "bytes": 5_000}
+    assert found["scripts"] == ["z/last.sh"]
+    assert sum(file["bytes"] for file in found["files"]) == listed["bytes"]
+    text = Texts(flink_skills("catalog", "many", "--html", "-").stdout).text
+    assert "2,102 files" in text
+    shown_files = len(re.findall(r"a/\d{4}\.dat", text))
+    assert f"and {2_102 - shown_files - 1:,} more" in text
+
+
 def test_the_page_asks_no_network_and_runs_nothing_else(flink_skills: FlinkSkills, skills: Path) -> None:
     page = flink_skills("catalog", "skills", "--html", "-").stdout
     assert not re.search(r"https?://|//[a-z]|@import|url\(", page)
@@ -199,6 +214,8 @@ def test_a_secret_of_a_url_is_not_shown(flink_skills: FlinkSkills) -> None:
         ("a\u202eb\u200b", "a<mark>U+202E</mark>b<mark>U+200B</mark>"),
         ("\x1b\x00\ud800", "<mark>U+001B</mark><mark>U+0000</mark><mark>U+D800</mark>"),
         ("日本語 🎉 é\n", "日本語 🎉 é\n"),
+        ("a\u3164\u2800\u034f", "a<mark>U+3164</mark><mark>U+2800</mark><mark>U+034F</mark>"),
+        ("\u2764\ufe0f\u200d\U0001f525 1\ufe0f\u20e3", "\u2764\ufe0f\u200d\U0001f525 1\ufe0f\u20e3"),
         ("<U+200B>", "&lt;U+200B&gt;"),
     ],
 )

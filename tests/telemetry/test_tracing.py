@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from flink_skills import Agent, AgentContext, ModelError, SkillConfig, agent_tool, tool
+from flink_skills import ModelError, SkillConfig, tool
 from flink_skills.agents.messages import ModelRequest, ToolMessage
 from flink_skills.agents.plan import compile_plan
 from flink_skills.agents.runtime import AgentRuntime
@@ -26,6 +26,7 @@ from flink_skills.telemetry.activity import key_hash
 from flink_skills.telemetry.tracing import TracingObserver
 from flink_skills.telemetry.tracing.ids import GivenIds, agent_span_id
 from flink_skills.testing import call, calls
+from tests.agents import desk
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures
 
 _USERS = InMemorySpanExporter()
@@ -33,16 +34,7 @@ _USERS_PROVIDER = TracerProvider()
 _USERS_PROVIDER.add_span_processor(SimpleSpanProcessor(_USERS))
 
 
-class Adder(Agent):
-    """Adds."""
-
-    name = "adder"
-    model = "scripted:m"
-
-
-class Desk(Agent):
-    name = "desk"
-    model = "scripted:m"
+class Desk(desk.Desk):
     instructions = "You work at a desk."
 
     @tool
@@ -50,14 +42,6 @@ class Desk(Agent):
         """Weighs a text."""
         with _USERS_PROVIDER.get_tracer("scales").start_as_current_span("balance"):
             return len(text)
-
-    @agent_tool
-    def adder(self) -> Agent:
-        return Adder()
-
-    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
-        await ctx.step("look", str.upper, "a")
-        return await ctx.chat(event)
 
 
 class Process:

@@ -104,6 +104,7 @@ async def test_raw_text_is_read_leniently(raw: str, meant: dict[str, Any]) -> No
         ('"word"', "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
         ("x" * 10_000, "not valid JSON"),
+        ('{"a": ' + "1" * 5_000 + "}", "not valid JSON"),
     ],
 )
 async def test_what_is_no_object_is_explained(raw: str, says: str) -> None:

@@ -6,6 +6,7 @@ import json
 from abc import ABC, abstractmethod
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
+from flink_skills.agents.well_formed import well_formed_calls
 from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
 
 __all__ = ["ChatModel", "tell_calls", "tell_whole"]
@@ -63,7 +64,7 @@ def tell_whole(response: ModelResponse, on_delta: OnDelta) -> None:
 
 def tell_calls(calls: tuple[ToolCall, ...], on_delta: OnDelta) -> None:
     """Hand on whole tool calls, a piece for each."""
-    for call in calls:
+    for call in well_formed_calls(calls):
         arguments = call.arguments
         written = arguments if isinstance(arguments, str) else json.dumps(dict(arguments), ensure_ascii=False)
         on_delta(ToolCallDelta(call.id, call.name, written))

@@ -118,7 +118,7 @@ def _arguments(args: str | Mapping[str, Any] | None) -> Mapping[str, Any] | str:
         return args
     try:
         value = json.loads(args)
-    except ValueError:
+    except (ValueError, RecursionError):
         return args
     return value if isinstance(value, dict) else args
 

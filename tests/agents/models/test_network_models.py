@@ -106,14 +106,17 @@ async def test_a_conversation_with_parallel_tool_calls(
         assert f"result of {call.name}" in results[call.id]
 
 
+@pytest.mark.parametrize(
+    "written", ['{"name": ', '{"name": ' + "1" * 5_000 + "}", "[" * 100_000], ids=["open", "digits", "nested"]
+)
 async def test_arguments_that_are_no_json_stay_text_and_can_be_sent_back(
-    serve: ServerFactory, connect: ModelFactory
+    serve: ServerFactory, connect: ModelFactory, written: str
 ) -> None:
-    server = serve(Reply(tool_calls=(Call("load_skill", '{"name": '),)))
+    server = serve(Reply(tool_calls=(Call("load_skill", written),)))
     model = connect("openai-compatible", server.url)
     response = await model.request(request(tools=[LOAD]))
     [call] = response.tool_calls
-    assert call.arguments == '{"name": '
+    assert call.arguments == written
     await model.request(
         request(
             UserMessage("hello"),
