@@ -157,12 +157,17 @@ class Job:
 
     def ask(self, incident: str, text: str, *more: str, key: str = "tests") -> Any:
         """Send one event and return its one answer, JSON."""
+        answer = self.answer(incident, text, *more, key=key)
+        try:
+            return json.loads(answer)
+        except ValueError:
+            raise AssertionError(f"{incident}: {answer}") from None
+
+    def answer(self, incident: str, text: str, *more: str, key: str = "tests") -> str:
+        """Send one event and return its one answer, whatever it is."""
         found = self.wait_for(self.send([{"job": key, "incident": incident, "lines": [text, *more]}]))[incident]
         assert len(found) == 1, f"{incident} was answered {len(found)} times"
-        try:
-            return json.loads(found[0])
-        except ValueError:
-            raise AssertionError(f"{incident}: {found[0]}") from None
+        return str(found[0])
 
     def shell(self, command: str) -> str:
         """The output of a command in the folder of the volume."""
