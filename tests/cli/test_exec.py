@@ -176,7 +176,7 @@ os.symlink("/" * 3000, "long")
 os.mkfifo("fifo")
 os.mkdir("closed"); open("closed/in", "w").close(); os.chmod("closed", 0)
 os.chdir(os.environ["WORK_DIR"])
-for _ in range(300):
+for _ in range(100):  # of more than 128 the quota ends a command as soon as it looks
     os.mkdir("d" * 20); os.chdir("d" * 20)
 open("bottom", "w").close()
 """
@@ -185,7 +185,7 @@ open("bottom", "w").close()
 def test_names_and_trees_that_are_meant_to_hurt(run: FlinkSkills) -> None:
     said = run("--", "python3", "-c", HOSTILE)
     result = result_of(said)
-    assert (result["exit_code"], result["stderr"]) == (0, "")
+    assert (result["exit_code"], result["stderr"]) == (0, ""), result
     assert "\x1b" not in said.stdout
     assert "\u202e" not in said.stdout
     found = {file["path"]: file for file in result["files"]}
