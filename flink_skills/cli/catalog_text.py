@@ -6,12 +6,11 @@ import html
 import re
 import unicodedata
 
+from flink_skills.job.terminal_text import JOINERS
 from flink_skills.skill.text import hidden_characters
 
 __all__ = ["attribute", "shown"]
 
-# They join letters of many scripts and emoji; alone they are among the hidden characters.
-_JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 _SPACES = "\n\t"
 _CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 _UNSAFE = re.compile("[^\x20-\x7e]")
@@ -50,6 +49,6 @@ def _char(char: str, told: set[str]) -> str:
     if char in _SPACES:
         return char
     code = f"U+{ord(char):04X}"
-    if code in told or (unicodedata.category(char) in _CATEGORIES and char not in _JOINERS):
+    if code in told or (unicodedata.category(char) in _CATEGORIES and char not in JOINERS):
         return f"<mark>{code}</mark>"
     return char

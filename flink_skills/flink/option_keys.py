@@ -43,10 +43,13 @@ _SHORTEST = 8
 
 def misspelt_options(keys: Iterable[str]) -> dict[str, str]:
     """Keys that Flink does not know and that are very near to one it knows, with that one."""
+    found: dict[str, str] = {}
+    looked_at = [key for key in keys if len(key) >= _SHORTEST and not key.startswith(_FREE)]
+    if not looked_at:
+        return found  # Flink's jars need not be read
     known = _classes()
-    found = {}
-    for key in keys:
-        if key in known or key.startswith(_FREE) or len(key) < _SHORTEST:
+    for key in looked_at:
+        if key in known:
             continue
         near = min(((_distance(key, other), other) for other in known), default=(_FARTHEST + 1, ""))
         if near[0] <= _FARTHEST and not near[1].startswith(_FREE):

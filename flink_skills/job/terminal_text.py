@@ -5,10 +5,10 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 
-__all__ = ["visible", "without_hidden"]
+__all__ = ["JOINERS", "visible", "without_hidden"]
 
-# They join letters of many scripts and emoji; alone they are looked for by validation.
-_JOINERS = "\u200c\u200d\ufe0e\ufe0f"
+#: They join letters of many scripts and emoji; alone they are looked for by validation.
+JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 _CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
@@ -29,7 +29,7 @@ def without_hidden(text: str, replace: Callable[[str], str]) -> str:
 
 
 def _is_hidden(char: str) -> bool:
-    if char in "\n\t" or char in _JOINERS:
+    if char in "\n\t" or char in JOINERS:
         return False
     return unicodedata.category(char) in _CATEGORIES or (not char.isascii() and _is_invisible(char))
 
