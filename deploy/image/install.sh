@@ -110,7 +110,7 @@ finish() {
     grep -q '^logger.environment\.' "$file" || printf '\n%s' '# They log environment variables, with the secrets in them.' \
       'logger.environment.name = org.apache.flink.client.python.PythonEnvUtils' 'logger.environment.level = WARN' \
       'logger.bundles.name = org.apache.beam.runners.fnexecution.control.DefaultJobBundleFactory' \
-      'logger.bundles.level = WARN' >> "$file"
+      'logger.bundles.level = OFF' >> "$file"
   done
   # On Kubernetes a ConfigMap lies over this file; there the PATH of the image leads to the same interpreter.
   for key in python.executable python.client.executable; do

@@ -76,12 +76,13 @@ _CONFIG = {
     "env.java.opts.client": _LEAN_JVM,
 }
 
-# At INFO they log the whole environment of Python processes, secrets included (docs/security.md says so to users).
+# They log the whole environment of Python processes, secrets included (docs/security.md says so to users): the second
+# one at ERROR as well, when it could not end a process in peace.
 _QUIET_LOGGERS = """\
 logger.environment.name = org.apache.flink.client.python.PythonEnvUtils
 logger.environment.level = WARN
 logger.bundles.name = org.apache.beam.runners.fnexecution.control.DefaultJobBundleFactory
-logger.bundles.level = WARN
+logger.bundles.level = OFF
 """
 
 

@@ -207,3 +207,33 @@ def test_planted_secrets_are_used_and_found_nowhere(
     }
     found = places_of(cluster, job, texts)
     assert not found, "\n".join(found)
+
+
+def test_a_process_of_pyflink_that_is_cut_off_leaves_no_environment_in_logs(
+    cluster: StandaloneCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What Beam says when its process cannot be ended in peace has all variables. A task that is interrupted while it
+    # closes is one way to that; an interval this short makes it the usual one.
+    monkeypatch.delenv("PLANTED_MODEL_KEY")
+    text = COUNTING.replace("customer STRING, ts", "customer STRING, `day` DATE, ts").replace(
+        "key: customer", "key: day"
+    )
+    file = tmp_path / "job.yaml"
+    file.write_text(text.replace("parallelism.default: 1", "parallelism.default: 1, task.cancellation.interval: 5 ms"))
+    (tmp_path / "orders").mkdir()
+    order = {"id": "a1", "customer": "a", "day": "2026-02-03", "ts": "2026-02-03 10:00:01"}
+    (tmp_path / "orders" / "one.json").write_text(json.dumps(order))
+
+    def functions() -> list[str]:
+        return [command for command in cluster.processes().values() if "pyflink.fn_execution" in command]
+
+    client = cluster.client(
+        *("run", "-d", *cluster.interpreters, "-pym", "flink_skills.job", "--config", str(file)), deadline=DEADLINE
+    )
+    job = cluster.submitted(client)
+    wait_until(lambda: rows_below(tmp_path / "turns"), DEADLINE, "the order to be answered")
+    assert functions(), "a key that is a date goes through a function of PyFlink"
+    cluster.cancel(job)
+    wait_until(lambda: not functions(), DEADLINE, "PyFlink's processes to end")
+    found = places_of(cluster, job, {"the client's output": client})
+    assert not found, "\n".join(found)

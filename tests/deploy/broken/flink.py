@@ -47,6 +47,9 @@ BROKEN = [
     Broken(
         "logs", "loud", log("logger.environment.level = WARN", "logger.environment.level = INFO"), "PythonEnvUtils logs"
     ),
+    Broken(
+        "logs", "loud at its end", log("logger.bundles.level = OFF", "logger.bundles.level = ERROR"), "its level to OFF"
+    ),
     Broken("logs", "not named", log("logger.bundles.name", "#"), "DefaultJobBundleFactory logs"),
     Broken(
         "metrics",
