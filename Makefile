@@ -124,7 +124,7 @@ docs: setup ## Build the documentation into site/
 
 .PHONY: features
 features: setup ## Run the tests of every feature and write docs/features.md
-	$(BIN)/python docs/gen_features.py --run
+	$(BIN)/python -m docs.gen_features --run
 
 .PHONY: format
 format: setup ## Format the Python code

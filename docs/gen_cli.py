@@ -1,9 +1,7 @@
 """Write the generated parts of ``docs/reference/cli.md`` from the commands of ``flink-skills``.
 
-python docs/gen_cli.py            write them; a command without a section gets one at the end
-python docs/gen_cli.py --check    exit with 1 when the page is not what the commands say
-
-A generated part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; what is outside is written by hand.
+python -m docs.gen_cli           write them; a command without a section gets one at the end
+python -m docs.gen_cli --check   exit with 1 when the page is not what the commands say
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from docs.generated import fill, write_or_check
 from flink_skills.cli.commands import COMMANDS, LazyCommand
 
 PAGE = Path(__file__).resolve().parent / "reference" / "cli.md"
 
-_PART = re.compile(r"<!-- generated: (?P<name>[\w-]+) -->\n.*?<!-- end -->\n", re.DOTALL)
 _EXIT_CODES = re.compile(r"\bExit code (0.*?)\.(?=\s|$)", re.DOTALL)
 _EXAMPLES = re.compile(r"\n*^Examples?:$", re.MULTILINE)
 _HEAD = "# Command line\n\n<!-- generated: commands -->\n<!-- end -->\n"
@@ -35,14 +33,7 @@ def render(page: str) -> str:
     for name in COMMANDS:
         if f"<!-- generated: {name} -->\n" not in text:
             text += f"\n## {name}\n\n<!-- generated: {name} -->\n<!-- end -->\n"
-
-    def fill(match: re.Match[str]) -> str:
-        name = match["name"]
-        if name not in parts:
-            raise ValueError(f"{PAGE.name}: there is no command {name!r}; remove its section")
-        return f"<!-- generated: {name} -->\n\n{parts[name]()}\n\n<!-- end -->\n"
-
-    return _PART.sub(fill, text)
+    return fill(text, parts)
 
 
 def _overview() -> str:
@@ -156,15 +147,7 @@ def _cell(text: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or check the page; returns the exit code."""
-    page = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
-    text = render(page)
-    if arguments == ["--check"]:
-        if page == text:
-            return 0
-        sys.stderr.write(f"{PAGE.name} is not current: run python docs/gen_cli.py\n")
-        return 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(PAGE, render, arguments)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Write what the demo prints into ``README.md``: some of its rows, from a run without Flink.
 
-python docs/gen_demo.py            run it and write the rows
-python docs/gen_demo.py --check    exit with 1 when the demo prints something else
+python -m docs.gen_demo           run it and write the rows
+python -m docs.gen_demo --check   exit with 1 when the demo prints something else
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import contextlib
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from docs.generated import fill, write_or_check
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # the examples are no package that is installed
 
 PAGE = ROOT / "README.md"
 INCIDENTS = ROOT / "examples/log_triage/incidents.jsonl"
@@ -26,16 +26,10 @@ JOBS = ("inventory-sync", "nightly-backfill", "visitor-counts")
 #: Columns of the terminal; the demo makes its table no narrower than it wants.
 WIDTH = 110
 
-_PART = re.compile(r"(<!-- generated: demo -->\n).*?(<!-- end -->\n)", re.DOTALL)
-
 
 def render(page: str) -> str:
     """``page`` with the rows."""
-    text = f"\n```text\n{_rows()}\n```\n\n"
-    found, count = _PART.subn(lambda match: match[1] + text + match[2], page)
-    if count != 1:
-        raise ValueError(f"{PAGE.name} has no place for the demo")
-    return found
+    return fill(page, {"demo": lambda: f"```text\n{_rows()}\n```"})
 
 
 def _rows() -> str:
@@ -79,15 +73,7 @@ def _rows() -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or check the page; returns the exit code."""
-    page = PAGE.read_text(encoding="utf-8")
-    text = render(page)
-    if arguments == ["--check"]:
-        if page == text:
-            return 0
-        sys.stderr.write(f"{PAGE.name} is not current: run python docs/gen_demo.py\n")
-        return 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(PAGE, render, arguments)
 
 
 if __name__ == "__main__":

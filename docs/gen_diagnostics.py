@@ -1,7 +1,7 @@
 """Write ``docs/reference/diagnostics.md`` from :data:`flink_skills.skill.CODES`.
 
-python docs/gen_diagnostics.py            write the page
-python docs/gen_diagnostics.py --check    exit with 1 when the page is not what the codes say
+python -m docs.gen_diagnostics           write the page
+python -m docs.gen_diagnostics --check   exit with 1 when the page is not what the codes say
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+from docs.generated import write_or_check
 from flink_skills.skill import CODES
 
 PAGE = Path(__file__).resolve().parent / "reference" / "diagnostics.md"
@@ -56,14 +57,7 @@ def render() -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or check the page; returns the exit code."""
-    text = render()
-    if arguments == ["--check"]:
-        if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
-            return 0
-        sys.stderr.write(f"{PAGE.name} is not current: run python docs/gen_diagnostics.py\n")
-        return 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(PAGE, lambda _: render(), arguments)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Write ``docs/features.md``: what the package does, row by row, and the tests that show it.
 
-python docs/gen_features.py            write the page; rows whose tests are new stand as "not run"
-python docs/gen_features.py --run      run the tests of all rows first; exit with 1 when one fails, and write nothing
-python docs/gen_features.py --check    exit with 1 when the page is not what rows and tests say, or has "not run"
+python -m docs.gen_features           write the page; rows whose tests are new stand as "not run"
+python -m docs.gen_features --run     run the tests of all rows first; exit with 1 when one fails, and write nothing
+python -m docs.gen_features --check   exit with 1 when the page is not what rows and tests say, or has "not run"
 
 The rows are in ``docs/features/rows.yaml``, by sections. A row is a sentence, or a map with the sentence as ``is`` and,
 where something is left out or otherwise than elsewhere, the ``reason``. Its tests are those with

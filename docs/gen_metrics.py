@@ -1,7 +1,7 @@
 """Write the tables of ``docs/metrics.md`` from :mod:`flink_skills.telemetry.metric_list`.
 
-python docs/gen_metrics.py            write the tables
-python docs/gen_metrics.py --check    exit with 1 when they are not what the list says
+python -m docs.gen_metrics           write the tables
+python -m docs.gen_metrics --check   exit with 1 when they are not what the list says
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
+from docs.generated import fill, write_or_check
 from flink_skills.telemetry.metric_list import METRICS, Metric
 
 PAGE = Path(__file__).resolve().parent / "metrics.md"
 
-_BEGIN, _END = "<!-- metrics: begin -->\n", "<!-- metrics: end -->\n"
 _SCOPES = {
     "subtask": ("Of each subtask", ""),
     "agent": (
@@ -42,7 +42,7 @@ def tables() -> str:
                 ]
             )
         )
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
 
 
 def _table(metrics: Iterable[Metric], labelled: bool) -> Iterable[str]:
@@ -53,23 +53,14 @@ def _table(metrics: Iterable[Metric], labelled: bool) -> Iterable[str]:
         yield f"| `{of.name}` |{labels} {of.kind} | {of.unit} | {of.description} |"
 
 
-def page(text: str) -> str:
-    """The page's text with the tables in their place."""
-    before, begin, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        raise SystemExit(f"{PAGE}: there is no place for the tables")
-    return f"{before}{begin}\n{tables()}\n{end}{after}"
+def render(page: str) -> str:
+    """``page`` with the tables in their place."""
+    return fill(page, {"metrics": tables})
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or compare it; returns the exit code."""
-    text = PAGE.read_text(encoding="utf-8")
-    written = page(text)
-    if "--check" in arguments:
-        return 0 if written == text else 1
-    PAGE.write_text(written, encoding="utf-8")
-    return 0
+    """Write or check the page; returns the exit code."""
+    return write_or_check(PAGE, render, arguments)
 
 
 if __name__ == "__main__":

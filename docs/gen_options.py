@@ -1,7 +1,7 @@
 """Write ``docs/reference/options.md`` from :class:`flink_skills.SkillOptions`.
 
-python docs/gen_options.py            write the page
-python docs/gen_options.py --check    exit with 1 when the page is not what the options say
+python -m docs.gen_options           write the page
+python -m docs.gen_options --check   exit with 1 when the page is not what the options say
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from docs.generated import write_or_check
 from flink_skills import SkillOptions
 from flink_skills.options import Option, OptionFamily
 from flink_skills.options import values as parsers
@@ -154,14 +155,7 @@ def _size(value: int) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or check the page; returns the exit code."""
-    text = render()
-    if arguments == ["--check"]:
-        if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
-            return 0
-        sys.stderr.write(f"{PAGE.name} is not current: run python docs/gen_options.py\n")
-        return 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(PAGE, lambda _: render(), arguments)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/images/ in headless Chromium: ``python docs/gen_screenshots.py``.
+"""Takes the pictures of docs/images/ in headless Chromium: ``python -m docs.gen_screenshots``.
 
 Needs the packages ``chromium`` and ``chromium-driver`` of the system, and selenium (the dependency group ``browser``).
 """

@@ -1,7 +1,7 @@
 """Write ``docs/reference/tools.md``: the tools for skills as a model is told of them.
 
-python docs/gen_tools.py            write the page
-python docs/gen_tools.py --check    exit with 1 when the page is not what the tools say
+python -m docs.gen_tools           write the page
+python -m docs.gen_tools --check   exit with 1 when the page is not what the tools say
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from docs.generated import write_or_check
 from flink_skills import AgentSkillManager, SkillConfig
 from flink_skills.cli.prompt_parts import first_request
 from flink_skills.tools.profiles import CORE, FULL, PROFILES
@@ -91,14 +92,7 @@ def _text(text: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or check the page; returns the exit code."""
-    text = render()
-    if arguments == ["--check"]:
-        if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
-            return 0
-        sys.stderr.write(f"{PAGE.name} is not current: run python docs/gen_tools.py\n")
-        return 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(PAGE, lambda _: render(), arguments)
 
 
 if __name__ == "__main__":

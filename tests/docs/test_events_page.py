@@ -15,15 +15,15 @@ PAGE = ROOT / "docs" / "events.md"
 
 
 def test_the_tables_are_current() -> None:
-    assert generator("gen_events").main(["--check"]) == 0, "run: python docs/gen_events.py"
+    assert generator("gen_events").main(["--check"]) == 0, "run: python -m docs.gen_events"
 
 
 def test_a_table_that_is_not_current_is_found() -> None:
     module = generator("gen_events")
     text = PAGE.read_text(encoding="utf-8")
-    assert module.page(text.replace("| `turn_id` |", "| `turn_number` |")) == text
-    with pytest.raises(SystemExit, match="no place for the table of columns"):
-        module.page(text.replace("<!-- columns: begin -->", ""))
+    assert module.render(text.replace("| `turn_id` |", "| `turn_number` |")) == text
+    with pytest.raises(ValueError, match="there is no place for columns"):
+        module.render(text.replace("<!-- generated: columns -->", ""))
 
 
 def test_every_kind_has_its_detail() -> None:
