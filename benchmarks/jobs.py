@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pyflink.datastream.functions import AsyncFunction, KeyedProcessFunction
 from pyflink.java_gateway import get_gateway
 
 from benchmarks import agents
+from benchmarks.collector import collector
 from flink_skills import AgentsExecutionEnvironment
 from flink_skills.flink.bridge import add_bridge
 from flink_skills.flink.stream import StreamInput
@@ -30,7 +32,9 @@ HERE = Path(__file__).resolve().parent
 
 def main(design: str, request: dict[str, Any]) -> dict[str, Any]:
     """Run one job; the result has the stamps' figures and the memory of its processes."""
-    with tempfile.TemporaryDirectory(prefix="flink-skills-bench-") as folder:
+    # Before the JVM starts, which hands the variables on to the workers.
+    traced = collector() if request.get("traced") else contextlib.nullcontext()
+    with traced, tempfile.TemporaryDirectory(prefix="flink-skills-bench-") as folder:
         env = _environment(request["parallelism"], Path(folder))
         lines = _events(Path(folder), request["keys"], request["events"])
         outputs = DESIGNS[design](env, lines, request)
@@ -85,6 +89,8 @@ def _text(env: StreamExecutionEnvironment, lines: Path) -> DataStream:
 def _agent(env: StreamExecutionEnvironment, lines: Path, request: dict[str, Any]) -> DataStream:
     agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
     agents_env.get_config().set("skills.worker.max-in-flight", request["in_flight"])
+    if request.get("traced"):
+        agents_env.get_config().set("skills.trace.exporter", "otlp")
     plan = agents_env.compile(getattr(agents, request["agent"]), local=True, events="json")
     keyed = add_bridge(env).keyLines(_text(env, lines)._j_data_stream)
     keyed.setParallelism(1)

@@ -18,10 +18,16 @@ MEASUREMENTS: dict[str, tuple[str, dict[str, Any], float | None]] = {
     "agent, 0.5 s model, one tool call": ("agent", {"agent": "SlowWithTool", "events": 5 * KEYS}, KEYS / (2 * SECONDS)),
     "agent, no latency": ("agent", {"agent": "Instant", "events": 100_000}, None),
     "agent, no latency, with its events": ("agent", {"agent": "Instant", "events": 100_000, "told": True}, None),
+    "agent, no latency, with its spans": ("agent", {"agent": "Instant", "events": 50_000, "traced": True}, None),
     "agent, no latency, one tool call": ("agent", {"agent": "InstantWithTool", "events": 50_000}, None),
     "agent, no latency, one tool call, with its events": (
         "agent",
         {"agent": "InstantWithTool", "events": 50_000, "told": True},
+        None,
+    ),
+    "agent, no latency, one tool call, with its spans": (
+        "agent",
+        {"agent": "InstantWithTool", "events": 25_000, "traced": True},
         None,
     ),
     "AsyncFunction, 0.5 s": ("async-function", {"seconds": SECONDS, "events": 5 * KEYS}, KEYS / SECONDS),
