@@ -16,6 +16,7 @@ from flink_skills.agents.runtime import AgentRuntime
 from flink_skills.errors import ConfigError, IsolationError
 from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.manager import SkillScope
+from tests.walking import folders_below
 
 
 class Quiet(Agent):
@@ -38,7 +39,7 @@ async def opened(skills: Path, scratch: str, *, quiet: bool = False, **options: 
 
 
 def workspaces_in(scratch: str) -> list[Path]:
-    return list(Path(scratch).rglob("ws_*"))
+    return [path for path in folders_below(Path(scratch)) if path.name.startswith("ws_")]
 
 
 HYGIENE = {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}

@@ -16,6 +16,7 @@ from flink_skills.agents.plan import compile_plan
 from flink_skills.agents.runtime import AgentRuntime
 from flink_skills.manager import SkillScope
 from flink_skills.testing import call, calls
+from tests.walking import folders_below
 
 from .conftest import Bench
 from .test_turn import Scripted, main_outputs
@@ -53,7 +54,7 @@ def command(text: str) -> Any:
 
 
 def workspaces(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("ws_*"))
+    return sorted(path for path in folders_below(folder) if path.name.startswith("ws_"))
 
 
 async def until(condition: Callable[[], object], within: float = 20.0) -> None:

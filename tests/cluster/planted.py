@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flink_skills.testing.cluster import StandaloneCluster
+from tests.walking import files_below
 
 __all__ = ["HIDDEN", "PLANTED", "places_of"]
 
@@ -31,10 +32,9 @@ def places_of(cluster: StandaloneCluster, job: str, texts: dict[str, str]) -> li
     """Where any of the hidden texts is: files of the cluster, answers of its REST interface, command lines, and
     ``texts`` by name."""
     found = [f"{name}: {secret}" for name, text in texts.items() for secret in HIDDEN if secret in text]
-    for path in cluster.folder.rglob("*"):
-        if path.is_file():
-            with contextlib.suppress(OSError):  # files of running processes come and go
-                found += _in_bytes(str(path.relative_to(cluster.folder)), path.read_bytes())
+    for path in files_below(cluster.folder):
+        with contextlib.suppress(OSError):  # files of running processes come and go
+            found += _in_bytes(str(path.relative_to(cluster.folder)), path.read_bytes())
     answers = dict(_rest(cluster, job))
     assert any("agent" in answer.decode() for answer in answers.values())
     for name, answer in answers.items():
@@ -79,7 +79,7 @@ def rows_below(folder: Path) -> list[dict[str, object]]:
     """The rows that a sink of files has made visible."""
     return [
         json.loads(line)
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and not file.name.startswith((".", "_"))
+        for file in sorted(files_below(folder))
+        if not file.name.startswith((".", "_"))
         for line in file.read_text(encoding="utf-8").splitlines()
     ]

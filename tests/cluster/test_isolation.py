@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from flink_skills.options import SkillConfig
 from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.cluster.isolation.crime_scene import CrimeScene
 from tests.execution.stress.marked import Mark
+from tests.walking import files_below, folders_below
 
 pytestmark = pytest.mark.cluster
 
@@ -114,13 +116,13 @@ def parts_of_process(pid: int) -> list[Path]:
     return [Path(f"/proc/{pid}/{name}") for name in names]
 
 
-def files_below(folder: Path, count: int = 3) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()][:count]
+def some_files(folder: Path) -> list[Path]:
+    return list(itertools.islice(files_below(folder), 3))
 
 
 def surroundings(cluster: StandaloneCluster, token: Path) -> list[Path]:
     """The files around a job: configuration, token, state, checkpoints, logs, the folders of job and skills."""
-    checkpoints = wait_until(lambda: files_below(cluster.checkpoint_dir), 60, "files of checkpoints")
+    checkpoints = wait_until(lambda: some_files(cluster.checkpoint_dir), 60, "files of checkpoints")
     return [
         *(cluster.folder / "conf/config.yaml", cluster.folder / "conf", token, token.parent),
         *(*checkpoints, checkpoints[0].parent, cluster.checkpoint_dir),
@@ -213,7 +215,7 @@ def test_the_same_attempts_succeed_where_files_are_not_isolated(
     scene.submit({"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "hygiene"})
     roots = {key: settle(scene, key) for key in ("carol", "dave")}
     theirs = roots["dave"] / "out/secret"
-    checkpoint = wait_until(lambda: files_below(cluster.checkpoint_dir, 1), 60, "files of checkpoints")[0]
+    checkpoint = wait_until(lambda: some_files(cluster.checkpoint_dir), 60, "files of checkpoints")[0]
     open_to_all = [theirs, token, cluster.folder / "conf/config.yaml", checkpoint.parent, Path("/tmp")]
     report = scene.tries("carol", "read", open_to_all)
     leaks = report.leaks([str(roots["carol"]), *system_paths()])
@@ -276,7 +278,7 @@ def test_a_job_goes_on_when_a_worker_is_killed_under_its_commands(
 
 
 def workspaces_of(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("ws_*") if path.is_dir())
+    return sorted(path for path in folders_below(folder) if path.name.startswith("ws_"))
 
 
 def check_task_manager(cluster: StandaloneCluster, java: int) -> None:

@@ -30,6 +30,7 @@ from tests.flink.desk_model import (
     write_desk_skills,
 )
 from tests.passable import passable_folder
+from tests.walking import files_below
 
 pytestmark = pytest.mark.cluster
 
@@ -142,8 +143,9 @@ class Desk:
     def saved(self) -> Counter[str]:
         """The artifacts: how often each path below its owner is there, with its content."""
         root = self.folder / "artifacts"
-        files = [path for path in root.rglob("*") if path.is_file()]
-        return Counter(f"{'/'.join(path.relative_to(root).parts[1:])}: {path.read_text()}" for path in files)
+        return Counter(
+            f"{'/'.join(path.relative_to(root).parts[1:])}: {path.read_text()}" for path in files_below(root)
+        )
 
     def repeated(self) -> dict[Point, int]:
         """The requests that were made more than once."""
