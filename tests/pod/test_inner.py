@@ -53,9 +53,13 @@ def test_what_is_no_success(arguments: list[str], what: str) -> None:
 
 
 def test_a_suite_that_hangs_is_ended_and_names_the_test() -> None:
-    verdict = run_tests(f"{SAMPLES}/hangs.py", timeout=5).verdict()
-    assert "did not end within 5 s" in verdict
-    assert "hangs.py::test_hangs" in verdict
+    # A busy machine may need longer than the first time-outs to get to the test at all.
+    for timeout in (5, 20, 60):
+        verdict = run_tests(f"{SAMPLES}/hangs.py", timeout=timeout).verdict()
+        assert f"did not end within {timeout} s" in verdict
+        if "hangs.py::test_hangs" in verdict:
+            return
+    raise AssertionError(f"the test is not named: {verdict}")
 
 
 def test_verdict_of_nothing() -> None:
