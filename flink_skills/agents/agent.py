@@ -25,6 +25,9 @@ class Agent:
             None: a text, ``request``.
         session: ``"event"``: each event is a conversation of its own. ``"key"``: the conversation goes on over
             the events of a key.
+        session_selector: With ``session = "key"``, what tells the conversations of one key apart: a field of the
+            events, or a function (a method, too) of an event that gives a text or a number. None, or an event without
+            the field: the key's one conversation. ``ctx.state`` and the workspace are the key's all the same.
         state_type: A pydantic model for ``ctx.state``; None: a dict.
         model: Shorthand for a chat model without a ``@chat_model_setup``: ``"offline"`` or ``"provider:model"``.
 
@@ -38,6 +41,7 @@ class Agent:
     output_type: Any = None
     input_type: Any = None
     session: str = "event"
+    session_selector: Any = None
     state_type: Any = None
     model: Any = None
 

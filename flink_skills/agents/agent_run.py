@@ -13,7 +13,7 @@ from flink_skills.agents.codec import result_from_json, result_to_json
 from flink_skills.agents.context import AgentContext
 from flink_skills.agents.journal import fingerprint
 from flink_skills.agents.messages import Message, Usage
-from flink_skills.agents.session import Session
+from flink_skills.agents.session import Conversation
 from flink_skills.agents.steps import StepCodec
 from flink_skills.errors import TurnError
 from flink_skills.telemetry import observe
@@ -66,7 +66,7 @@ class AgentRun:
         generation: Generation,
         *,
         event: Any,
-        session: Session,
+        conversation: Conversation,
         state: Any,
         prefix: str = "",
     ) -> None:
@@ -75,13 +75,17 @@ class AgentRun:
         self.event = event
         # Without the contents of files, where the event has some.
         self.event_for_model = event
-        self.session = session
+        # As it was before the turn; what the turn adds is in `conversations`.
+        self.before = conversation
         self.state = state
         self.prefix = prefix
         self.spent = Spent()
         self.loaded: list[str] = []
         self.tool_calls: list[dict[str, Any]] = []
         self.conversations: dict[str, list[Message]] = {}
+        self.histories: dict[str, asyncio.Future[Sequence[Message]]] = {}
+        # What replaces the conversations of the session, where they were too long.
+        self.shortened: dict[str, list[Message]] = {}
         self.skill_states: dict[str, SkillState] = {}
         self._pools: dict[str, asyncio.Future[Mapping[str, Tool]]] = {}
         self._tools: dict[str, tuple[int, ToolSet]] = {}
@@ -119,7 +123,7 @@ class AgentRun:
         """What is loaded in the conversation with ``model``."""
         found = self.skill_states.get(model.name)
         if found is None:
-            kept = self.session.skill_states.get(model.name)
+            kept = self.before.skill_states.get(model.name)
             found = SkillState.from_json(kept) if kept is not None else SkillState()
             if model.settings.lifetime == "session":
                 self._outlive_turn.add(model.name)
@@ -140,7 +144,7 @@ class AgentRun:
             if name not in self._outlive_turn:
                 state.clear()
             data = state.to_json()
-            if name in self.session.skill_states or data != SkillState().to_json():
+            if name in self.before.skill_states or data != SkillState().to_json():
                 found[name] = data
         return found
 

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.answers import AnswerType
-from flink_skills.agents.codec import response_from_json, response_to_json
 from flink_skills.agents.event import event_text
 from flink_skills.agents.materialise import build_request
 from flink_skills.agents.messages import (
     AssistantMessage,
     Message,
-    ModelRequest,
     ModelResponse,
     ToolCall,
     ToolMessage,
     UserMessage,
 )
 from flink_skills.agents.notices import Notice, forget, journalled, notice_message, outdated
-from flink_skills.agents.well_formed import well_formed_request, well_formed_response
-from flink_skills.errors import ModelError, TurnError
+from flink_skills.agents.responding import respond
+from flink_skills.agents.shortening import history_of
+from flink_skills.agents.well_formed import well_formed_request
+from flink_skills.errors import TurnError
 from flink_skills.options import SkillOptions
-from flink_skills.telemetry import Withdrawn, delta_listener, note, observe
 from flink_skills.tools.base import ToolResult
 
 if TYPE_CHECKING:
@@ -34,23 +31,20 @@ if TYPE_CHECKING:
 
 __all__ = ["chat"]
 
-_log = logging.getLogger("flink_skills.model")
-_LONGEST_WAIT = 30.0
-
 
 async def chat(run: AgentRun, model: ModelRuntime, message: Any, output_type: Any) -> Any:
     """Answer ``message`` (None: the event) with ``model``; see ``AgentContext.chat``."""
     chat_id = run.next_id("chat")
     answer_type = model.answer_type(output_type)
     conversation = run.conversations.get(model.name, [])
-    history = list(run.session.messages.get(model.name, ()))
+    history = await history_of(run, model)
     text = model.prompt.render_user(run.event_for_model) if message is None else _text(run, model, message)
     notices = _take_notices(run, model, f"{chat_id}/m0")
     new: list[Message] = [*([notice_message(notices)] if notices else []), UserMessage(text)]
     refused = 0
     for step in range(run.runtime.config.get(SkillOptions.TURN_MAX_STEPS) + 1):
         request = well_formed_request(await build_request(run, model, [*history, *conversation, *new], answer_type))
-        response = await _respond(run, model, f"{chat_id}/m{step}", request, notices if step == 0 else ())
+        response = await respond(run, model, f"{chat_id}/m{step}", request, notices if step == 0 else ())
         if response.tool_calls:
             new.append(AssistantMessage(response.text, response.tool_calls))
             new.extend(await _run_tools(run, model, f"{chat_id}/t{step}", response.tool_calls))
@@ -90,57 +84,11 @@ def _take_notices(run: AgentRun, model: ModelRuntime, first_step: str) -> list[N
     """
     state = run.skill_state_of(model)
     entry = run.turn.journal.peek(first_step)
-    if entry is None and not run.session.messages.get(model.name):
+    if entry is None and not run.before.messages.get(model.name):
         return []
     notices = outdated(state, model.view) if entry is None else journalled(entry)
     forget(notices, state)
     return notices
-
-
-async def _respond(
-    run: AgentRun, model: ModelRuntime, step: str, request: ModelRequest, notices: Sequence[Notice]
-) -> ModelResponse:
-    async def ask() -> Any:
-        digests = run.digests_of(model)
-        with observe("chat", model.name, step, request=request, setup=model.setup, digests=digests) as activity:
-            response = well_formed_response(await _request_with_retries(run, model, request))
-            activity.attributes.update(
-                response=response,
-                # Loaded when the request was made: these tokens are what they cost.
-                skills=list(run.skill_state_of(model)),
-            )
-        entry = response_to_json(response)
-        return {**entry, "n": [notice.to_json() for notice in notices]} if notices else entry
-
-    response = response_from_json(await run.durable(step, ask))
-    run.add_usage(response.usage)
-    return response
-
-
-async def _request_with_retries(run: AgentRun, model: ModelRuntime, request: ModelRequest) -> ModelResponse:
-    config = run.runtime.config
-    retries = config.get(SkillOptions.MODEL_MAX_RETRIES)
-    wait = config.get(SkillOptions.MODEL_RETRY_BACKOFF)
-    on_delta = delta_listener()
-    for attempt in range(retries + 1):
-        try:
-            if on_delta is None:
-                return await model.chat_model.request(request)
-            return await model.chat_model.stream(request, on_delta)
-        except ModelError as error:
-            if not error.retryable:
-                raise
-            if attempt == retries:
-                raise ModelError(f"{error} (given up after {attempt + 1} attempts)") from error
-            # Jitter, so that a thousand turns that failed together do not return together.
-            pause = min(wait * 2**attempt, _LONGEST_WAIT) * random.uniform(0.5, 1.0)  # noqa: S311
-            pause = error.retry_after if error.retry_after is not None else pause
-            _log.info("chat model %s: %s; again in %.1f s", model.name, error, pause)
-            note("retry", model=model.name, error=str(error), attempt=attempt + 1, pause=pause)
-            if on_delta is not None:
-                on_delta(Withdrawn())
-            await asyncio.sleep(pause)
-    raise AssertionError("unreachable")
 
 
 async def _run_tools(run: AgentRun, model: ModelRuntime, step: str, calls: tuple[ToolCall, ...]) -> list[Message]:

@@ -32,6 +32,11 @@ class AgentContext:
         return self._run.turn.key
 
     @property
+    def session_id(self) -> str:
+        """Which conversation of the key this is, by the agent's ``session_selector``; empty without one."""
+        return self._run.turn.session_id
+
+    @property
     def turn(self) -> int:
         """Number of this turn on its key, from 1."""
         return self._run.turn.start.number

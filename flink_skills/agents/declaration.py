@@ -94,6 +94,12 @@ def read_declaration(agent: Agent) -> Declaration:
     id_ = agent_id(agent)
     if agent.session not in _SESSIONS:
         raise PlanError(f"agent {id_}: session={agent.session!r} is not known; write 'event' or 'key'")
+    selector = agent.session_selector
+    if selector is not None:
+        if not callable(selector) and not (isinstance(selector, str) and selector):
+            raise PlanError(f"agent {id_}: session_selector={selector!r}: give the name of a field, or a function")
+        if agent.session != "key":
+            raise PlanError(f"agent {id_}: session_selector needs session = 'key': each event is a conversation now")
     found = Declaration(id_, agent.session, agent.output_type, agent.state_type)
     if not isinstance(agent.instructions, str) and mark_of(agent.instructions) is None:
         raise PlanError(f"agent {id_}: instructions must be a text, or a method with @prompt")

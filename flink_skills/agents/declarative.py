@@ -22,6 +22,7 @@ _KEYS = (
     "name",
     "instructions",
     "session",
+    "session_selector",
     "model",
     "output_type",
     "skills",
@@ -37,11 +38,11 @@ _TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "d
 def load_agent_yaml(path: str | Path) -> Agent:
     """The agent that a YAML file declares.
 
-    Keys are those of an agent class: ``name``, ``instructions``, ``session``, ``model``, ``output_type`` (a mapping
-    of field to type, or ``module:Class``), ``skills`` (``paths``, ``resources``, ``urls``), ``chat_model_connections``
-    and ``chat_model_setups`` (by name, with ``clazz`` and arguments), ``prompts`` (by name), ``tools``
-    (``module:function``), ``tool_pool`` (``module:function``, ``module:tool_set`` or the name of a registered tool):
-    the tools that models get with a loaded skill that names them.
+    Keys are those of an agent class: ``name``, ``instructions``, ``session``, ``session_selector``, ``model``,
+    ``output_type`` (a mapping of field to type, or ``module:Class``), ``skills`` (``paths``, ``resources``,
+    ``urls``), ``chat_model_connections`` and ``chat_model_setups`` (by name, with ``clazz`` and arguments),
+    ``prompts`` (by name), ``tools`` (``module:function``), ``tool_pool`` (``module:function``, ``module:tool_set`` or
+    the name of a registered tool): the tools that models get with a loaded skill that names them.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or a key is wrong; with the line where that is known.
@@ -79,6 +80,7 @@ class DeclarativeAgent(Agent):
         self.name = _text(spec, "name")
         self.instructions = _text(spec, "instructions")
         self.session = _text(spec, "session") or "event"
+        self.session_selector = _text(spec, "session_selector") or None
         self.model = _text(spec, "model") or None
         self.output_type = _output_type(spec.get("output_type"), self.name)
 

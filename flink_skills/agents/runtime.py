@@ -30,7 +30,7 @@ from flink_skills.agents.opening_tools import close_shell, with_pool, with_shell
 from flink_skills.agents.plan import AgentPlan, ModelPlan, load_agent
 from flink_skills.agents.record_rows import RecordRows
 from flink_skills.agents.subagent import AgentTool
-from flink_skills.errors import PlanError, SkillsError, UnknownNameError
+from flink_skills.errors import PlanError, SkillsError, TurnError, UnknownNameError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.execution.configuration import command_user
 from flink_skills.execution.workspace import open_workspaces
@@ -45,6 +45,9 @@ from flink_skills.tools.services import ToolServices
 __all__ = ["AgentRuntime"]
 
 _log = logging.getLogger("flink_skills.runtime")
+
+# It stands in every chunk of its conversation.
+_LONGEST_SESSION_ID = 256
 
 
 class AgentRuntime:
@@ -326,6 +329,27 @@ class AgentRuntime:
             # Tuples and the like come back as lists: say so now and not as a surprise in the next turn.
             _log.debug("ctx.state was kept as JSON, some of its values changed their type")
         return plain
+
+    def session_id(self, event: Any) -> str:
+        """Which conversation of its key an event belongs to; see ``Agent.session_selector``. Raises
+        :class:`TurnError` for a selector that fails, or whose result is neither a text nor a number."""
+        selector = self.agent.session_selector
+        if selector is None:
+            return ""
+        try:
+            if callable(selector):
+                found = selector(event)
+            else:
+                found = event.get(selector) if isinstance(event, Mapping) else getattr(event, selector, None)
+        except Exception as error:  # the user's code, and the user's objects
+            raise TurnError(f"session_selector failed: {type(error).__name__}: {error}") from error
+        if found is None:
+            return ""
+        if isinstance(found, bool) or not isinstance(found, (str, int)):
+            raise TurnError(f"session_selector gives {type(found).__name__}: make it a text or a whole number")
+        if len(text := str(found)) > _LONGEST_SESSION_ID:
+            raise TurnError(f"session_selector gives {len(text):,} characters; {_LONGEST_SESSION_ID} are the most")
+        return text
 
     def has_files(self, event: Any) -> bool:
         """Whether the event has a field for files at all, so that :meth:`read_event` is worth its while."""

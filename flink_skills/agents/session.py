@@ -1,4 +1,4 @@
-"""What a key remembers between turns: typed state and, with ``session = "key"``, its conversation.
+"""What a key remembers between turns: typed state and, with ``session = "key"``, its conversations.
 
 A session is a list of chunks in keyed state. Most turns append one small chunk, so that the cost of a turn
 does not grow with its history; a chunk that replaces all others is written when superseded parts pile up.
@@ -7,7 +7,7 @@ does not grow with its history; a chunk that replaces all others is written when
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from flink_skills.agents.codec import decode, encode, message_from_json, message_to_json
 from flink_skills.agents.messages import Message
 
-__all__ = ["Session", "SessionChange", "SessionOp"]
+__all__ = ["NO_CONVERSATION", "Conversation", "Session", "SessionChange", "SessionOp"]
 
 _SUPERSEDED_LIMIT = 16 * 1024
 
@@ -37,17 +37,46 @@ class SessionChange:
     chunks: tuple[bytes, ...] = ()
 
 
-@dataclass
-class Session:
-    """A key's session, decoded.
+@dataclass(frozen=True)
+class Conversation:
+    """What was said to each chat model and what each has loaded, by the model's name.
 
-    Conversations and loaded skills are kept per chat model, because a model must not read in a conversation what
-    its own skill filter hides from it. ``superseded`` is the size in bytes of chunk parts that later ones replaced.
+    Kept per model, because a model must not read in a conversation what its own skill filter hides from it.
     """
 
-    messages: dict[str, list[Message]] = field(default_factory=dict)
+    messages: Mapping[str, Sequence[Message]] = field(default_factory=dict)
+    skill_states: Mapping[str, Any] = field(default_factory=dict)
+
+    def after(self, turn: Conversation, shortened: Mapping[str, Sequence[Message]]) -> Conversation:
+        """The conversation with what a turn added to it; ``shortened`` is what the turn began with, where that became
+        shorter."""
+        messages = {**self.messages, **shortened}
+        for model, added in turn.messages.items():
+            messages[model] = [*messages.get(model, ()), *added]
+        return Conversation(messages, {**self.skill_states, **turn.skill_states})
+
+    def to_json(self, id_: str) -> dict[str, Any]:
+        """A part of a chunk; a conversation without an id is the only one of most keys."""
+        part: dict[str, Any] = {"d": id_} if id_ else {}
+        if self.messages:
+            part["m"] = {model: [message_to_json(m) for m in of] for model, of in self.messages.items()}
+        if self.skill_states:
+            part["a"] = dict(self.skill_states)
+        return part
+
+
+NO_CONVERSATION = Conversation()
+
+
+@dataclass
+class Session:
+    """A key's session, decoded: its state, and its conversations by their ids, the one used last at the end.
+
+    ``superseded`` is the size in bytes of chunk parts that later ones replaced.
+    """
+
+    conversations: dict[str, Conversation] = field(default_factory=dict)
     state: Any = None
-    skill_states: dict[str, Any] = field(default_factory=dict)
     superseded: int = 0
     state_bytes: int = 0
 
@@ -56,51 +85,66 @@ class Session:
         session = cls()
         for chunk in chunks:
             part = decode(chunk)
-            for model, messages in part.get("m", {}).items():
-                session.messages.setdefault(model, []).extend(message_from_json(m) for m in messages)
-            session.skill_states.update(part.get("a", {}))
+            if "m" in part or "a" in part:
+                id_ = part.get("d", "")
+                said = {model: [message_from_json(m) for m in of] for model, of in part.get("m", {}).items()}
+                known = session.conversations.pop(id_, NO_CONVERSATION)
+                session.conversations[id_] = known.after(Conversation(said, part.get("a", {})), {})
             if "s" in part:
                 session.superseded += session.state_bytes
                 session.state_bytes = len(chunk)
                 session.state = part["s"]
         return session
 
+    def conversation(self, id_: str = "") -> Conversation:
+        """A conversation; an empty one where there is none of this id."""
+        return self.conversations.get(id_, NO_CONVERSATION)
+
     def after(
-        self, messages: Mapping[str, Sequence[Message]], state: Any, skill_states: Mapping[str, Any]
+        self,
+        turn: Conversation,
+        state: Any,
+        *,
+        of: str = "",
+        shortened: Mapping[str, Sequence[Message]] | None = None,
+        most: int = 0,
     ) -> tuple[Session, SessionChange]:
-        """The session after a turn that added ``messages`` and left ``state`` and ``skill_states``; and how keyed state
-        gets there. This session stays as it is."""
-        part: dict[str, Any] = {}
-        added = {model: list(new) for model, new in messages.items() if new}
-        if added:
-            part["m"] = {model: [message_to_json(m) for m in new] for model, new in added.items()}
-        changed = {model: a for model, a in skill_states.items() if a != self.skill_states.get(model)}
-        if changed:
-            part["a"] = changed
+        """The session after a turn that left ``state``; and how keyed state gets there. This session stays as it is.
+
+        Args:
+            turn: The messages that the turn added, and the skill states that it left.
+            of: The conversation that they belong to.
+            shortened: What that conversation's messages were before the turn's, where they became shorter.
+            most: How many conversations are kept; those whose last turn is longest ago go. 0: all.
+        """
+        before = self.conversation(of)
+        added = Conversation(
+            {model: list(new) for model, new in turn.messages.items() if new},
+            {model: kept for model, kept in turn.skill_states.items() if kept != before.skill_states.get(model)},
+        )
+        part = added.to_json(of) if added != NO_CONVERSATION else {}
         if state != self.state:
             part["s"] = state
-        if not part:
+        if not part and not shortened:
             return self, SessionChange()
-        merged = dict(self.messages)
-        for model, new in added.items():
-            merged[model] = [*merged.get(model, ()), *new]
-        following = Session(merged, copy.deepcopy(state), {**self.skill_states, **changed})
+        following = Session(dict(self.conversations), copy.deepcopy(state), self.superseded, self.state_bytes)
+        if added != NO_CONVERSATION or shortened:
+            following.conversations.pop(of, None)
+            following.conversations[of] = before.after(added, shortened or {})
+        forgets = 0 < most < len(following.conversations)
+        if forgets:
+            for id_ in [*following.conversations][:-most]:
+                del following.conversations[id_]
         chunk = encode(part)
         if "s" in part:
+            following.superseded += following.state_bytes
             following.state_bytes = len(chunk)
-            following.superseded = self.superseded + self.state_bytes
-        else:
-            following.state_bytes, following.superseded = self.state_bytes, self.superseded
-        only_state = not following.messages and not following.skill_states
-        if only_state or following.superseded > _SUPERSEDED_LIMIT:
+        if shortened or forgets or not following.conversations or following.superseded > _SUPERSEDED_LIMIT:
             following.superseded = 0
-            return following, SessionChange(SessionOp.REPLACE, (following._whole(),))
+            return following, SessionChange(SessionOp.REPLACE, tuple(following._whole()))
         return following, SessionChange(SessionOp.APPEND, (chunk,))
 
-    def _whole(self) -> bytes:
-        part: dict[str, Any] = {"s": self.state}
-        if self.messages:
-            part["m"] = {model: [message_to_json(m) for m in all_] for model, all_ in self.messages.items()}
-        if self.skill_states:
-            part["a"] = self.skill_states
-        return encode(part)
+    def _whole(self) -> Iterator[bytes]:
+        yield encode({"s": self.state})
+        for id_, conversation in self.conversations.items():
+            yield encode(conversation.to_json(id_))

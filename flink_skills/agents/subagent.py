@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from flink_skills.agents.agent_run import CALLER, SPENT, AgentRun
 from flink_skills.agents.event import to_plain
-from flink_skills.agents.session import Session
+from flink_skills.agents.session import NO_CONVERSATION
 from flink_skills.errors import LimitError, PlanError, SkillsError
 from flink_skills.telemetry import observe
 from flink_skills.tools.arguments import plain_schema
@@ -74,7 +74,7 @@ class AgentTool(Tool):
             self.runtime,
             parent.turn.generation_of(self.runtime),
             event=event,
-            session=Session(),
+            conversation=NO_CONVERSATION,
             state=self.runtime.new_state(None),
             prefix=f"{step}/",
         )

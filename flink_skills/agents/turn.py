@@ -19,7 +19,7 @@ from flink_skills.agents.event import to_plain
 from flink_skills.agents.journal import Journal, JournalMismatchError
 from flink_skills.agents.keys import key_from_text
 from flink_skills.agents.messages import Usage
-from flink_skills.agents.session import Session, SessionChange
+from flink_skills.agents.session import NO_CONVERSATION, Conversation, Session, SessionChange
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import ExecutionError, LimitError, SkillsError, TurnError
 from flink_skills.options import SkillOptions
@@ -115,6 +115,12 @@ class Turn:
             timestamp=start.timestamp,
             resumed=len(start.journal),
         )
+        self.session_id, self._problem = "", start.problem
+        if runtime.keeps_conversation and start.problem is None:
+            try:
+                self.session_id = runtime.session_id(start.event)
+            except TurnError as error:
+                self._problem = str(error)
         self._begin(start.journal)
 
     def _begin(self, entries: Sequence[bytes]) -> None:
@@ -129,7 +135,9 @@ class Turn:
             self.runtime,
             self.generation_of(self.runtime),
             event=self.start.event,
-            session=self.start.session if self.runtime.keeps_conversation else Session(),
+            conversation=self.start.session.conversation(self.session_id)
+            if self.runtime.keeps_conversation
+            else NO_CONVERSATION,
             state=self.runtime.new_state(self.start.session.state),
         )
 
@@ -175,8 +183,8 @@ class Turn:
             return failed, self._encoded(failed.outputs)
 
     async def _run(self) -> TurnOutcome:
-        if self.start.problem is not None:
-            return self.failed(TurnError(self.start.problem))
+        if self._problem is not None:
+            return self.failed(TurnError(self._problem))
         limit = self.runtime.config.get(SkillOptions.WORKER_MAX_CRASHES)
         if self.start.crashes >= limit:
             return self.failed(
@@ -242,9 +250,15 @@ class Turn:
         outputs = [pair for tag, value in self._outputs if (pair := self._leaving(tag, value)) is not None]
         state = self.runtime.plain_state(self.main.state)
         if self.runtime.keeps_conversation:
-            session, change = self.start.session.after(self.main.conversations, state, self.main.kept_skill_states())
+            session, change = self.start.session.after(
+                Conversation(self.main.conversations, self.main.kept_skill_states()),
+                state,
+                of=self.session_id,
+                shortened=self.main.shortened,
+                most=self.runtime.config.get(SkillOptions.SESSION_MAX_CONVERSATIONS),
+            )
         else:
-            session, change = self.start.session.after({}, state, {})
+            session, change = self.start.session.after(NO_CONVERSATION, state)
         return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session)
 
     def _fails_job(self) -> bool:

@@ -98,7 +98,7 @@ class Conversation:
 
     def loaded(self, model: ModelRuntime) -> SkillState:
         """What is loaded in the conversation with ``model``."""
-        kept = self._session.skill_states.get(model.name)
+        kept = self._session.conversation().skill_states.get(model.name)
         return SkillState.from_json(kept) if kept is not None else SkillState()
 
     def tools(self, model: ModelRuntime) -> list[ToolSpec]:

@@ -98,6 +98,9 @@ class AgentSpec(_Part):
     session: Literal["event", "key"] | None = Field(
         None, description="Whether each event is a conversation of its own, or the conversation of a key goes on."
     )
+    session_selector: Text | None = Field(
+        None, description="With `session: key`, the column that tells the conversations of one key apart."
+    )
     model: Text | None = Field(None, description="`PROVIDER:MODEL` or `offline`, for one model without settings.")
     output_type: Text | dict[Text, FieldType] | None = Field(
         None, description="What the answer must be: a mapping of field to type, or `module:Class`; default: text."

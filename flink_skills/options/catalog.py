@@ -193,6 +193,26 @@ class SkillOptions(ToolOptions, TelemetryOptions):
         0.0,
         "Idle time after which a key's session is forgotten; 0: never.",
     )
+    SESSION_MAX_TOKENS = Option[int](
+        "skills.session.max-tokens",
+        parse_count,
+        100_000,
+        "About how many tokens of earlier turns a conversation keeps, per chat model; over it, the strategy makes it "
+        "shorter. 0: no limit.",
+    )
+    SESSION_STRATEGY = Option[str](
+        "skills.session.strategy",
+        one_of("drop-oldest", "summarize"),
+        "drop-oldest",
+        "How a conversation over its limit is made shorter: its oldest steps are left out, or the model sums them up.",
+    )
+    SESSION_MAX_CONVERSATIONS = Option[int](
+        "skills.session.max-conversations",
+        parse_count,
+        100,
+        "How many conversations of one key are kept where a session_selector tells them apart; those that were used "
+        "longest ago are forgotten. 0: no limit.",
+    )
     WORKER_PROCESSES = Option[int](
         "skills.worker.processes",
         parse_count,

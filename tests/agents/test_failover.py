@@ -112,8 +112,16 @@ def answer(request: ModelRequest) -> Any:
 def plain(outcome: TurnOutcome) -> Any:
     """Everything that a turn leaves, as data, but for the time that a repeated command takes."""
     session = outcome.session
-    messages = {model: [message_to_json(message) for message in of] for model, of in session.messages.items()}
-    found = (outcome.status, outcome.outputs, outcome.change.op, messages, session.skill_states, session.state)
+    conversation = session.conversation()
+    messages = {model: [message_to_json(message) for message in of] for model, of in conversation.messages.items()}
+    found = (
+        outcome.status,
+        outcome.outputs,
+        outcome.change.op,
+        messages,
+        conversation.skill_states,
+        session.state,
+    )
     return json.loads(re.sub(r'\\"duration_ms\\": ?[0-9.]+', "", json.dumps(found)))
 
 

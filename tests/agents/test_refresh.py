@@ -196,7 +196,7 @@ async def test_a_replay_tells_what_the_first_run_told(open_agent: Any, skill_fol
     again = await bench.turn("go on", number=2, session=first.session, journal=told)
     assert len(model.requests) == asked
     assert again.change == whole.change
-    assert again.session.skill_states == whole.session.skill_states
+    assert again.session.conversation().skill_states == whole.session.conversation().skill_states
 
 
 async def test_the_offline_model_loads_a_changed_skill_again(open_agent: Any, skill_folder: Path) -> None:

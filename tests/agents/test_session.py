@@ -4,7 +4,7 @@ import pytest
 
 from flink_skills import WorkerError
 from flink_skills.agents.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from flink_skills.agents.session import Session, SessionOp
+from flink_skills.agents.session import NO_CONVERSATION, Conversation, Session, SessionOp
 
 MESSAGES = [
     UserMessage("hi \ud83d"),
@@ -25,15 +25,19 @@ def test_chunks_and_memory_agree_whatever_the_turns_do() -> None:
     for turn in range(200):
         messages = {"m": MESSAGES} if turn % 3 == 0 else {}
         state = {"n": turn, "text": "x" * 500} if turn % 2 == 0 else session.state
-        session, change = session.after(messages, state, {"m": {"loaded": turn // 50}})
+        session, change = session.after(
+            Conversation(messages, {"m": {"loaded": turn // 50}}), state, of=("", "a", "b")[turn % 3], most=2
+        )
         chunks = apply(chunks, change)
         read = Session.decode(chunks)
-        assert (read.messages, read.state, read.skill_states) == (session.messages, session.state, session.skill_states)
+        assert [*read.conversations.items()] == [*session.conversations.items()]
+        assert read.state == session.state
+        assert len(session.conversations) <= 2
 
 
 def test_nothing_new_keeps_the_session() -> None:
-    session, _ = Session().after({"m": MESSAGES}, {"a": 1}, {})
-    same, change = session.after({}, {"a": 1}, {})
+    session, _ = Session().after(Conversation({"m": MESSAGES}), {"a": 1})
+    same, change = session.after(NO_CONVERSATION, {"a": 1})
     assert same is session
     assert change.op == SessionOp.KEEP
 
@@ -41,7 +45,7 @@ def test_nothing_new_keeps_the_session() -> None:
 def test_state_alone_stays_one_chunk() -> None:
     session, chunks = Session(), []
     for turn in range(10):
-        session, change = session.after({}, {"n": turn}, {})
+        session, change = session.after(NO_CONVERSATION, {"n": turn})
         chunks = apply(chunks, change)
     assert len(chunks) == 1
 
@@ -50,7 +54,7 @@ def test_appended_part_does_not_grow_with_the_history() -> None:
     session = Session()
     sizes = []
     for _ in range(100):
-        session, change = session.after({"m": [UserMessage("x" * 100)]}, None, {})
+        session, change = session.after(Conversation({"m": [UserMessage("x" * 100)]}), None)
         sizes.append(sum(map(len, change.chunks)))
     assert max(sizes) == min(sizes)
 
@@ -58,14 +62,14 @@ def test_appended_part_does_not_grow_with_the_history() -> None:
 def test_superseded_state_is_cleared_up() -> None:
     session, chunks = Session(), []
     for turn in range(300):
-        session, change = session.after({"m": [UserMessage("x")]}, {"n": turn, "pad": "y" * 1000}, {})
+        session, change = session.after(Conversation({"m": [UserMessage("x")]}), {"n": turn, "pad": "y" * 1000})
         chunks = apply(chunks, change)
     assert sum(map(len, chunks)) < 60_000
 
 
 def test_later_changes_to_the_state_do_not_reach_into_the_session() -> None:
     state = {"list": [1]}
-    session, _ = Session().after({}, state, {})
+    session, _ = Session().after(NO_CONVERSATION, state)
     state["list"].append(2)
     assert session.state == {"list": [1]}
 
@@ -73,3 +77,30 @@ def test_later_changes_to_the_state_do_not_reach_into_the_session() -> None:
 def test_unknown_version_is_named() -> None:
     with pytest.raises(WorkerError, match="version 9 cannot be read"):
         Session.decode([b"\x09{}"])
+
+
+def test_conversations_of_one_key_are_apart() -> None:
+    session, first = Session().after(Conversation({"m": MESSAGES}), {"n": 1})
+    session, second = session.after(Conversation({"m": [UserMessage("of a")]}, {"m": {"loaded": 1}}), {"n": 2}, of="a")
+    assert (first.op, second.op) == (SessionOp.APPEND, SessionOp.APPEND)
+    read = Session.decode([*first.chunks, *second.chunks])
+    assert read.conversation("a").messages == {"m": [UserMessage("of a")]}
+    assert read.conversation().messages == {"m": MESSAGES}
+    assert read.conversation("none") == NO_CONVERSATION
+    assert read.state == {"n": 2}
+
+
+def test_the_conversation_that_was_used_longest_ago_goes() -> None:
+    session, chunks = Session(), []
+    for id_ in ("a", "b", "a", "c"):
+        session, change = session.after(Conversation({"m": [UserMessage(id_)]}), None, of=id_, most=2)
+        chunks = apply(chunks, change)
+    assert [*session.conversations] == ["a", "c"]
+    assert [*Session.decode(chunks).conversations] == ["a", "c"]
+
+
+def test_what_the_first_release_wrote_is_read() -> None:
+    chunk = b'\x01{"m":{"m":[{"u":"hi"}]},"a":{"m":{"loaded":1}},"s":{"n":1}}'
+    read = Session.decode([chunk])
+    assert read.conversation() == Conversation({"m": [UserMessage("hi")]}, {"m": {"loaded": 1}})
+    assert read.state == {"n": 1}

@@ -153,7 +153,7 @@ async def test_content_in_the_last_result_that_is_about_the_skill(open_agent: An
     assert "Body of ants." in results[1]
     assert "Other things about ants." in results[1]
     # The conversation that is kept has neither.
-    kept = repr(outcome.session.messages)
+    kept = repr(outcome.session.conversation().messages)
     assert "loaded: ants" in kept
     assert "Body of" not in kept
 

@@ -1,0 +1,74 @@
+"""One response of a chat model, as a durable step: asked for again while the model fails in a transient way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.agents.codec import response_from_json, response_to_json
+from flink_skills.agents.messages import ModelRequest, ModelResponse
+from flink_skills.agents.notices import Notice
+from flink_skills.agents.well_formed import well_formed_response
+from flink_skills.errors import ModelError
+from flink_skills.options import SkillOptions
+from flink_skills.telemetry import Withdrawn, delta_listener, note, observe
+
+if TYPE_CHECKING:
+    from flink_skills.agents.agent_run import AgentRun
+    from flink_skills.agents.generation import ModelRuntime
+
+__all__ = ["respond"]
+
+_log = logging.getLogger("flink_skills.model")
+_LONGEST_WAIT = 30.0
+
+
+async def respond(
+    run: AgentRun, model: ModelRuntime, step: str, request: ModelRequest, notices: Sequence[Notice] = ()
+) -> ModelResponse:
+    """What ``model`` answers to ``request`` in ``step``; ``notices`` are journalled with it."""
+
+    async def ask() -> Any:
+        digests = run.digests_of(model)
+        with observe("chat", model.name, step, request=request, setup=model.setup, digests=digests) as activity:
+            response = well_formed_response(await _request_with_retries(run, model, request))
+            activity.attributes.update(
+                response=response,
+                # Loaded when the request was made: these tokens are what they cost.
+                skills=list(run.skill_state_of(model)),
+            )
+        entry = response_to_json(response)
+        return {**entry, "n": [notice.to_json() for notice in notices]} if notices else entry
+
+    response = response_from_json(await run.durable(step, ask))
+    run.add_usage(response.usage)
+    return response
+
+
+async def _request_with_retries(run: AgentRun, model: ModelRuntime, request: ModelRequest) -> ModelResponse:
+    config = run.runtime.config
+    retries = config.get(SkillOptions.MODEL_MAX_RETRIES)
+    wait = config.get(SkillOptions.MODEL_RETRY_BACKOFF)
+    on_delta = delta_listener()
+    for attempt in range(retries + 1):
+        try:
+            if on_delta is None:
+                return await model.chat_model.request(request)
+            return await model.chat_model.stream(request, on_delta)
+        except ModelError as error:
+            if not error.retryable:
+                raise
+            if attempt == retries:
+                raise ModelError(f"{error} (given up after {attempt + 1} attempts)") from error
+            # Jitter, so that a thousand turns that failed together do not return together.
+            pause = min(wait * 2**attempt, _LONGEST_WAIT) * random.uniform(0.5, 1.0)  # noqa: S311
+            pause = error.retry_after if error.retry_after is not None else pause
+            _log.info("chat model %s: %s; again in %.1f s", model.name, error, pause)
+            note("retry", model=model.name, error=str(error), attempt=attempt + 1, pause=pause)
+            if on_delta is not None:
+                on_delta(Withdrawn())
+            await asyncio.sleep(pause)
+    raise AssertionError("unreachable")
