@@ -42,6 +42,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "pack": CommandEntry(f"{_HERE}.pack:pack", "Pack skills into one archive for jobs."),
     "lock": CommandEntry(f"{_HERE}.lock:lock", "Write down the digests of skills, for jobs to insist on."),
     "prompt": CommandEntry(f"{_HERE}.prompt:prompt", "Print what a model is told of skills, and its size."),
+    "sessions": CommandEntry(f"{_HERE}.sessions:sessions", "Read what agents knew out of a savepoint."),
     "doctor": CommandEntry(f"{_HERE}.doctor:doctor", "Find out how well this machine isolates commands."),
     "exec": CommandEntry(f"{_HERE}.exec:execute", "Run one command as a job would.", _COMMAND_LINE),
 }

@@ -28,6 +28,7 @@ __all__ = [
     "diagnostic_json",
     "diagnostic_line",
     "print_json",
+    "print_json_line",
     "print_line",
     "print_table",
     "size_text",
@@ -42,9 +43,20 @@ _NARROWEST = 24
 
 def print_json(data: Any) -> None:
     """Write ``data`` to stdout. Characters that a terminal would obey or hide are escaped, which JSON allows."""
-    is_utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
-    text = json.dumps(data, indent=2, ensure_ascii=not is_utf8)
-    sys.stdout.write(without_hidden(text, lambda char: json.dumps(char)[1:-1]) + "\n")
+    sys.stdout.write(_shown_json(json.dumps(data, indent=2, ensure_ascii=not _is_utf8())) + "\n")
+
+
+def print_json_line(data: Any) -> None:
+    """The same on one line, for programs that read line by line."""
+    sys.stdout.write(_shown_json(json.dumps(data, ensure_ascii=not _is_utf8())) + "\n")
+
+
+def _is_utf8() -> bool:
+    return codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+
+
+def _shown_json(text: str) -> str:
+    return without_hidden(text, lambda char: json.dumps(char)[1:-1])
 
 
 def print_line(*parts: Styled | str, stream: TextIO | None = None) -> None:

@@ -27,12 +27,14 @@ class ClusterError(SkillsError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A completed checkpoint. ``triggered`` and ``completed`` are seconds since 1970, as ``time.time()`` counts."""
+    """A completed checkpoint. ``triggered`` and ``completed`` are seconds since 1970, as ``time.time()`` counts;
+    ``location`` is where Flink can restore it from."""
 
     number: int
     triggered: float
     completed: float
     restored: bool = False
+    location: str = ""
 
 
 class FlinkRest:
@@ -78,7 +80,16 @@ class FlinkRest:
 
     def stop_with_savepoint(self, job: str, *, drain: bool = False, deadline: float = 60) -> str:
         """Stop the job with a savepoint; returns where the savepoint is."""
-        trigger = self.rest(f"/jobs/{job}/stop", {"drain": drain}, method="POST")["request-id"]
+        location = self._savepoint(job, "stop", {"drain": drain}, deadline)
+        self.wait(job, "FINISHED", deadline)
+        return location
+
+    def savepoint(self, job: str, *, native: bool = False, deadline: float = 60) -> str:
+        """Make a savepoint of the job, which goes on; returns where it is. ``native``: in the backend's own format."""
+        return self._savepoint(job, "savepoints", {"formatType": "NATIVE" if native else "CANONICAL"}, deadline)
+
+    def _savepoint(self, job: str, how: str, body: dict[str, Any], deadline: float) -> str:
+        trigger = self.rest(f"/jobs/{job}/{how}", body, method="POST")["request-id"]
 
         def completed() -> dict[str, Any] | None:
             answer = self.rest(f"/jobs/{job}/savepoints/{trigger}")
@@ -88,8 +99,7 @@ class FlinkRest:
         operation = wait_until(completed, deadline, f"the savepoint of job {job}")
         if "location" not in operation:
             cause = operation.get("failure-cause", {}).get("stack-trace", "")
-            raise ClusterError(f"job {job} could not be stopped with a savepoint: {_root_cause(cause)}")
-        self.wait(job, "FINISHED", deadline)
+            raise ClusterError(f"job {job} has no savepoint: {_root_cause(cause)}")
         return str(operation["location"])
 
     def checkpoints(self, job: str) -> list[Checkpoint]:
@@ -103,6 +113,7 @@ class FlinkRest:
                 item["trigger_timestamp"] / 1000,
                 (item["trigger_timestamp"] + item["end_to_end_duration"]) / 1000,
                 item["id"] == restored,
+                item.get("external_path") or "",
             )
             for item in answer["history"]
             if item["status"] == "COMPLETED"

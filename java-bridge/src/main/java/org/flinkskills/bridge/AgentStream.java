@@ -1,6 +1,9 @@
 package org.flinkskills.bridge;
 
+import java.io.IOException;
 import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.streaming.api.datastream.DataStream;
@@ -128,6 +131,28 @@ public final class AgentStream {
       result.setDescription(description);
     }
     return result;
+  }
+
+  /** Names of a savepoint's operators with keyed state, by their uids. */
+  public static Map<String, String> operatorsIn(String savepoint) throws IOException {
+    return SavepointKeys.operators(savepoint);
+  }
+
+  /** State backends that may be able to read a savepoint or checkpoint. */
+  public static List<String> backendsFor(String savepoint) throws IOException {
+    return SavepointKeys.backends(savepoint);
+  }
+
+  /** What an agent knew of its keys, see {@link SavepointKeys#read}. */
+  public static DataStream<byte[]> keysIn(
+      StreamExecutionEnvironment env,
+      String savepoint,
+      String uid,
+      String only,
+      boolean expiring,
+      String backend)
+      throws IOException {
+    return SavepointKeys.read(env, savepoint, uid, only, expiring, backend);
   }
 
   /**

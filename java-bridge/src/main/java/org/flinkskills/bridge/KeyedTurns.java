@@ -5,6 +5,8 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import java.util.function.LongSupplier;
 import org.apache.flink.api.common.functions.RuntimeContext;
 import org.apache.flink.api.common.state.ListState;
@@ -146,6 +148,26 @@ final class KeyedTurns {
               key.head, key.name, key.turnsDone));
     }
     return TurnState.Event.decode(event);
+  }
+
+  /** How many turns of the current key have ended. */
+  long turnsDone() throws Exception {
+    byte[] bytes = turns.value();
+    return bytes == null ? 0 : TurnState.Counters.decode(bytes).turnsDone();
+  }
+
+  /** All events of the current key that have not ended, in their order. */
+  List<byte[]> unfinished() throws Exception {
+    TreeMap<Long, byte[]> byNumber = new TreeMap<>();
+    for (Map.Entry<Long, byte[]> entry : pending.entries()) {
+      byNumber.put(entry.getKey(), entry.getValue());
+    }
+    return new ArrayList<>(byNumber.values());
+  }
+
+  /** The session's chunks as they are. */
+  List<byte[]> chunks() throws Exception {
+    return listOf(session);
   }
 
   List<byte[]> journal() throws Exception {

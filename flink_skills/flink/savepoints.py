@@ -1,0 +1,122 @@
+"""Reads what agents know of their keys out of a savepoint or checkpoint, with Flink's State Processor API."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyflink.common import Configuration
+from pyflink.datastream import DataStream
+
+from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.flink.bridge import add_bridge
+from flink_skills.flink.failures import job_failure
+from flink_skills.flink.minicluster import flink_environment
+
+__all__ = ["KeyState", "Savepoint"]
+
+_PREFIX = "agent-"
+
+
+@dataclass(frozen=True)
+class KeyState:
+    """What a savepoint has of one key, as bytes: see :mod:`flink_skills.agents.session` and
+    :mod:`flink_skills.agents.journal` for those of ``session`` and ``journal``.
+
+    ``key`` is the canonical text, ``turns`` how many ended, ``pending`` the events that have not, ``journal`` the
+    finished steps of the first one's turn.
+    """
+
+    key: str
+    turns: int
+    pending: tuple[bytes, ...]
+    journal: tuple[bytes, ...]
+    session: tuple[bytes, ...]
+
+
+class Savepoint:
+    """A savepoint, or a retained checkpoint.
+
+    Args:
+        location: Its folder, as Flink prints it, or the ``_metadata`` in it: a path or a URL of a file system that this
+            Flink knows.
+        flink: Options of Flink, such as those of an object store.
+
+    Raises:
+        ConfigError: there is no savepoint, or this Flink cannot read it.
+    """
+
+    def __init__(self, location: str, flink: Mapping[str, str] | None = None) -> None:
+        self.location = (
+            location if "://" in location or location.startswith("file:") else Path(location).resolve().as_uri()
+        )
+        configuration = Configuration()
+        for key, value in {"rest.port": "0", "parallelism.default": "1", **(flink or {})}.items():
+            configuration.set_string(key, value)
+        self._env = flink_environment(configuration)
+        self._bridge = add_bridge(self._env)
+        self.agents: dict[str, str] = {
+            uid.removeprefix(_PREFIX): uid for uid in self._asked(self._operators) if uid.startswith(_PREFIX)
+        }
+
+    def _operators(self) -> list[str]:
+        return [str(uid) for uid in self._bridge.operatorsIn(self.location)]
+
+    def keys(self, agent: str, key: str | None = None) -> Iterator[KeyState]:
+        """The keys of an agent, in no order; only ``key`` (a canonical text) where one is given.
+
+        Raises :class:`UnknownNameError` for an agent that the savepoint does not have.
+        """
+        if agent not in self.agents:
+            raise UnknownNameError("agent", agent, self.agents, place=self.location)
+        uid = self.agents[agent]
+        # A time to live is a part of how state is written, and no savepoint says whether it has one, nor do all say
+        # which backend wrote them.
+        problems = []
+        for backend, expiring in itertools.product(self._asked(self._backends), (False, True)):
+            try:
+                yield from self._read(uid, key, expiring, backend)
+                return
+            except _OtherFormatError as error:
+                problems.append(error)
+        raise ConfigError(f"{self.location}: {problems[-1]}")
+
+    def _backends(self) -> list[str]:
+        return [str(backend) for backend in self._bridge.backendsFor(self.location)]
+
+    def _read(self, uid: str, key: str | None, expiring: bool, backend: str) -> Iterator[KeyState]:
+        first = True
+        try:
+            stream = DataStream(
+                self._bridge.keysIn(
+                    self._env._j_stream_execution_environment, self.location, uid, key, expiring, backend
+                )
+            )
+            with closing(stream.execute_and_collect()) as rows:
+                for row in rows:
+                    first = False
+                    yield KeyState(
+                        row["key"], row["turns"], *(tuple(row[of]) for of in ("pending", "journal", "session"))
+                    )
+        except Exception as error:
+            message = job_failure(error)
+            if message is None:
+                raise
+            raise (_OtherFormatError if first else ConfigError)(message) from error
+
+    def _asked(self, ask: Any) -> Any:
+        try:
+            return ask()
+        except Exception as error:
+            message = job_failure(error)
+            if message is None:
+                raise
+            raise ConfigError(f"{self.location}: {message}") from error
+
+
+class _OtherFormatError(ConfigError):
+    """The state cannot be read in this form."""

@@ -1,0 +1,156 @@
+package org.flinkskills.bridge;
+
+import java.io.IOException;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.flink.api.common.functions.FilterFunction;
+import org.apache.flink.api.common.functions.OpenContext;
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.configuration.StateBackendOptions;
+import org.apache.flink.runtime.checkpoint.OperatorState;
+import org.apache.flink.runtime.checkpoint.metadata.CheckpointMetadata;
+import org.apache.flink.runtime.state.IncrementalKeyedStateHandle;
+import org.apache.flink.runtime.state.KeyedStateHandle;
+import org.apache.flink.runtime.state.SavepointKeyedStateHandle;
+import org.apache.flink.runtime.state.StateBackend;
+import org.apache.flink.runtime.state.StateBackendLoader;
+import org.apache.flink.state.api.OperatorIdentifier;
+import org.apache.flink.state.api.SavepointReader;
+import org.apache.flink.state.api.functions.KeyedStateReaderFunction;
+import org.apache.flink.state.api.runtime.SavepointLoader;
+import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo;
+import org.apache.flink.types.Row;
+import org.apache.flink.util.Collector;
+import org.apache.flink.util.DynamicCodeLoadingException;
+
+/** What agents know of their keys, read out of a savepoint or checkpoint. */
+final class SavepointKeys {
+  private static final byte[] NOTHING = {};
+
+  private SavepointKeys() {}
+
+  /**
+   * Names of the operators with keyed state, by their uids; an operator without uid by its hash.
+   */
+  static Map<String, String> operators(String path) throws IOException {
+    CheckpointMetadata metadata = SavepointLoader.loadSavepointMetadata(path);
+    Map<String, String> found = new TreeMap<>();
+    for (OperatorState state : metadata.getOperatorStates()) {
+      boolean keyed =
+          state.getSubtaskStates().values().stream()
+              .anyMatch(of -> !of.getManagedKeyedState().isEmpty());
+      if (keyed) {
+        String id = state.getOperatorID().toHexString();
+        found.put(state.getOperatorUid().orElse(id), state.getOperatorName().orElse(id));
+      }
+    }
+    return found;
+  }
+
+  /**
+   * A pickled dict for each key: {@code key}, its canonical text; {@code turns} that have ended;
+   * {@code pending}, the events that have not (the first one's turn may be under way); {@code
+   * journal}, the finished steps of that turn; {@code session}, its chunks.
+   *
+   * @param only the one key to read; null: all
+   * @param expiring whether the state has a time to live, which is a part of its format
+   * @param backend one of {@link #backends}
+   */
+  static DataStream<byte[]> read(
+      StreamExecutionEnvironment env,
+      String path,
+      String uid,
+      String only,
+      boolean expiring,
+      String backend)
+      throws IOException {
+    return SavepointReader.read(env, path, backend(backend))
+        .readKeyedState(
+            OperatorIdentifier.forUid(uid),
+            new Reader(only, expiring),
+            Types.STRING,
+            PickledByteArrayTypeInfo.PICKLED_BYTE_ARRAY_TYPE_INFO)
+        .filter(new IsSomething());
+  }
+
+  /**
+   * The state backends that may be able to read it. A savepoint in the canonical format is for all;
+   * files of RocksDB are for RocksDB; what else a checkpoint has does not say who wrote it.
+   */
+  static List<String> backends(String path) throws IOException {
+    List<KeyedStateHandle> handles =
+        SavepointLoader.loadSavepointMetadata(path).getOperatorStates().stream()
+            .flatMap(operator -> operator.getStates().stream())
+            .flatMap(subtask -> subtask.getManagedKeyedState().stream())
+            .toList();
+    if (handles.stream().anyMatch(IncrementalKeyedStateHandle.class::isInstance)) {
+      return List.of("rocksdb");
+    }
+    if (handles.stream().allMatch(SavepointKeyedStateHandle.class::isInstance)) {
+      return List.of("hashmap");
+    }
+    return List.of("hashmap", "rocksdb");
+  }
+
+  private static StateBackend backend(String type) throws IOException {
+    Configuration wanted = new Configuration();
+    wanted.set(StateBackendOptions.STATE_BACKEND, type);
+    try {
+      return StateBackendLoader.loadStateBackendFromConfig(
+          wanted, SavepointKeys.class.getClassLoader(), null);
+    } catch (DynamicCodeLoadingException e) {
+      throw new IOException("this Flink has no state backend " + type, e);
+    }
+  }
+
+  private static final class Reader extends KeyedStateReaderFunction<String, byte[]> {
+    private static final long serialVersionUID = 1L;
+
+    /** Long enough that nothing expires by being read: the state says what it said then. */
+    private static final long AGES_MS = 1000L * 60 * 60 * 24 * 365 * 100;
+
+    private final String only;
+    private final boolean expiring;
+    private transient KeyedTurns state;
+
+    Reader(String only, boolean expiring) {
+      this.only = only;
+      this.expiring = expiring;
+    }
+
+    @Override
+    public void open(OpenContext context) {
+      state =
+          new KeyedTurns(getRuntimeContext(), System::currentTimeMillis, expiring ? AGES_MS : 0);
+    }
+
+    @Override
+    public void readKey(String key, Context context, Collector<byte[]> out) throws Exception {
+      if (only != null && !only.equals(key)) {
+        // Flink's reader makes null of a key for which nothing is collected, and fails.
+        out.collect(NOTHING);
+        return;
+      }
+      Row row = Row.withNames();
+      row.setField("key", key);
+      row.setField("turns", state.turnsDone());
+      row.setField("pending", state.unfinished());
+      row.setField("journal", state.journal());
+      row.setField("session", state.chunks());
+      out.collect(PythonPickle.dumps(row, null));
+    }
+  }
+
+  private static final class IsSomething implements FilterFunction<byte[]> {
+    private static final long serialVersionUID = 1L;
+
+    @Override
+    public boolean filter(byte[] value) {
+      return value.length > 0;
+    }
+  }
+}

@@ -1,0 +1,98 @@
+"""``flink-skills sessions``: what a savepoint and a checkpoint say of the keys of a job."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import yaml
+
+from flink_skills.testing import Reply, Rule, ScriptedModelServer
+from flink_skills.testing.cluster import StandaloneCluster, wait_until
+from tests.cluster.planted import rows_below
+from tests.cluster.test_job_files import COUNTING, place
+
+pytestmark = pytest.mark.cluster
+
+DEADLINE = 240
+
+T = TypeVar("T")
+
+
+def sessions(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flink_skills.cli", "sessions", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+
+
+def read(*words: str) -> dict[str, dict[str, Any]]:
+    done = sessions(*words, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return {of["key"]: of for of in map(json.loads, done.stdout.splitlines())}
+
+
+def left(cluster: StandaloneCluster, folder: Path, stop: Callable[[str], T], **flink: str) -> T:
+    """Runs a job until the order c1 waits for its model, and c2 for c1; then ``stop`` does with it what it does."""
+    answers = [Rule(Reply(latency=600), last_user='"c1"'), Rule(Reply("It is done."))]
+    with ScriptedModelServer(answers) as server:
+        job = yaml.safe_load(COUNTING)
+        model = {"clazz": "openai-compatible:scripted", "base_url": server.url}
+        job["agent"] = {"name": "counter", "session": "key", "chat_model_setups": {"main": model}}
+        for name, value in flink.items():
+            job["options" if name.startswith("skills.") else "flink"][name] = value
+        file = folder / "job.yaml"
+        file.write_text(yaml.safe_dump(job))
+        place(folder / "orders", "one.json", "a1", "a2", "b1", "c1", "c2")
+        words = ("run", "-d", *cluster.interpreters, "-pym", "flink_skills.job", "--config", str(file))
+        id_ = cluster.submitted(cluster.client(*words, deadline=DEADLINE))
+        # They can be seen once a checkpoint has them.
+        wait_until(lambda: len(rows_below(folder / "turns")) == 3, DEADLINE, "three orders to be answered")
+        return stop(id_)
+
+
+def look(location: str) -> None:
+    found = read(location)
+    assert {key: of["turns"] for key, of in found.items()} == {"a": 2, "b": 1, "c": 0}
+    (conversation,) = found["a"]["conversations"]
+    assert [message["role"] for message in conversation["messages"]] == ["user", "assistant"] * 2
+    assert [of["event"]["id"] for of in found["c"]["unfinished"]] == ["c1", "c2"]
+
+
+@pytest.mark.both_versions
+def test_a_savepoint_says_what_an_agent_knew(cluster: StandaloneCluster, tmp_path: Path) -> None:
+    location = left(cluster, tmp_path, lambda job: cluster.stop_with_savepoint(job, deadline=DEADLINE))
+    look(location)
+    assert list(read(location, "--key", "a")) == ["a"]
+    told = sessions(location, "--key", "a")
+    assert 'key "a", 2 turns' in told.stdout
+    assert '"id": "a2"' in told.stdout
+    for words, code, said in [
+        ((location, "--key", "z"), 1, "agent counter has no key 'z'"),
+        ((location, "--agent", "countr"), 2, "did you mean 'counter'?"),
+        ((f"{location}x",), 2, f"{location}x"),
+    ]:
+        done = sessions(*words)
+        assert done.returncode == code, done
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_so_do_files_of_rocksdb_and_state_with_a_time_to_live(cluster: StandaloneCluster, tmp_path: Path) -> None:
+    def stop(job: str) -> tuple[str, str]:
+        native = cluster.savepoint(job, native=True, deadline=DEADLINE)
+        checkpoint = cluster.checkpoints(job)[-1].location
+        cluster.cancel(job)
+        return native, checkpoint
+
+    options = {
+        "state.backend.type": "rocksdb",
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        "skills.session.ttl": "1 h",
+    }
+    native, checkpoint = left(cluster, tmp_path, stop, **options)
+    look(native)
+    look(checkpoint)
