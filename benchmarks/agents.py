@@ -62,6 +62,25 @@ class _Priced(Chat):
         return len(article) / 2
 
 
+class Waiting(Chat):
+    """For what waiting turns cost."""
+
+    model = "latency:10000"
+
+
+class Hanging(Chat):
+    """Its turns end long after what is measured."""
+
+    model = "latency:600000"
+
+
+class Remembering(Chat):
+    """Turns of a conversation."""
+
+    model = "latency:0"
+    session = "key"
+
+
 class InstantWithTool(_Priced):
     model = "latency:0"
 

@@ -32,14 +32,14 @@ def machine(**more: Any) -> dict[str, Any]:
     }
 
 
-def run_job(module: str, name: str, request: dict[str, Any]) -> dict[str, Any]:
+def run_job(module: str, name: str, request: dict[str, Any], deadline: float = 600) -> dict[str, Any]:
     """Run one measurement in a process of its own: ``python -m MODULE NAME JSON``, which prints ``RESULT JSON``."""
     done = subprocess.run(
         [sys.executable, "-m", module, name, json.dumps(request)],
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=deadline,
     )
     for line in done.stdout.splitlines():
         if line.startswith("RESULT "):

@@ -14,8 +14,12 @@ SECONDS = 0.5
 
 #: name: (design, request, ideal turns per second or None)
 MEASUREMENTS: dict[str, tuple[str, dict[str, Any], float | None]] = {
-    "agent, 0.5 s model": ("agent", {"agent": "Slow", "events": 5 * KEYS}, KEYS / SECONDS),
-    "agent, 0.5 s model, one tool call": ("agent", {"agent": "SlowWithTool", "events": 5 * KEYS}, KEYS / (2 * SECONDS)),
+    "agent, 0.5 s model": ("agent", {"agent": "Slow", "events": 20 * KEYS}, KEYS / SECONDS),
+    "agent, 0.5 s model, one tool call": (
+        "agent",
+        {"agent": "SlowWithTool", "events": 20 * KEYS},
+        KEYS / (2 * SECONDS),
+    ),
     "agent, no latency": ("agent", {"agent": "Instant", "events": 100_000}, None),
     "agent, no latency, with its events": ("agent", {"agent": "Instant", "events": 100_000, "told": True}, None),
     "agent, no latency, with its spans": ("agent", {"agent": "Instant", "events": 50_000, "traced": True}, None),
