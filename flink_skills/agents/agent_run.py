@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.chat import chat
 from flink_skills.agents.codec import result_from_json, result_to_json
 from flink_skills.agents.context import AgentContext
-from flink_skills.agents.journal import fingerprint
+from flink_skills.agents.journal import NOTHING_ASKED, Asked, fingerprint
 from flink_skills.agents.messages import Message, Usage
 from flink_skills.agents.session import Conversation
 from flink_skills.agents.steps import StepCodec
 from flink_skills.errors import TurnError
 from flink_skills.telemetry import observe
 from flink_skills.tools import SkillState, ToolSet
-from flink_skills.tools.base import Tool, ToolResult
+from flink_skills.tools.base import Tool, ToolResult, TurnInterruptedError
 
 if TYPE_CHECKING:
     from flink_skills.agents.generation import Generation, ModelRuntime
@@ -31,6 +33,11 @@ __all__ = ["CALLER", "SPENT", "AgentRun", "Spent"]
 CALLER = "flink_skills.caller"
 #: The same for what an agent that is a tool has spent.
 SPENT = "flink_skills.spent"
+
+# The call of an agent's code that came last in this task, or in the one that started it, with the run that made it.
+_last_call: contextvars.ContextVar[tuple[AgentRun, str] | None] = contextvars.ContextVar(
+    "flink_skills_last_call", default=None
+)
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,7 @@ class AgentRun:
         prefix: str = "",
     ) -> None:
         self.turn = turn
+        self._journal = turn.journal
         self.runtime = runtime
         self.event = event
         # Without the contents of files, where the event has some.
@@ -92,32 +100,61 @@ class AgentRun:
         self._revisions: dict[str, int] = {}
         self._outlive_turn: set[str] = set()
         self._counts: dict[str, int] = {}
+        self._task: asyncio.Task[Any] | None = None
         self.context = AgentContext(self)
         self.generation = generation
 
     async def run(self) -> Any:
         """What the agent's ``on_event`` returns."""
+        self._task = asyncio.current_task()
         visible = self.runtime.agent.visible_skills(self.event, self.context)
         if visible is not None:
             self.generation = self.generation.limited_to(visible)
         result = self.runtime.agent.on_event(self.event, self.context)
         return await result if inspect.isawaitable(result) else result
 
-    def next_id(self, kind: str) -> str:
-        """The id of the next step of ``kind``."""
+    @contextmanager
+    def call(self, kind: str) -> Iterator[tuple[str, Asked]]:
+        """A call of the agent's code: its id, the next one of ``kind``, and its place in the code.
+
+        The place is known from the task that makes the call: however long parallel tasks take, in each of them calls
+        come in the order of the program.
+        """
         count = self._counts.get(kind, 0)
         self._counts[kind] = count + 1
-        return f"{self.prefix}{kind}#{count}"
+        id_ = f"{self.prefix}{kind}#{count}"
+        last = _last_call.get()
+        after = last[1] if last is not None and last[0] is self else ""
+        ended = f"!{id_}"
+        # What is called from here on until it ends is called by it.
+        _last_call.set((self, f"{id_}/"))
+        try:
+            yield id_, Asked(after=after, line=self.prefix if asyncio.current_task() is self._task else None)
+            ended = id_
+        finally:
+            # A call that failed may end well when it is repeated, and then the program rightly goes on in another way.
+            _last_call.set((self, ended))
+
+    def _check_current(self) -> None:
+        """Raises where the turn was started anew since: a task of the agent's code may outlive its attempt."""
+        if self.turn.journal is not self._journal:
+            raise TurnInterruptedError("this attempt at the turn was given up, and the turn was started anew")
+
+    def emit(self, tag: str, output: Any) -> None:
+        """Let ``output`` leave when the turn ends."""
+        self._check_current()
+        self.turn.emit(tag, output)
 
     def add_usage(self, usage: Usage) -> None:
         """Count the tokens of a model response; see :meth:`Turn.add_usage`."""
         self.spent += Spent(0, usage)
         self.turn.add_usage(usage)
 
-    async def durable(self, step: str, run: Callable[[], Awaitable[Any]], *, asked: str = "") -> Any:
+    async def durable(self, step: str, run: Callable[[], Awaitable[Any]], asked: Asked = NOTHING_ASKED) -> Any:
         """See :meth:`Turn.durable`."""
+        self._check_current()
         self.spent += Spent(1)
-        return await self.turn.durable(step, run, asked=asked)
+        return await self.turn.durable(step, run, asked)
 
     def skill_state_of(self, model: ModelRuntime) -> SkillState:
         """What is loaded in the conversation with ``model``."""
@@ -163,29 +200,29 @@ class AgentRun:
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], *, model: str | None) -> Any:
         scope = self.generation.tool_scope(model)
-        step = self.next_id(f"tool:{name}")
-        result = await self.run_tool(scope, step, name, arguments)
-        self.apply(scope, name, arguments, result)
-        if result.is_error:
-            raise TurnError(f"tool {name}: {result.content}")
-        return result.value if result.value is not None else result.content
+        with self.call(f"tool:{name}") as (step, place):
+            result = await self.run_tool(scope, step, name, arguments, place)
+            self.apply(scope, name, arguments, result)
+            if result.is_error:
+                raise TurnError(f"tool {name}: {result.content}")
+            return result.value if result.value is not None else result.content
 
     async def step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], result_type: Any) -> Any:
         codec = StepCodec.of(fn, result_type, name)
-        step = self.next_id(f"step:{name}")
+        with self.call(f"step:{name}") as (step, place):
 
-        async def run() -> Any:
-            with observe("step", name, step, call_id=self.turn.call_id(step)):
-                if inspect.iscoroutinefunction(fn):
-                    value = await fn(*args)
-                else:
-                    value = await asyncio.to_thread(fn, *args)
-                    if inspect.isawaitable(value):
-                        value = await value
-                return codec.dump(value)
+            async def run() -> Any:
+                with observe("step", name, step, call_id=self.turn.call_id(step)):
+                    if inspect.iscoroutinefunction(fn):
+                        value = await fn(*args)
+                    else:
+                        value = await asyncio.to_thread(fn, *args)
+                        if inspect.isawaitable(value):
+                            value = await value
+                    return codec.dump(value)
 
-        kept = await self.durable(step, run, asked=fingerprint(name, args))
-        return codec.load(kept)
+            kept = await self.durable(step, run, replace(place, what=fingerprint(name, args)))
+            return codec.load(kept)
 
     # -- tools -----------------------------------------------------------------------------
 
@@ -217,7 +254,12 @@ class AgentRun:
         return await pool.tools(await self.turn.tool_context(self, model, self.prefix, workspace=False))
 
     async def run_tool(
-        self, model: ModelRuntime, step: str, name: str, arguments: Mapping[str, Any] | str
+        self,
+        model: ModelRuntime,
+        step: str,
+        name: str,
+        arguments: Mapping[str, Any] | str,
+        place: Asked = NOTHING_ASKED,
     ) -> ToolResult:
         """Call a tool durably, as ``model`` may now; the result changes nothing before :meth:`apply`."""
 
@@ -249,7 +291,7 @@ class AgentRun:
             spent: Spent | None = context.extra.get(SPENT)
             return result if spent is None else {**result, "sub": spent.to_json()}
 
-        entry = await self.durable(step, run, asked=fingerprint(name, arguments))
+        entry = await self.durable(step, run, replace(place, what=fingerprint(name, arguments)))
         if "sub" in entry:
             spent = Spent.from_json(entry["sub"])
             self.spent += spent

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.event import event_text
+from flink_skills.agents.journal import Asked, fingerprint
 from flink_skills.agents.materialise import build_request
 from flink_skills.agents.messages import (
     AssistantMessage,
@@ -34,7 +36,16 @@ __all__ = ["chat"]
 
 async def chat(run: AgentRun, model: ModelRuntime, message: Any, output_type: Any) -> Any:
     """Answer ``message`` (None: the event) with ``model``; see ``AgentContext.chat``."""
-    chat_id = run.next_id("chat")
+    with run.call("chat") as (chat_id, place):
+        said = None if message is None or message is run.event else message
+        # Also the model: what one said belongs into no conversation of another one.
+        asked = replace(place, what=fingerprint(model.name, said) or fingerprint(model.name))
+        return await _chat(run, model, chat_id, asked, message=message, output_type=output_type)
+
+
+async def _chat(
+    run: AgentRun, model: ModelRuntime, chat_id: str, asked: Asked, *, message: Any, output_type: Any
+) -> Any:
     answer_type = model.answer_type(output_type)
     conversation = run.conversations.get(model.name, [])
     history = await history_of(run, model)
@@ -44,7 +55,8 @@ async def chat(run: AgentRun, model: ModelRuntime, message: Any, output_type: An
     refused = 0
     for step in range(run.runtime.config.get(SkillOptions.TURN_MAX_STEPS) + 1):
         request = well_formed_request(await build_request(run, model, [*history, *conversation, *new], answer_type))
-        response = await respond(run, model, f"{chat_id}/m{step}", request, notices if step == 0 else ())
+        first: dict[str, Any] = {"notices": notices, "asked": asked} if step == 0 else {}
+        response = await respond(run, model, f"{chat_id}/m{step}", request, **first)
         if response.tool_calls:
             new.append(AssistantMessage(response.text, response.tool_calls))
             new.extend(await _run_tools(run, model, f"{chat_id}/t{step}", response.tool_calls))

@@ -130,10 +130,10 @@ class AgentContext:
 
     def emit(self, output: Any) -> None:
         """Emit an output. Outputs of a turn leave together when it ends, with the event's timestamp."""
-        self._run.turn.emit("", output)
+        self._run.emit("", output)
 
     def emit_to(self, tag: str, output: Any) -> None:
         """Emit to the side output ``tag``. Raises :class:`TurnError` for ``events``, which is the runtime's own."""
         if tag == EVENTS_TAG:
             raise TurnError(f"emit_to({tag!r}): this side output holds what happens in turns; choose another tag")
-        self._run.turn.emit(tag, output)
+        self._run.emit(tag, output)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.codec import response_from_json, response_to_json
+from flink_skills.agents.journal import NOTHING_ASKED, Asked
 from flink_skills.agents.messages import ModelRequest, ModelResponse
 from flink_skills.agents.notices import Notice
 from flink_skills.agents.well_formed import well_formed_response
@@ -27,9 +28,19 @@ _LONGEST_WAIT = 30.0
 
 
 async def respond(
-    run: AgentRun, model: ModelRuntime, step: str, request: ModelRequest, notices: Sequence[Notice] = ()
+    run: AgentRun,
+    model: ModelRuntime,
+    step: str,
+    request: ModelRequest,
+    *,
+    notices: Sequence[Notice] = (),
+    asked: Asked = NOTHING_ASKED,
 ) -> ModelResponse:
-    """What ``model`` answers to ``request`` in ``step``; ``notices`` are journalled with it."""
+    """What ``model`` answers to ``request`` in ``step``; ``notices`` are journalled with it.
+
+    The request is not compared with that of the journal: instructions, tools and skills may change while a turn is
+    under way.
+    """
 
     async def ask() -> Any:
         digests = run.digests_of(model)
@@ -43,7 +54,7 @@ async def respond(
         entry = response_to_json(response)
         return {**entry, "n": [notice.to_json() for notice in notices]} if notices else entry
 
-    response = response_from_json(await run.durable(step, ask))
+    response = response_from_json(await run.durable(step, ask, asked))
     run.add_usage(response.usage)
     return response
 

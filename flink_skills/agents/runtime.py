@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.answers import AnswerType
@@ -312,11 +312,21 @@ class AgentRuntime:
     # -- for turns -------------------------------------------------------------------------
 
     def new_state(self, kept: Any) -> Any:
-        """``ctx.state`` from its kept form."""
+        """``ctx.state`` from its kept form. Raises :class:`TurnError` where that does not fit its type."""
         declared = self._declared.state_type
         if declared is None:
             return copy.deepcopy(kept) if kept is not None else {}
-        return declared() if kept is None else declared.model_validate(kept)
+        try:
+            return declared() if kept is None else declared.model_validate(kept)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, problem['loc'])) or 'all of it'}: {problem['msg']}"
+                for problem in error.errors(include_url=False, include_input=False)
+            )
+            raise TurnError(
+                f"the state of this key does not fit state_type {declared.__name__} ({problems}): give new fields a "
+                "default, and read what has another form now with a model_validator(mode='before')"
+            ) from None
 
     def plain_state(self, state: Any) -> Any:
         """The form of ``ctx.state`` that is kept; None when there is nothing to keep."""

@@ -16,15 +16,15 @@ from pydantic import BaseModel
 
 from flink_skills.agents.agent_run import AgentRun
 from flink_skills.agents.event import to_plain
-from flink_skills.agents.journal import Journal, JournalMismatchError
+from flink_skills.agents.journal import NOTHING_ASKED, Asked, Journal, JournalMismatchError
 from flink_skills.agents.keys import key_from_text
 from flink_skills.agents.messages import Usage
 from flink_skills.agents.session import NO_CONVERSATION, Conversation, Session, SessionChange
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import ExecutionError, LimitError, SkillsError, TurnError
 from flink_skills.options import SkillOptions
-from flink_skills.telemetry import TurnScope
-from flink_skills.tools.base import ToolContext
+from flink_skills.telemetry import TurnScope, note
+from flink_skills.tools.base import ToolContext, TurnInterruptedError
 
 if TYPE_CHECKING:
     from flink_skills.agents.files import EventFile
@@ -83,7 +83,7 @@ class Turn:
     """Runs one turn: the event, the agent's code, and what is the same for all agents that take part in it.
 
     ``append(entry, reset, outputs)`` is called with each finished step's journal entry, and with what leaves together
-    with it as pairs of side-output tag and value; ``reset`` asks to empty the journal first (``entry`` is then empty).
+    with it as pairs of side-output tag and value; ``reset`` asks to empty the journal first.
     ``encode`` makes the form in which values leave, those of steps and of the end; what it raises fails the turn.
     Models, skills and tools are those of the runtime when the turn is made, to its end.
     """
@@ -102,6 +102,7 @@ class Turn:
         self._generations = {id(of): of.generation for of in runtime.tree()}
         self._append = append
         self._encode = encode
+        self._call_numbers: dict[str, int] = {}
         self._event_digest = hashlib.sha256(start.event_bytes).digest()
         self._workspace: asyncio.Future[Workspace] | None = None
         self._staged_inputs: Sequence[Mapping[str, Any]] = ()
@@ -125,11 +126,20 @@ class Turn:
 
     def _begin(self, entries: Sequence[bytes]) -> None:
         self.journal = Journal(entries, self._keep_step)
+        self.scope.restarts = self.journal.anew
+        self._mismatch: JournalMismatchError | None = None
+        self._call_numbers = {}
         self.usage = Usage()
         self._outputs: list[tuple[str, Any]] = []
         self._steps = 0
         self._files: Sequence[EventFile] = ()
         self._versions: dict[str, str] = {}
+        state = None
+        if self._problem is None:
+            try:
+                state = self.runtime.new_state(self.start.session.state)
+            except TurnError as error:
+                self._problem = str(error)
         self.main = AgentRun(
             self,
             self.runtime,
@@ -138,7 +148,7 @@ class Turn:
             conversation=self.start.session.conversation(self.session_id)
             if self.runtime.keeps_conversation
             else NO_CONVERSATION,
-            state=self.runtime.new_state(self.start.session.state),
+            state=state,
         )
 
     def _keep_step(self, step: str, entry: bytes) -> None:
@@ -230,21 +240,35 @@ class Turn:
             return await self._run_once()
         except JournalMismatchError as mismatch:
             _log.warning(
-                "agent %s, key %s, turn %d: step %s asks for something else than its journal has, so the agent's code "
-                "changed while the turn was under way; the turn starts anew",
+                "agent %s, key %s, turn %d: %s; the agent's code is another one than when the turn began, or does not "
+                "ask for the same steps each time: the turn starts anew, without the %d steps that it had finished",
                 self.runtime.plan.agent_id,
                 self.start.key,
                 self.start.number,
                 mismatch,
+                len(self.journal),
             )
-            self._append(b"", True, ())
-            self._begin(())
+            self._start_anew(mismatch)
             return await self._run_once()
+
+    def _start_anew(self, mismatch: JournalMismatchError) -> None:
+        note("restart", step=mismatch.step, problem=str(mismatch), steps=len(self.journal))
+        emptied = self.journal.emptied()
+        # With what belongs to no step, the note above for one: it is told exactly when the journal is emptied.
+        self._append(emptied, True, self._encoded(self.runtime.telemetry.outputs(self.scope, "")))
+        self._begin([emptied])
 
     async def _run_once(self) -> TurnOutcome:
         if self.runtime.has_files(self.start.event):
             await self._read_files()
-        result = await self.main.run()
+        try:
+            result = await self.main.run()
+        except Exception:
+            if self._mismatch is None:
+                raise
+        if self._mismatch is not None:
+            # Whatever the agent's code made of it: there may be an `except Exception` around a step.
+            raise self._mismatch
         if result is not None:
             self.emit("", result)
         outputs = [pair for tag, value in self._outputs if (pair := self._leaving(tag, value)) is not None]
@@ -354,7 +378,12 @@ class Turn:
         return self._generations[id(runtime)]
 
     def call_id(self, step: str) -> str:
-        """The id of a step's call: a function of agent, key, turn number, event bytes and step alone."""
+        """The id of a step's call: a function of agent, key, turn number, event bytes and step alone.
+
+        A call that a turn makes after it was started anew has another one, if it is another call than before.
+        """
+        number = self._call_numbers.get(step, 0)
+        step = f"{step}~{number}" if number else step
         text = f"{self.runtime.plan.agent_id}\0{self.start.key}\0{self.start.number}\0{step}\0"
         return hashlib.sha256(text.encode("utf-8", "surrogatepass") + self._event_digest).hexdigest()[:32]
 
@@ -365,20 +394,27 @@ class Turn:
         self,
         step: str,
         run: Callable[[], Awaitable[Any]],
-        *,
-        asked: str = "",
+        asked: Asked = NOTHING_ASKED,
     ) -> Any:
         """The JSON-like result of ``step``: from the journal, or from ``run`` and then into the journal."""
         self.count_steps(1)
-        done = self.journal.find(step, asked)
+        journal = self.journal
+        try:
+            done = journal.find(step, asked)
+        except JournalMismatchError as mismatch:
+            self._mismatch = mismatch
+            raise
         if done is not None:
             return done[0]
+        self._call_numbers[step] = journal.call_number(step, asked.what)
         token = _current_step.set(step)
         try:
             result = await run()
         finally:
             _current_step.reset(token)
-        self.journal.add(step, result, asked)
+        if journal is not self.journal:
+            raise TurnInterruptedError(f"step {step} belongs to an attempt at the turn that was given up")
+        journal.add(step, result, asked)
         return result
 
     @property

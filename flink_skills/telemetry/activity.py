@@ -42,9 +42,9 @@ _log = logging.getLogger("flink_skills.telemetry")
 #: of a sandbox, a step of the agent's own code.
 KINDS = ("turn", "agent", "chat", "tool", "command", "step")
 #: Kinds of notes: a use of a skill (it was loaded, a file of it was read), a request to a model that is tried again,
-#: something that is to be said about a skill or a source; an agent that was opened, and one whose skills changed. The
-#: last three are outside of turns.
-NOTES = ("skill", "retry", "diagnostic", "open", "refresh")
+#: a turn that is started anew; something that is to be said about a skill or a source; an agent that was opened, and
+#: one whose skills changed. The last three are outside of turns.
+NOTES = ("skill", "retry", "restart", "diagnostic", "open", "refresh")
 
 #: The error of an activity that was given up from outside: the turn ran into its limit, or its worker stops.
 CANCELLED = "cancelled"
@@ -63,7 +63,8 @@ def key_hash(key: str) -> str:
 @dataclass
 class TurnScope:
     """Whose turn it is. ``turn_id`` is the same on every attempt (see ``Turn.call_id``), ``attempt`` counts from 1;
-    ``timestamp`` is that of the event, in milliseconds, ``resumed`` the number of steps that the journal had."""
+    ``timestamp`` is that of the event, in milliseconds, ``resumed`` the number of steps that the journal had,
+    ``restarts`` how often the turn was started anew because its journal does not fit the agent's code."""
 
     agent: str
     key: str
@@ -72,6 +73,7 @@ class TurnScope:
     attempt: int = 1
     timestamp: int | None = None
     resumed: int = 0
+    restarts: int = 0
     #: What observers keep for this turn, by their own name.
     kept: dict[str, Any] = field(default_factory=dict)
 

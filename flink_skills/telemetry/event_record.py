@@ -32,6 +32,7 @@ EVENT_KINDS = {
     "agent": "An agent that another one called as a tool came to an answer, or failed.",
     "skill": "A skill was loaded, or a file of it was read.",
     "retry": "A request to a chat model failed, and is made again.",
+    "restart": "A turn under way was started anew: its journal does not fit the agent's code.",
     "open": "An agent was opened on a TaskManager.",
     "refresh": "The skills of an open agent changed.",
     "diagnostic": "Something is to be said about a skill or a source.",
@@ -48,7 +49,7 @@ class EventColumn:
     doc: str
 
 
-_TURN = ("turn", "chat", "tool", "command", "step", "agent", "skill", "retry")
+_TURN = ("turn", "chat", "tool", "command", "step", "agent", "skill", "retry", "restart")
 _TIMED = ("turn", "chat", "tool", "command", "step", "agent")
 _MODEL = ("chat", "tool", "command", "agent", "skill", "retry")
 _CALLED = ("tool", "command", "step", "skill")

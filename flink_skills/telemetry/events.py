@@ -91,7 +91,7 @@ class EventObserver(Observer):
         if fill is not None:
             fill(values, activity.attributes)
         values[_DETAIL] = self._detail.of(activity)
-        _keep(events, activity.step, values)
+        _keep(events, activity, values)
 
     def _events_of(self, scope: TurnScope) -> _TurnEvents:
         found: _TurnEvents | None = scope.kept.get(_KEPT)
@@ -192,7 +192,7 @@ class EventObserver(Observer):
         if activity.kind == "tool":
             self._within_tool(values, activity)
         self._describe(values, note)
-        _keep(events, activity.step, values)
+        _keep(events, activity, values)
 
     def _within_tool(self, values: _Values, tool: Activity) -> None:
         values[_TOOL] = self._detail.shown(tool.name)
@@ -225,6 +225,10 @@ class EventObserver(Observer):
             values[_NAME] = values[_MODEL] = said["model"]
             values[_STATUS], values[_ERROR] = "error", "ModelError"
             values[_DETAIL] = self._detail.of_retry(said)
+        elif note.kind == "restart":
+            values[_NAME] = values[_AGENT]
+            values[_STATUS], values[_ERROR] = "error", "JournalMismatchError"
+            values[_DETAIL] = self._detail.of_fields({**said, "problem": shown(said["problem"])})
         elif note.kind == "diagnostic":
             values[_NAME] = values[_SKILL] = shown(said["skill"]) or None
             values[_CODE], values[_SEVERITY] = said["code"], said["severity"]
@@ -254,8 +258,10 @@ class EventObserver(Observer):
         return [(EVENTS_TAG, event) for event in (*left, *own)]
 
 
-def _keep(events: _TurnEvents, step: str, values: _Values) -> None:
+def _keep(events: _TurnEvents, activity: Activity, values: _Values) -> None:
     # Also from threads, those of tools for one: each of these calls is whole in itself.
-    of_step = events.by_step.setdefault(step, [])
-    values[_ID] = f"{values[_TURN_ID]}/{step}#{len(of_step)}"
+    of_step = events.by_step.setdefault(activity.step, [])
+    # What a turn did before it was started anew happened, too: it does not share an id with what is done again.
+    restarts = activity.scope.restarts
+    values[_ID] = f"{values[_TURN_ID]}/{f'{restarts}/' if restarts else ''}{activity.step}#{len(of_step)}"
     of_step.append(PackedEvent(tuple(values)))

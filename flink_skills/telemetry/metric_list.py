@@ -70,6 +70,7 @@ METRICS: tuple[Metric, ...] = (
     _counter((), "steps", "Durable steps of turns, replayed ones included."),
     _counter((), "replayedSteps", "Steps that were taken from a journal and not done again."),
     _counter((), "resumedTurns", "Attempts at turns that began with a journal, or after their worker had died."),
+    _counter((), "restartedTurns", "Turns that were started anew because their journal does not fit the agent's code."),
     _counter(_MODEL, "requests", "Requests that a model answered."),
     _counter(_MODEL, "requestFailures", "Requests that failed for good."),
     _counter(_MODEL, "retries", "Requests that were tried again."),

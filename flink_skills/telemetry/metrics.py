@@ -110,6 +110,8 @@ class MetricsObserver(Observer):
             if note.kind == "retry" and note.activity is not None:
                 model = self._of("agent", _agent_of(note.activity), "model", note.activity.name)
                 model.counts["retries"] += 1
+            elif note.kind == "restart":
+                self._turns.counts["restartedTurns"] += 1
             elif note.kind == "skill":
                 outcome, action = attributes.get("outcome"), attributes.get("action")
                 counts = self._of("skill", UNKNOWN if outcome == "unknown" else attributes.get("skill", "")).counts

@@ -68,7 +68,7 @@ class Bench:
         def append(entry: bytes, reset: bool, outputs: object) -> None:
             if reset:
                 self.journal.clear()
-            else:
+            if entry:
                 self.journal.append(entry)
 
         return await Turn(self.runtime, TurnStart(**given), append).run()

@@ -146,7 +146,7 @@ async def test_step_that_asks_for_something_else_starts_the_turn_anew(open_agent
     old = list(bench.journal)
     outcome = await bench.turn(2, journal=old)
     assert main_outputs(outcome) == [2]
-    assert [decode(entry)["r"] for entry in bench.journal] == [2]
+    assert [decode(entry)["id"] for entry in bench.journal] == ["anew", "step:s#0"]
 
 
 async def test_call_ids_depend_on_key_number_event_and_step_alone(open_agent: Any, script: Any) -> None:

@@ -229,6 +229,8 @@ def event_of(note: Note, content: Content) -> tuple[str, dict[str, Any]]:
         found.update({f"flink_skills.retry.{name}": given.get(name) for name in ("attempt", "pause")})
         if content.full:
             found["error.message"] = content.text(str(given.get("error", "")))
+    elif note.kind == "restart":
+        found.update({f"flink_skills.restart.{name}": given.get(name) for name in ("step", "problem", "steps")})
     else:
         found.update({f"flink_skills.{note.kind}.{name}": given.get(name) for name in ("code", "severity", "skill")})
     return f"flink_skills.{note.kind}", _known(found, content)

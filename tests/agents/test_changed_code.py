@@ -1,0 +1,415 @@
+"""A turn under way that goes on with other code: the journal finds out what fits, and the rest begins anew."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from flink_skills import Agent, AgentContext, ResourceDescriptor, chat_model_setup, tool
+from flink_skills.agents.codec import decode, encode
+from flink_skills.agents.journal import fingerprint
+from flink_skills.agents.messages import ModelRequest
+from flink_skills.agents.turn import TurnStatus
+from flink_skills.tools.base import ToolContext
+
+Program = Sequence[tuple[str, Any]]
+
+# What was really done, in this order: what, with what, and under which call id.
+DONE: list[tuple[str, Any, str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> Iterator[None]:
+    DONE.clear()
+    yield
+    DONE.clear()
+
+
+class Follows(Agent):
+    """Does what its program says, one call after another."""
+
+    name = "follows"
+    session = "key"
+
+    def __init__(self, program: Program = ()) -> None:
+        self.program = program
+
+    @chat_model_setup
+    @staticmethod
+    def first() -> ResourceDescriptor:
+        return ResourceDescriptor(clazz="scripted:m")
+
+    @chat_model_setup
+    @staticmethod
+    def second() -> ResourceDescriptor:
+        return ResourceDescriptor(clazz="scripted:m")
+
+    @tool
+    def keep(self, context: ToolContext, value: str) -> str:
+        """Keeps a value."""
+        DONE.append(("keep", value, context.call_id))
+        return value
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        found = []
+        for what, value in self.program:
+            if what == "chat":
+                found.append(await ctx.chat(value))
+            elif what in ("first", "second"):
+                found.append(await ctx.chat(value, model=what))
+            elif what == "keep":
+                found.append(await ctx.call_tool("keep", value=value))
+            else:
+                found.append(await ctx.step(what, note, what, value, ctx))
+            ctx.state.setdefault("seen", []).append(what)
+            ctx.emit_to("seen", what)
+        return found
+
+
+def note(what: str, value: Any, ctx: AgentContext) -> Any:
+    DONE.append((what, value, ctx.call_id))
+    return value
+
+
+def says(request: ModelRequest) -> str:
+    """The same answer to the same message, whatever was said before it."""
+    said = request.messages[-1].content
+    DONE.append(("asked", said, ""))
+    return f"answer to {said}"
+
+
+def ids(journal: Sequence[bytes]) -> list[str]:
+    return [decode(entry)["id"] for entry in journal]
+
+
+@pytest.fixture
+def program(open_agent: Any, script: Any) -> Any:
+    """Opens an agent that follows a program; its model answers by what it is asked."""
+    script(says)
+
+    async def make(*calls: tuple[str, Any]) -> Any:
+        return await open_agent(Follows(calls))
+
+    return make
+
+
+OLD: Program = [("a", 1), ("chat", "hello"), ("keep", "x"), ("b", 2), ("chat", "bye")]
+
+
+async def test_steps_added_at_the_end_repeat_nothing(program: Any, caplog: pytest.LogCaptureFixture) -> None:
+    old = await program(*OLD)
+    await old.turn("e")
+    journal, done = list(old.journal), list(DONE)
+    assert len(journal) == len(done) == 5
+    added = [("c", 3), ("chat", "one more")]
+    straight = await (new := await program(*OLD, *added)).turn("e")
+    whole = list(new.journal)
+    for finished in range(6):
+        DONE.clear()
+        outcome = await new.turn("e", journal=journal[:finished])
+        assert outcome == straight, f"after {finished} steps"
+        assert new.journal == whole
+        assert [(what, of) for what, of, _ in DONE] == [(w, of) for w, of, _ in done[finished:]] + [
+            ("c", 3),
+            ("asked", "one more"),
+        ]
+        # Who was asked before is asked under the same id.
+        assert {id_ for *_, id_ in done[finished:]} <= {id_ for *_, id_ in DONE}
+    assert not caplog.records
+
+
+# What the journal has, what the code is now, and what is said about it.
+OTHER_CODE: dict[str, tuple[Program, Program, str]] = {
+    "another order": (
+        [("a", 1)],
+        [("b", 2), ("a", 1)],
+        "step step:b#0 is not in the journal, which has step:a#0 in its place",
+    ),
+    "another order of finished steps": (
+        [("a", 1), ("b", 2)],
+        [("b", 2), ("a", 1)],
+        "step step:b#0 comes first, and in the journal it comes after step:a#0",
+    ),
+    "a step more in the middle": (
+        [("a", 1), ("b", 2)],
+        [("a", 1), ("x", 9), ("b", 2)],
+        "step step:x#0 is not in the journal, which has step:b#0 in its place",
+    ),
+    "a step less in the middle": (
+        [("a", 1), ("b", 2), ("c", 3)],
+        [("a", 1), ("c", 3)],
+        "step step:c#0 comes after step:a#0, and in the journal it comes after step:b#0",
+    ),
+    "the finished step is gone": (
+        [("a", 1), ("b", 2)],
+        [("a", 1), ("c", 3)],
+        "step step:c#0 is not in the journal, which has step:b#0 in its place",
+    ),
+    "other arguments": ([("a", 1)], [("a", 2)], "step step:a#0 asks for something else than in the journal"),
+    "other arguments of a tool": (
+        [("keep", "x")],
+        [("keep", "y")],
+        "step tool:keep#0 asks for something else than in the journal",
+    ),
+    "another message": (
+        [("chat", "hello")],
+        [("chat", "good evening")],
+        "step chat#0/m0 asks for something else than in the journal",
+    ),
+    "another model": (
+        [("first", "hello")],
+        [("second", "hello")],
+        "step chat#0/m0 asks for something else than in the journal",
+    ),
+    "a step instead of a chat": (
+        [("chat", "hello")],
+        [("a", 1)],
+        "step step:a#0 is not in the journal, which has chat#0 in its place",
+    ),
+    "one more of the same name": (
+        [("a", 1), ("a", 2)],
+        [("a", 0), ("a", 1), ("a", 2)],
+        "step step:a#0 asks for something else than in the journal",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_CODE)
+async def test_other_steps_are_found_and_the_turn_starts_anew(
+    program: Any, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    before, now, said = OTHER_CODE[case]
+    old, new = await program(*before, ("last", 0)), await program(*now, ("last", 0))
+    straight = await new.turn("e")
+    DONE.clear()
+    await old.turn("e")
+    journal = old.journal[:-1]
+    first = [of for of in DONE if of[2]]
+    DONE.clear()
+
+    outcome = await new.turn("e", journal=journal)
+    assert outcome == straight, "nothing of the attempt that was given up is left"
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert said in record.message
+    assert 'agent follows, key "k", turn 1: ' in record.message
+    assert f"without the {len(journal)} steps that it had finished" in record.message
+    assert ids(new.journal) == ["anew", *ids(new.journal)[1:]]
+
+    # A call of the new attempt has the id of an earlier one when it is the same call, and only then.
+    calls = {(id_, what, value) for what, value, id_ in [*first, *DONE] if id_}
+    assert len({id_ for id_, *_ in calls}) == len(calls)
+
+    # From here on it is a turn like any other: no failover finds anything, and nothing is done again.
+    anew = list(new.journal)
+    DONE.clear()
+    for finished in range(1, len(anew) + 1):
+        again = await new.turn("e", journal=anew[:finished])
+        assert again == straight
+        assert new.journal == anew
+    assert len(caplog.records) == 1
+
+
+async def test_a_call_that_is_made_again_is_recognised_by_its_id_and_another_one_is_not(program: Any) -> None:
+    old = await program(("a", 1), ("charge", 5), ("b", 1))
+    await old.turn("e")
+    (charged,) = [id_ for what, _, id_ in DONE if what == "charge"]
+    journal = old.journal[:2]
+
+    async def charges(*calls: tuple[str, Any], journal: list[bytes]) -> tuple[list[str], list[bytes]]:
+        DONE.clear()
+        new = await program(*calls)
+        await new.turn("e", journal=journal)
+        return [id_ for what, _, id_ in DONE if what == "charge"], new.journal
+
+    same, after = await charges(("x", 1), ("charge", 5), journal=journal)
+    assert same == [charged]
+    other, _ = await charges(("a", 1), ("charge", 6), journal=journal)
+    assert other != [charged]
+    # Once more with other code: what was done in either attempt is known by its id of then.
+    _, after = await charges(("a", 1), ("charge", 6), journal=journal)
+    assert (await charges(("y", 1), ("charge", 6), journal=after))[0] == other
+    assert (await charges(("a", 1), ("charge", 7), journal=after))[0] not in ([charged], other)
+
+
+class Careless(Agent):
+    name = "careless"
+    program: tuple[Any, ...] = ()
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        try:
+            return await ctx.step("look", note, "look", event["n"], ctx)
+        except Exception:
+            return "caught"
+
+
+async def test_an_exception_that_the_code_catches_hides_nothing(open_agent: Any) -> None:
+    bench = await open_agent(Careless)
+    await bench.turn({"n": 1})
+    outcome = await bench.turn({"n": 2}, journal=bench.journal)
+    assert outcome.outputs == (("", 2),)
+
+
+class Parallel(Agent):
+    """Two lines of steps at the same time, and one step after them."""
+
+    name = "parallel"
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        async def line(*names: str) -> list[Any]:
+            return [await ctx.step(name, note, name, 0, ctx) for name in names]
+
+        await ctx.step("start", note, "start", 0, ctx)
+        found = await asyncio.gather(line("p", "q"), line("r", "s"))
+        # In a task of its own, also where asyncio would make none.
+        await asyncio.create_task(line("t"))
+        return [*found, await ctx.step("end", note, "end", 0, ctx)]
+
+
+async def test_steps_at_the_same_time_finish_in_any_order(open_agent: Any, caplog: pytest.LogCaptureFixture) -> None:
+    bench = await open_agent(Parallel)
+    straight = await bench.turn("e")
+    entries = {decode(entry)["id"]: entry for entry in bench.journal}
+    start, p, q, r, s, t, end = (f"step:{name}#0" for name in ("start", "p", "q", "r", "s", "t", "end"))
+    assert set(entries) == {start, p, q, r, s, t, end}
+    orders = [
+        of for of in itertools.permutations([p, q, r, s]) if of.index(p) < of.index(q) and of.index(r) < of.index(s)
+    ]
+    assert len(orders) == 6
+    for order in orders:
+        journal = [entries[id_] for id_ in (start, *order, t, end)]
+        for finished in range(len(journal) + 1):
+            DONE.clear()
+            assert await bench.turn("e", journal=journal[:finished]) == straight
+            assert len(DONE) == len(journal) - finished, "nothing twice"
+    assert not caplog.records
+
+
+class Falls(Agent):
+    """Does something else where a step fails."""
+
+    name = "falls"
+    fails = True
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        try:
+            await ctx.step("try", self.attempt)
+        except ValueError:
+            await ctx.step("instead", note, "instead", 0, ctx)
+        return await ctx.step("end", note, "end", 0, ctx)
+
+    def attempt(self) -> None:
+        if DONE != [("well", 0, "")]:
+            raise ValueError("not now")
+
+
+async def test_a_step_that_failed_may_end_well_the_next_time(open_agent: Any, caplog: pytest.LogCaptureFixture) -> None:
+    bench = await open_agent(Falls)
+    straight = await bench.turn("e")
+    journal = list(bench.journal)
+    assert ids(journal) == ["step:instead#0", "step:end#0"]
+    assert await bench.turn("e", journal=journal[:1]) == straight
+    # The steps that the journal has are of a way that the code does not go this time.
+    DONE[:] = [("well", 0, "")]
+    outcome = await bench.turn("e", journal=journal[:1])
+    assert outcome.status == TurnStatus.DONE
+    assert ids(bench.journal) == ["step:instead#0", "step:try#0", "step:end#0"]
+    assert not caplog.records
+
+
+class Nested(Agent):
+    """A step whose function has steps."""
+
+    name = "nested"
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        async def outer() -> Any:
+            await ctx.step("inner", note, "inner", 0, ctx)
+            return await ctx.step("inner", note, "inner", 1, ctx)
+
+        await ctx.step("outer", outer)
+        return await ctx.step("end", note, "end", 0, ctx)
+
+
+async def test_steps_inside_of_a_step_are_found_again(open_agent: Any, caplog: pytest.LogCaptureFixture) -> None:
+    bench = await open_agent(Nested)
+    straight = await bench.turn("e")
+    journal = list(bench.journal)
+    assert ids(journal) == ["step:inner#0", "step:inner#1", "step:outer#0", "step:end#0"]
+    for finished in range(5):
+        assert await bench.turn("e", journal=journal[:finished]) == straight
+    assert not caplog.records
+
+
+class Leaves(Agent):
+    """Leaves a task behind, which goes on when the turn has started anew."""
+
+    name = "leaves"
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        async def goes_on() -> None:
+            await ctx.step("slow", HOLD.wait)
+            await ctx.step("after", note, "after", 0, ctx)
+
+        started.append(asyncio.create_task(goes_on()))
+        await asyncio.sleep(0)
+        await ctx.step(event["first"], note, event["first"], 0, ctx)
+        HOLD.set()
+        return await ctx.step("end", note, "end", 0, ctx)
+
+
+HOLD = asyncio.Event()
+started: list[asyncio.Task[None]] = []
+
+
+async def test_a_task_of_an_attempt_that_was_given_up_changes_nothing(open_agent: Any) -> None:
+    HOLD.clear()
+    started.clear()
+    bench = await open_agent(Leaves)
+    await bench.turn({"first": "a"})
+    journal = [entry for entry in bench.journal if decode(entry)["id"] == "step:a#0"]
+    await started.pop()
+    HOLD.clear()
+    outcome = await bench.turn({"first": "b"}, journal=journal)
+    assert outcome.outputs == (("", 0),)
+    left, current = started
+    assert "was given up" in repr((await asyncio.gather(left, return_exceptions=True))[0])
+    await current
+    assert sorted(ids(bench.journal)) == ["anew", "step:after#0", "step:b#0", "step:end#0", "step:slow#0"]
+
+
+def test_what_is_asked_is_compared_as_far_as_it_is_data() -> None:
+    class Order(BaseModel):
+        amount: Decimal
+
+    @dataclass
+    class Line:
+        number: int
+        of: Any
+
+    same = fingerprint("s", Line(1, Order(amount=Decimal("1.5"))), object(), {"a", "b"})
+    assert same == fingerprint("s", Line(1, Order(amount=Decimal("1.5"))), object(), {"c"})
+    assert same != fingerprint("s", Line(1, Order(amount=Decimal("1.6"))), object(), {"a", "b"})
+    assert same != fingerprint("s", Line(1, Order(amount=Decimal("1.5"))), 0, {"a", "b"})
+
+
+async def test_a_journal_of_an_earlier_release_is_good(program: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Entries that do not say what came before them, or what was asked."""
+    bench = await program(*OLD)
+    straight = await bench.turn("e")
+    journal = []
+    for entry in map(decode, bench.journal):
+        journal.append(encode({"id": entry["id"], "fp": "" if "chat" in entry["id"] else entry["fp"], "r": entry["r"]}))
+    for finished in range(len(journal) + 1):
+        DONE.clear()
+        assert await bench.turn("e", journal=journal[:finished]) == straight
+        assert len(DONE) == len(journal) - finished
+    assert not caplog.records
