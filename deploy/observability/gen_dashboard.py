@@ -164,6 +164,7 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
                     (rate("steps"), f"steps, {operator}"),
                     (rate("replayedSteps"), f"replayed, {operator}"),
                     (rate("resumedTurns"), f"resumed turns, {operator}"),
+                    (rate("restartedTurns"), f"turns started anew, {operator}"),
                 ),
                 graph(
                     "Latency of the agent's own steps, p95",

@@ -192,6 +192,37 @@ async def test_a_restarted_turn_tells_of_each_journalled_step_once(opened: Opens
         assert Counter(event.id for event in [*told, *desk.events]) == dict.fromkeys(whole, 1)
 
 
+class Changed(Desk):
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        await ctx.step("look", str.upper, "b")
+        return await ctx.chat(event)
+
+
+async def test_a_turn_that_starts_anew_says_so_once_and_tells_of_each_attempt(opened: Opens) -> None:
+    desk = await opened(by_request)
+    await desk.turn()
+    done = [event for step in desk.by_step[:3] for event in step]
+    changed = await opened(by_request, Changed)
+    await changed.turn(journal=tuple(desk.journal[:3]))
+    (restart,) = changed.of("restart")
+    # It leaves when the journal is emptied, and not at the end of a turn that may be resumed before.
+    assert changed.by_step[0] == [restart]
+    assert (restart.status, restart.error, restart.turn) == ("error", "JournalMismatchError", 2)
+    assert detail(restart) == {
+        "step": "step:look#0",
+        "problem": "step step:look#0 asks for something else than in the journal",
+        "steps": 3,
+    }
+    told = Counter(event.id for event in [*done, *changed.events])
+    assert max(told.values()) == 1
+    # Resumed once more it tells the same of what is not in its journal, and of the restart nothing.
+    anew, left = changed.journal[3:], list(changed.by_step)
+    await changed.turn(journal=tuple(anew[:4]), crashes=1)
+    assert not changed.of("restart")
+    again = [*done, *(event for step in left[:4] for event in step), *changed.events]
+    assert Counter(event.id for event in again) == told
+
+
 async def test_what_records_hold_at_each_level(opened: Opens) -> None:
     long = "loud " * LONGEST_TEXT
     answers = [

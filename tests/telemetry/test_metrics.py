@@ -103,6 +103,7 @@ async def test_a_turn_is_counted_with_all_that_happens_in_it(opened: Open, repor
         note("skill", action="activate", skill="greet", outcome="ok")
         note("skill", action="read", skill="greet", outcome="ok")
         note("skill", action="activate", skill="nowhere", outcome="unknown")
+        note("restart", step="step:a#0", problem="other", steps=1)
         turn.attributes.update(steps=9, replayed=2)
     metrics.tell()
     main, helper = ("agent", "desk", "model", "main"), ("agent", "helper", "model", "main")
@@ -112,6 +113,7 @@ async def test_a_turn_is_counted_with_all_that_happens_in_it(opened: Open, repor
         ("steps",): 9,
         ("replayedSteps",): 2,
         ("resumedTurns",): 1,
+        ("restartedTurns",): 1,
         ("requests", *main): 1,
         ("requestFailures", *main): 1,
         ("retries", *main): 2,
