@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import sysconfig
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentsExecutionEnvironment"]
 
+_log = logging.getLogger(__name__)
+
 Source = str | Mapping[str, Any] | SourceSpec
 Sources = Sequence[Source] | Source
 
@@ -55,7 +58,7 @@ class AgentsExecutionEnvironment:
             _use_this_python(env)
         self._scope = SkillScope(level="job")
         self._plans: list[AgentPlan] = []
-        self._names: dict[str, int] = {}
+        self._names: set[str] = set()
 
     @classmethod
     def get_execution_environment(
@@ -232,10 +235,21 @@ class AgentsExecutionEnvironment:
         return is_local(flink)
 
     def unique_name(self, name: str) -> str:
-        """``name``, with a number when an agent of the job has it already, so that uids stay unique and stable."""
-        count = self._names.get(name, 0)
-        self._names[name] = count + 1
-        return name if count == 0 else f"{name}-{count + 1}"
+        """``name``, with a number when an agent of the job has it already, so that uids stay unique."""
+        found, number = name, 1
+        while found in self._names:
+            number += 1
+            found = f"{name}-{number}"
+        self._names.add(found)
+        if number > 1:
+            _log.warning(
+                "the job has several agents of the name %s: this one is %s, by the order of apply, and its state "
+                "belongs to that name. Give it one of its own, apply(…, name=…): then its state stays when another "
+                "agent comes or goes",
+                name,
+                found,
+            )
+        return found
 
     def table_environment(self) -> StreamTableEnvironment:
         """The job's table environment."""

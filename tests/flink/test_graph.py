@@ -118,6 +118,26 @@ def test_two_agents_side_by_side_and_one_after_another(env: StreamExecutionEnvir
     assert "below zero" in seen["mourner", "b", 1]["error"]
 
 
+def test_uids_follow_from_names_and_are_unique(
+    env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    one = agents_env.from_datastream(env.from_collection([("a", 1)], TYPE), "k")
+    other = agents_env.from_datastream(env.from_collection([("b", 1)], TYPE), "k")
+    outputs = [one.apply(Echo("echo-2")), one.apply(Echo), other.apply(Echo, name="other")]
+    assert not caplog.records
+    # The same agent on two streams, without a name: told apart by a number, which the log says.
+    outputs.append(other.apply(Echo))
+    (record,) = caplog.records
+    assert "several agents of the name echo: this one is echo-3" in record.message
+    assert "apply(…, name=…)" in record.message
+    for output in outputs:
+        output.to_datastream().print()
+    graph = env._j_stream_execution_environment.getStreamGraph(False)
+    uids = {graph.getStreamNode(of.getId()).getTransformationUID() for of in graph.getStreamNodes().toArray()}
+    assert {uid for uid in uids if uid} == {"agent-echo", "agent-echo-2", "agent-echo-3", "agent-other"}
+
+
 def test_execute_runs_the_job_with_its_sinks_and_checkpoints(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     env.enable_checkpointing(100)
     agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
