@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
-from pyflink.common import Configuration
+from pyflink.common import CompletableFuture, Configuration, JobClient
 from pyflink.datastream import DataStream, StreamExecutionEnvironment
+from pyflink.java_gateway import get_gateway
 
 from flink_skills import AgentsExecutionEnvironment
 from flink_skills.flink.failures import job_failure
 
-__all__ = ["agents_environment", "collect", "failure_of", "flink_environment", "nodes", "operators"]
+__all__ = [
+    "agents_environment",
+    "collect",
+    "failure_of",
+    "flink_environment",
+    "nodes",
+    "operators",
+    "stop_with_savepoint",
+    "take_savepoint",
+]
 
 
 def flink_environment(options: dict[str, str] | None = None, parallelism: int = 1) -> StreamExecutionEnvironment:
@@ -63,3 +74,17 @@ def operators(env: StreamExecutionEnvironment) -> list[str]:
         if factory is not None:
             classes.append(factory.getStreamOperatorClass(None).getName())
     return classes
+
+
+def stop_with_savepoint(client: JobClient, folder: Path, *, drain: bool = False) -> CompletableFuture:
+    """The future of the savepoint's place. Flink 2 has no longer the method that PyFlink's client calls for it."""
+    return CompletableFuture(client._j_job_client.stopWithSavepoint(drain, folder.as_uri(), _canonical()), str)
+
+
+def take_savepoint(client: JobClient, folder: Path) -> CompletableFuture:
+    """The same of a job that runs on."""
+    return CompletableFuture(client._j_job_client.triggerSavepoint(folder.as_uri(), _canonical()), str)
+
+
+def _canonical() -> Any:
+    return get_gateway().jvm.org.apache.flink.core.execution.SavepointFormatType.CANONICAL

@@ -1,0 +1,1 @@
+"""Savepoints of releases, which every later version restores."""
