@@ -31,6 +31,7 @@ def described_models(plan: AgentPlan, views: Mapping[str, SkillView]) -> Generat
     config = SkillConfig(plan.options)
     parts = GenerationParts(
         plan=plan,
+        permits={},
         chat_models={model.name: _Silent() for model in plan.models},
         own_tools={str(spec["name"]): _Described(spec) for spec in plan.tools},
         services=ToolServices(SkillView([]), config, shell=_describing_shell(config)),

@@ -13,6 +13,7 @@ from typing import Any
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.messages import Message, ModelRequest
 from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.permits import Permits
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan, ModelPlan
 from flink_skills.agents.prompt import Prompt
@@ -43,6 +44,7 @@ class ModelRuntime:
     name: str
     setup: ModelSetup | None
     chat_model: ChatModel
+    permits: Permits | None
     services: ToolServices
     tools: ToolSet
     prompt: Prompt
@@ -96,6 +98,7 @@ class GenerationParts:
 
     plan: AgentPlan
     chat_models: Mapping[str, ChatModel]
+    permits: Mapping[str, Permits]
     own_tools: Mapping[str, Tool]
     services: ToolServices
     default_answer: AnswerType
@@ -196,6 +199,7 @@ def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> Mo
         name=plan.name if plan is not None else "",
         setup=plan.setup if plan is not None else None,
         chat_model=parts.chat_models[plan.name] if plan is not None else _NoModel(),
+        permits=parts.permits.get(plan.name) if plan is not None else None,
         services=services,
         tools=ToolSet([*faces, *(parts.own_tools[tool] for tool in chosen)]),
         prompt=prompt,

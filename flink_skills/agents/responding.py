@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Sequence
@@ -66,9 +67,11 @@ async def _request_with_retries(run: AgentRun, model: ModelRuntime, request: Mod
     on_delta = delta_listener()
     for attempt in range(retries + 1):
         try:
-            if on_delta is None:
-                return await model.chat_model.request(request)
-            return await model.chat_model.stream(request, on_delta)
+            # A pause before the next attempt holds no permit, and waiting for one is not part of the request's time.
+            async with contextlib.nullcontext() if model.permits is None else model.permits.one():
+                if on_delta is None:
+                    return await model.chat_model.request(request)
+                return await model.chat_model.stream(request, on_delta)
         except ModelError as error:
             if not error.retryable:
                 raise

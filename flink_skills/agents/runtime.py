@@ -24,6 +24,7 @@ from flink_skills.agents.event import Record, event_text, to_plain
 from flink_skills.agents.files import EventFile, event_files, stage_files, with_names
 from flink_skills.agents.generation import Generation, GenerationParts, effective_names
 from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.permits import Permits
 from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.opening import log_diagnostic, log_isolation, log_skills, open_skills, tell
 from flink_skills.agents.opening_tools import close_shell, with_pool, with_shell
@@ -65,6 +66,7 @@ class AgentRuntime:
         manager: AgentSkillManager,
         chat_models: Mapping[str, ChatModel],
         services: ToolServices,
+        permits: Mapping[str, Permits] | None = None,
         callees: Mapping[str, AgentRuntime] | None = None,
         workspaces: WorkspaceManager | None = None,
         is_main: bool = True,
@@ -98,6 +100,7 @@ class AgentRuntime:
         self._parts = GenerationParts(
             plan=plan,
             chat_models=chat_models,
+            permits=permits or {},
             own_tools={
                 **{name: tool.make() for name, tool in declared.own_tools.items()},
                 **{name: AgentTool(name, declared.agents[name].description, of) for name, of in self._callees.items()},
@@ -199,6 +202,7 @@ class AgentRuntime:
                 declared=declared,
                 manager=manager,
                 chat_models=chat_models,
+                permits={m.name: Permits.of(m.setup, config, place.scratch_dir) for m in plan.models},
                 services=own,
                 callees=callees,
                 workspaces=workspaces,

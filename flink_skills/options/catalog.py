@@ -163,6 +163,19 @@ class SkillOptions(ToolOptions, TelemetryOptions):
         0.5,
         "First wait before a retry; doubles with each one, up to 30 s. A provider's Retry-After goes first.",
     )
+    MODEL_MAX_CONCURRENT = Option[int](
+        "skills.model.max-concurrent",
+        parse_count,
+        0,
+        "Most requests to one model under way at once, by all workers of a job on a TaskManager; 0: no limit.",
+    )
+    MODEL_MAX_PER_MINUTE = Option[int](
+        "skills.model.max-requests-per-minute",
+        parse_count,
+        0,
+        "Most requests to one model in a minute, evenly spread, by all workers of a job on a TaskManager, retries "
+        "among them; 0: no limit.",
+    )
     TURN_MAX_STEPS = Option[int](
         "skills.turn.max-steps",
         parse_positive,
@@ -239,6 +252,26 @@ class SkillOptions(ToolOptions, TelemetryOptions):
         parse_positive,
         3,
         "How often a turn may take its worker process down before it becomes an error record.",
+    )
+    WORKER_MAX_MEMORY = Option[int](
+        "skills.worker.max-memory",
+        parse_size,
+        0,
+        "A worker process that holds more memory than this is ended, and its turns resume in the next one; commands "
+        "have limits of their own. 0: no limit.",
+    )
+    WORKER_BLOCK_WARNING = Option[float](
+        "skills.worker.block-warning",
+        parse_duration,
+        5.0,
+        "After how long a turn that blocks its worker's event loop is named in the log, with its stack; 0: never.",
+    )
+    WORKER_MAX_BLOCK = Option[float](
+        "skills.worker.max-block",
+        parse_duration,
+        0.0,
+        "After how long a worker whose event loop is blocked by a turn is ended, as if it had crashed; 0: after "
+        "skills.turn.timeout.",
     )
     SHELL_ENABLED = Option[bool]("skills.shell.enabled", parse_bool, True, "Offer execute_shell_command to models.")
     SHELL_BACKEND = Option[str](

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import logging
 import os
+import selectors
 import signal
 import sys
 from collections.abc import Mapping
@@ -28,8 +29,40 @@ def main() -> NoReturn:
     _set_up_process()
     redactor = Redactor()
     _set_up_logging(redactor)
-    asyncio.run(_serve(read_fd, write_fd, redactor))
+    loop = asyncio.SelectorEventLoop(_OwnSelector())
+    asyncio.set_event_loop(loop)
+    os.register_at_fork(after_in_child=lambda: _cut_off(read_fd, write_fd))
+    loop.run_until_complete(_serve(read_fd, write_fd, redactor))
     raise AssertionError("unreachable")
+
+
+class _OwnSelector(selectors.DefaultSelector):
+    """Lets nobody but the worker itself wait for the worker's events.
+
+    A process that user code forked, and that comes back from there, would go on as a second worker: on the same pipes
+    and with the same epoll object, where the end of one is the end of the other.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process = os.getpid()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if os.getpid() != self._process:
+            logging.getLogger("flink_skills.worker").error(
+                "a process that was forked from the worker came back into it and is ended: user code calls os.fork() "
+                "and returns in the child; start programs with the module subprocess"
+            )
+            os._exit(1)
+        return super().select(timeout)
+
+
+def _cut_off(read_fd: int, write_fd: int) -> None:
+    """In a forked process: it must not write frames, nor keep the pipes open when the worker is gone."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (read_fd, write_fd):
+        os.dup2(null, descriptor, inheritable=False)
+    os.close(null)
 
 
 async def _serve(read_fd: int, write_fd: int, redactor: Redactor) -> NoReturn:

@@ -40,6 +40,7 @@ from flink_skills.worker.frames import (
     encode_step,
 )
 from flink_skills.worker.redaction import Redactor
+from flink_skills.worker.watchdog import Watchdog
 
 __all__ = ["Worker"]
 
@@ -63,6 +64,8 @@ class Worker:
         self._runtimes: dict[int, AgentRuntime] = {}
         self._opening: set[asyncio.Task[None]] = set()
         self._turns: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._frames: dict[asyncio.Task[object], StartTurn] = {}
+        self._watchdog = Watchdog(lambda: len(self._frames), self._name_of)
         self._waiting: dict[tuple[int, int], asyncio.Future[list[bytes]]] = {}
         self._sessions: OrderedDict[tuple[int, str], _CachedSession] = OrderedDict()
 
@@ -71,6 +74,8 @@ class Worker:
             key = (frame.operator, frame.turn)
             task = asyncio.create_task(self._run(frame))
             self._turns[key] = task
+            self._frames[task] = frame
+            self._watchdog.turn_begins()
             task.add_done_callback(lambda done: self._forget(key, done))
         elif isinstance(frame, SessionData):
             waiting = self._waiting.pop((frame.operator, frame.turn), None)
@@ -92,12 +97,21 @@ class Worker:
             self.closed.set_result(None)
 
     def _forget(self, key: tuple[int, int], task: asyncio.Task[None]) -> None:
+        self._frames.pop(task, None)
         if self._turns.get(key) is task:
             del self._turns[key]
         if not task.cancelled() and task.exception() is not None:
             # A turn reports its own failures, so this one is ours: end, and let the operator resume the turns.
             _log.critical("a turn broke the worker", exc_info=task.exception())
             self._end("a defect in the worker")
+
+    def _name_of(self, task: asyncio.Task[object]) -> str:
+        """Whose turn a task is, for people; the watchdog asks from its thread."""
+        frame = self._frames.get(task)
+        runtime = self._runtimes.get(frame.plan) if frame is not None else None
+        if frame is None or runtime is None:
+            return ""
+        return f"agent {runtime.plan.agent_id}, key {frame.key}, turn {frame.number}"
 
     def _cancel(self, operator: int) -> None:
         for (of, _), task in list(self._turns.items()):
@@ -142,6 +156,7 @@ class Worker:
         else:
             self._redactor.pass_through(runtime.without_hidden)
             self._runtimes[frame.plan] = runtime
+            self._watchdog.watch(plan)
             self._connection.send(encode_opened(frame.plan, json.dumps(runtime.report()).encode()))
 
     def _open_failed(self, plan: int, message: str, *, retryable: bool = False) -> None:
@@ -213,6 +228,7 @@ class Worker:
 
     async def close(self) -> None:
         """End all turns and release everything."""
+        self._watchdog.stop()
         tasks: list[asyncio.Task[Any]] = [*self._turns.values(), *self._opening]
         for task in tasks:
             task.cancel()

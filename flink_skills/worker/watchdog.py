@@ -1,0 +1,166 @@
+"""Looks after a worker from a thread of its own: an event loop that a turn blocks, and memory over its limit.
+
+A worker is one event loop, and all its turns wait while one of them computes, or waits, without ``await``. Nothing on
+the loop can see that, so a thread does: it names the turn with its stack, and in the end ends the process, as a crash
+would.
+Where even threads stand still (a C function that keeps Python's lock, such as a regular expression), a timer of
+:mod:`faulthandler` does without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import math
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from flink_skills.agents.plan import AgentPlan
+from flink_skills.options import SkillConfig, SkillOptions
+
+__all__ = ["BLOCKED", "OUT_OF_MEMORY", "Watchdog"]
+
+#: Exit codes of a worker that its watchdog ended.
+BLOCKED, OUT_OF_MEMORY = 81, 82
+
+_log = logging.getLogger("flink_skills.worker")
+_TICK = 0.25
+_STACK_FRAMES = 25
+# How much later faulthandler ends the process than the thread would: it cannot say as much.
+_TIMER_MARGIN = 5.0
+_STATM = Path("/proc/self/statm")
+
+
+class Watchdog:
+    """Watches the running loop of the thread that makes it, from :meth:`watch` on.
+
+    ``turns`` says how many turns run, and ``name_of`` whose turn a task is (empty: it is of none).
+    """
+
+    def __init__(self, turns: Callable[[], int], name_of: Callable[[asyncio.Task[object]], str]) -> None:
+        self._turns = turns
+        self._name_of = name_of
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._beats = 0
+        self._warning = math.inf
+        self._most = 0.0
+        self._memory = 0
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+        self._armed = False
+
+    def watch(self, plan: AgentPlan) -> None:
+        """Take the limits of an agent that was opened. Of several agents the most patient one counts."""
+        config = SkillConfig(plan.options)
+        turn = config.get(SkillOptions.TURN_TIMEOUT)
+        most = config.get(SkillOptions.WORKER_MAX_BLOCK) or turn or math.inf
+        memory = config.get(SkillOptions.WORKER_MAX_MEMORY)
+        first = self._thread is None
+        self._warning = config.get(SkillOptions.WORKER_BLOCK_WARNING) or math.inf
+        self._most = max(self._most, most)
+        self._memory = memory if first else max(self._memory, memory) if memory and self._memory else 0
+        if first:
+            self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+            self._beat()
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; the worker closes, and what it does then has a deadline of its own."""
+        self._stopped.set()
+        self._disarm()
+
+    # -- on the loop -------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        if self._stopped.is_set():
+            return
+        self._beats += 1
+        if self._turns():
+            self._arm()
+        else:
+            self._disarm()
+        self._loop.call_later(1.0, self._beat)
+
+    def turn_begins(self) -> None:
+        """A turn may block the loop before it beats again."""
+        if not self._armed and not self._stopped.is_set():
+            self._arm()
+
+    def _arm(self) -> None:
+        if math.isfinite(self._most):
+            # Each call begins the time anew.
+            faulthandler.dump_traceback_later(self._most + _TIMER_MARGIN, exit=True, file=2)
+            self._armed = True
+
+    def _disarm(self) -> None:
+        if self._armed:
+            faulthandler.cancel_dump_traceback_later()
+            self._armed = False
+
+    # -- on the thread -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        beats, blocked, told = -1, 0.0, False
+        while not self._stopped.wait(_TICK):
+            if self._memory:
+                self._check_memory()
+            # Counted in ticks of this thread and not by a clock: a process that was stopped, or got no processor, is
+            # not blocked.
+            blocked = blocked + _TICK if self._beats == beats else 0.0
+            beats = self._beats
+            # A second of them is the loop's own pace.
+            told = told and blocked > 1.0
+            if blocked >= self._warning + 1.0 and not told:
+                told = True
+                self._tell(blocked - 1.0)
+            if blocked >= self._most + 1.0 and self._turns():
+                self._tell(blocked - 1.0)
+                self._end(
+                    BLOCKED,
+                    f"the worker is ended, because its event loop was blocked for {self._most:g} s "
+                    f"({SkillOptions.WORKER_MAX_BLOCK.key}, else {SkillOptions.TURN_TIMEOUT.key}); its turns resume in "
+                    "the next one",
+                )
+
+    def _tell(self, seconds: float) -> None:
+        task = asyncio.current_task(self._loop)
+        whose = self._name_of(task) if task is not None else ""
+        frame = sys._current_frames().get(self._loop_thread)
+        stack = traceback.format_stack(frame)[-_STACK_FRAMES:] if frame is not None else []
+        # What runs the loop stands in every stack, and says nothing.
+        ours = next((i for i, text in enumerate(stack) if "asyncio/events.py" in text), -1) + 1
+        del frame
+        _log.error(
+            "%s has blocked the worker's event loop for %.0f s, and %d turns of this worker wait; await what waits, "
+            "and put what computes into ctx.step(name, function) or asyncio.to_thread. It is here:\n%s",
+            whose or "something",
+            seconds,
+            self._turns(),
+            "".join(stack[ours:]).rstrip(),
+        )
+
+    def _check_memory(self) -> None:
+        try:
+            used = int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except OSError:
+            return  # no such file outside of Linux; without a descriptor it is looked at again later
+        if used > self._memory:
+            self._end(
+                OUT_OF_MEMORY,
+                f"the worker is ended, because it holds {used >> 20} MiB of memory, more than "
+                f"{SkillOptions.WORKER_MAX_MEMORY.key} = {self._memory >> 20} MiB; its {self._turns()} turns resume in "
+                "the next one",
+            )
+
+    @staticmethod
+    def _end(code: int, why: str) -> NoReturn:
+        _log.error("%s", why)
+        logging.shutdown()
+        os._exit(code)

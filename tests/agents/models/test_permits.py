@@ -1,0 +1,143 @@
+"""Limits of requests that several processes keep together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flink_skills.agents.models.permits import Permits
+from flink_skills.errors import ModelError
+from flink_skills.testing import Reply, Rule, ScriptedModelServer
+
+# Each process asks the server as often as it is told, all at once, under the limits.
+ASK = """
+import asyncio, json, sys, time, urllib.request
+from pathlib import Path
+from flink_skills.agents.models.permits import Permits
+
+folder, url, times, concurrent, per_minute = Path(sys.argv[1]), *sys.argv[2:]
+
+def ask():
+    body = json.dumps({"messages": [{"role": "user", "content": "?"}]}).encode()
+    urllib.request.urlopen(urllib.request.Request(url + "/chat/completions", body)).read()
+
+async def one(permits, begun):
+    async with permits.one():
+        begun.append(time.monotonic())
+        if url:
+            await asyncio.to_thread(ask)
+
+async def main():
+    permits, begun = Permits("m", folder, concurrent=int(concurrent), per_minute=int(per_minute)), []
+    await asyncio.gather(*(one(permits, begun) for _ in range(int(times))))
+    print(json.dumps(begun))
+
+asyncio.run(main())
+"""
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def processes(count: int, *words: object) -> list[list[float]]:
+    started = [
+        subprocess.Popen([sys.executable, "-c", ASK, *map(str, words)], stdout=subprocess.PIPE) for _ in range(count)
+    ]
+    found = [json.loads(process.communicate(timeout=60)[0]) for process in started]
+    assert [process.returncode for process in started] == [0] * count
+    return found
+
+
+def test_requests_of_several_processes_together_stay_below_the_limit(tmp_path: Path) -> None:
+    with ScriptedModelServer([Rule(Reply("ok", latency=0.1))]) as server:
+        processes(3, tmp_path, server.url, 8, 3, 0)
+        stats = server.stats()
+    assert (stats["requests"], stats["max_in_flight"]) == (24, 3)
+
+
+def test_requests_of_several_processes_together_are_spread_over_a_minute(tmp_path: Path) -> None:
+    # 600 in a minute: one in a tenth of a second.
+    begun = sorted(moment for of_one in processes(3, tmp_path, "", 5, 0, 600) for moment in of_one)
+    assert len(begun) == 15
+    assert begun[-1] - begun[0] >= 14 * 0.1 - 0.02
+    # Not in bursts: any second has at most its ten and one, and what a late wake-up moved.
+    assert max(sum(first <= moment < first + 1 for moment in begun) for first in begun) <= 12
+
+
+def test_a_process_that_is_killed_gives_its_place_back(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import asyncio, sys\nfrom pathlib import Path\nfrom flink_skills.agents.models.permits import Permits\n"
+            "async def main():\n    async with Permits('m', Path(sys.argv[1]), concurrent=1).one():\n"
+            "        print('held', flush=True)\n        await asyncio.sleep(3600)\nasyncio.run(main())",
+            str(tmp_path),
+        ],
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+
+    async def take(seconds: float) -> None:
+        async def one() -> None:
+            async with Permits("m", tmp_path, concurrent=1).one():
+                pass
+
+        await asyncio.wait_for(one(), seconds)
+
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(take(0.3))
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    holder.stdout.close()
+    asyncio.run(take(10))
+
+
+async def test_who_gives_up_waiting_holds_nothing(tmp_path: Path) -> None:
+    permits = Permits("m", tmp_path, concurrent=1)
+    before = descriptors()
+    async with permits.one():
+
+        async def take() -> None:
+            async with permits.one():
+                raise AssertionError("there was no place")
+
+        waiting = [asyncio.create_task(take()) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    began = time.monotonic()
+    async with permits.one():
+        assert time.monotonic() - began < 5
+    assert descriptors() == before
+
+
+async def test_requests_of_a_process_are_served_in_their_order(tmp_path: Path) -> None:
+    permits, order = Permits("m", tmp_path, concurrent=1), list[int]()
+
+    async def take(number: int) -> None:
+        async with permits.one():
+            order.append(number)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(take(number) for number in range(20)))
+    assert order == list(range(20))
+
+
+async def test_limits_that_cannot_be_kept_are_an_error_to_try_again(tmp_path: Path) -> None:
+    permits = Permits("m", tmp_path / "gone", concurrent=1)
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ModelError, match="No such file") as caught:
+        async with permits.one():
+            pass
+    assert caught.value.retryable
