@@ -23,6 +23,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.condition.EnabledIfSystemProperty;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(60)
@@ -248,11 +249,21 @@ class AgentOperatorRestoreTest {
     }
   }
 
-  @Test
-  void theTimeToLiveMayBeSetBetweenSavepointAndRestore() throws Exception {
+  @ParameterizedTest
+  @CsvSource(
+      textBlock =
+          """
+          hashmap, 0, 1000
+          hashmap, 1000, 0
+          rocksdb, 0, 1000
+          rocksdb, 1000, 0
+          """)
+  void theTimeToLiveMayBeSetAndRemovedBetweenSavepointAndRestore(
+      String backend, long ttlBefore, long ttlAfter) throws Exception {
     FakeWorkers before = new FakeWorkers();
     OperatorSubtaskState snapshot;
-    try (AgentHarness agent = builder(before).open()) {
+    try (AgentHarness agent =
+        builder(before).stateBackend(backend(backend)).sessionTtlMs(ttlBefore).open()) {
       FakeWorker worker = before.only();
       agent.send("a", "1");
       worker.endWithSession(worker.takeTurn("1"), Frames.SESSION_REPLACE, "s");
@@ -260,7 +271,8 @@ class AgentOperatorRestoreTest {
       snapshot = agent.snapshot(1, 1);
     }
     FakeWorkers after = new FakeWorkers();
-    try (AgentHarness agent = builder(after).sessionTtlMs(TTL_MS).open(snapshot)) {
+    try (AgentHarness agent =
+        builder(after).stateBackend(backend(backend)).sessionTtlMs(ttlAfter).open(snapshot)) {
       agent.send("a", "2");
       Turn turn = after.only().takeTurn("2");
       assertEquals(2, turn.number());
