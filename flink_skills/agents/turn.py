@@ -200,7 +200,7 @@ class Turn:
             return self.failed(
                 TurnError(
                     f"the turn took its worker process down {self.start.crashes} times and is not tried again; "
-                    "see the worker's log for the last lines of the process"
+                    "the TaskManager's log says why, before each line 'is started again'"
                 )
             )
         loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any, TextIO
 from flink_skills.agents.event import Record, field_of
 from flink_skills.errors import ConfigError
 
-__all__ = ["BadLine", "InputEvent", "bad_line_record", "read_events"]
+__all__ = ["BadLine", "InputEvent", "bad_line_record", "read_events", "read_failed"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class InputEvent:
 
     line: int
     key: Any
-    event: Record
+    event: Any
     text: str
 
 
@@ -39,12 +40,61 @@ def read_events(path: Path, key: str) -> Iterator[InputEvent | BadLine]:
 
     Raises :class:`ConfigError` when the file cannot be read.
     """
+    with _opened(path) as file:
+        yield from _read(file, key)
+
+
+def read_failed(path: Path) -> Iterator[InputEvent | BadLine]:
+    """The events of error records, a record a line. Records of turns that went well are passed over.
+
+    Raises :class:`ConfigError` when the file cannot be read, or a line is no record: a file of events needs a key.
+    """
+    found = 0
+    with _opened(path) as file:
+        for number, raw in enumerate(file, start=1):
+            line = raw.strip()
+            if not line:
+                continue
+            record = _record(line, f"--input {path}, line {number}")
+            if record["error"] is None:
+                continue
+            found += 1
+            if record["turn"] is None:
+                yield BadLine(number, "what was no event cannot be run again", line)
+                continue
+            event = record["event"]
+            yield InputEvent(number, record["key"], Record(event) if isinstance(event, dict) else event, line)
+    if not found:
+        raise ConfigError(f"--input {path}: there are no error records, so there is nothing to run again")
+
+
+def _record(line: str, place: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise ConfigError(
+            f"{place}: not JSON ({error}), and without --key FIELD each line is an error record"
+        ) from error
+    needed = ("key", "turn", "error") if isinstance(record, dict) and record.get("error") is None else _OF_FAILURES
+    missing = [name for name in needed if not isinstance(record, dict) or name not in record]
+    if missing:
+        raise ConfigError(f"{place}: no error record (it has no {missing[0]!r}): give --key FIELD for a file of events")
+    found: dict[str, Any] = record
+    return found
+
+
+_OF_FAILURES = ("key", "turn", "error", "event")
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    """The lines of ``path``. Raises :class:`ConfigError` when it cannot be read."""
     if str(path) == "-":
-        yield from _read(sys.stdin, key)
+        yield sys.stdin
         return
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
-            yield from _read(file, key)
+            yield file
     except OSError as error:
         raise ConfigError(f"--input {path}: {error.strerror or error}") from error
 

@@ -26,10 +26,13 @@ class JobRequest:
     reach: bool = False
     flink_plan: bool = False
     as_json: bool = False
+    failed: Path | None = None
 
 
 def run_job_request(request: JobRequest) -> int:
     """Do it; returns the exit code."""
+    if request.failed is not None and (request.check or request.explain):
+        raise ConfigError("--input runs a job file on what has failed: leave out --check and --explain")
     if request.check and request.explain:
         raise ConfigError("give --check or --explain, not both")
     if request.flink_plan and not request.explain:
@@ -74,7 +77,7 @@ def _execute(request: JobRequest) -> int:
         complain(f"warning: {message}")
 
     try:
-        run_job_file(request.file, request.assignments, local=True, tell=tell)
+        run_job_file(request.file, request.assignments, local=True, failed=request.failed, tell=tell)
     except JobFileError:
         raise
     except SkillsError as error:

@@ -37,8 +37,17 @@ def run(
     flink_plan: Annotated[bool, typer.Option("--flink-plan", help="With --explain: Flink's own plan as well.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
     format_: OutputFormat = Format.TEXT,
-    input_: Annotated[Path | None, typer.Option("--input", help="Events, one JSON object a line; - for stdin.")] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Field of the events that is their key.")] = None,
+    input_: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            help="Events, one JSON object a line, - for stdin; or error records, to run what has failed again.",
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", help="Field of the events that is their key; without it, --input has error records."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", help="Where outputs go; default: stdout.")] = None,
     errors: Annotated[
         Path | None, typer.Option("--errors", help="Where error records go; default: with the outputs.")
@@ -73,6 +82,10 @@ def run(
         flink-skills run --input events.jsonl --key job --skills ./skills --local
 
         flink-skills run triage:TriageAgent --input events.jsonl --key job --parallelism 2
+
+        flink-skills run triage:TriageAgent --input errors.jsonl
+
+        flink-skills run job.yaml --input failures
     """
     if schema:
         from flink_skills.cli.output import print_json
@@ -94,8 +107,9 @@ def run(
     given = [word for word, value in of_events.items() if value is not None]
     of_file = {"--check": check, "--explain": explain, "--reach": reach, "--flink-plan": flink_plan}
     if is_job(agent, no_events=input_ is None):
-        if given:
-            raise ConfigError(f"{agent} is a job file, which says itself what {', '.join(given)} would")
+        others = [word for word in given if word != "--input"]
+        if others:
+            raise ConfigError(f"{agent} is a job file, which says itself what {', '.join(others)} would")
         from flink_skills.cli.job_file import JobRequest, run_job_request
 
         job = JobRequest(
@@ -106,14 +120,14 @@ def run(
             reach=reach,
             flink_plan=flink_plan,
             as_json=format_ is Format.JSON,
+            failed=input_,
         )
         raise typer.Exit(run_job_request(job))
     wrong = [word for word, value in of_file.items() if value]
     if wrong:
         raise ConfigError(f"{', '.join(wrong)} needs a job file: flink-skills run JOB.yaml {wrong[0]}")
-    if input_ is None or key is None:
-        missing = "--input" if input_ is None else "--key"
-        raise ConfigError(f"{missing} is missing: give a job file, or --input FILE and --key FIELD")
+    if input_ is None:
+        raise ConfigError("--input is missing: give a job file, or --input FILE and --key FIELD")
     from flink_skills.cli.run import RunRequest, run_job
 
     request = RunRequest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os.path
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from flink_skills.agents.record_rows import RecordRows
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSource, agent_source
 from flink_skills.job.column_samples import never_fits, never_fits_event
+from flink_skills.job.failed_events import FAILED_EVENTS, event_column, failed_rows, table_of_rows
 from flink_skills.job.model import ErrorsSection, EventsSection, OutputSection, SkillsSection, SourcePins
 from flink_skills.job.model_setups import setup_problems
 from flink_skills.job.problems import JobFileError, Path, Problem
@@ -37,9 +39,12 @@ class JobBuilder:
     >>> JobBuilder(read_job("job.yaml"), local=True).build().execute("job")  # doctest: +SKIP
     """
 
-    def __init__(self, read: ReadJob, *, local: bool) -> None:
+    def __init__(self, read: ReadJob, *, local: bool, failed: tuple[FilePath, FilePath] | None = None) -> None:
+        """``failed`` are error records of the job, whose events take the place of its input, and a folder for them that
+        outlives the job."""
         self.read = read
         self._local = local
+        self._failed = failed
         self._graph: JobGraph | None = None
         self._source: AgentSource | None = None
         # Statements that were not run may have created what is not there.
@@ -55,8 +60,19 @@ class JobBuilder:
         self.check_keys(shape)
         plan = self.compile(agent)
         filled = self.fill_tables(shape, output_shape(agent, plan))
+        if self._failed is not None:
+            self._replace_input(shape, filled, *self._failed)
         self.connect(shape, plan, filled)
         return graph
+
+    def _replace_input(self, shape: TableShape, filled: RecordRows, records: FilePath, folder: FilePath) -> None:
+        rows = folder / "failed.json"
+        with rows.open("w", encoding="utf-8") as file:
+            for row in failed_rows(records, event_column(filled.errors), shape, self.keys):
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        if not rows.stat().st_size:
+            raise ConfigError(f"--input {records}: there are no error records, so there is nothing to run again")
+        self.graph.define(table_of_rows(rows, shape))
 
     @property
     def graph(self) -> JobGraph:
@@ -214,6 +230,8 @@ class JobBuilder:
         job, graph, timed = self.read.job, self.graph, shape.has_rowtime
         table, query = job.input.table, job.input.query
         path: Path = ("input", "table" if query is None else "query")
+        if self._failed is not None:
+            table, query = FAILED_EVENTS, None
         complete = True
         stream = self._connected(
             path, table, lambda: graph.read(table=table, query=query, key=self.keys if keys is None else keys)

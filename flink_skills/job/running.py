@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -16,7 +17,12 @@ _log = logging.getLogger("flink_skills.job")
 
 
 def run_job_file(
-    path: str | Path, assignments: Iterable[str] = (), *, local: bool, tell: Callable[[str], None] = _log.warning
+    path: str | Path,
+    assignments: Iterable[str] = (),
+    *,
+    local: bool,
+    failed: str | Path | None = None,
+    tell: Callable[[str], None] = _log.warning,
 ) -> None:
     """Read, check and run a job file; returns when the job has ended, or is submitted with ``flink run --detached``.
 
@@ -24,6 +30,8 @@ def run_job_file(
         path: The file.
         assignments: ``KEY=VALUE`` words that win over the file.
         local: Use the file's ``jars`` and a port of its own; a cluster has its own class path.
+        failed: Error records of the job, a file or a folder of JSON lines: their events are run again in place of the
+            job's input.
         tell: Gets each warning.
 
     Raises:
@@ -31,8 +39,8 @@ def run_job_file(
         SkillsError: the job failed.
     """
     read = read_job(path, assignments)
-    with read.hiding():
-        builder = JobBuilder(read, local=local)
+    with read.hiding(), tempfile.TemporaryDirectory(prefix="flink-skills-failed-") as folder:
+        builder = JobBuilder(read, local=local, failed=None if failed is None else (Path(failed), Path(folder)))
         graph = builder.build()
         for warning in job_warnings(builder):
             tell(read.references.hide(warning))

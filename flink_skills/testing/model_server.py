@@ -243,7 +243,10 @@ class ScriptedModelServer:
         """An error, or a body that is sent as it is."""
         with self._lock:
             self._status[reply.status] += 1
-        headers = {} if reply.retry_after is None else {"Retry-After": f"{reply.retry_after:g}"}
+        headers = {}
+        if reply.retry_after is not None:
+            after = reply.retry_after
+            headers["Retry-After"] = after if isinstance(after, str) else f"{after:g}"
         body = reply.body
         if body is None:
             body = json.dumps(error_body(dialect, reply.error, reply.status))

@@ -246,7 +246,7 @@ def decode_event(data: bytes, form: str) -> tuple[Any, str | None]:
             f"the event cannot be read ({type(error).__name__}: {error}): ship the module of its class with the job "
             "(flink run -pyfs, env.add_python_file)"
         )
-    return (Record(event) if form == "record" and isinstance(event, dict) else event), None
+    return (Record(event) if form in ("record", "json") and isinstance(event, dict) else event), None
 
 
 def encoder_of(rows: RecordRows | None) -> Callable[[Any], bytes]:

@@ -19,7 +19,8 @@ class Unruly(Agent):
     name = "unruly"
 
     async def on_event(self, event: Any, ctx: Any) -> Any:
-        return await getattr(self, f"do_{event}")(ctx)
+        what = event if isinstance(event, str) else event[0]
+        return await getattr(self, f"do_{what}")(ctx)
 
     async def do_well(self, ctx: Any) -> Any:
         return "well"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import math
 import os
 import re
 import time
@@ -166,24 +167,32 @@ def _retry_after(chain: list[BaseException]) -> float | None:
         if headers is None:
             continue
         for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-            seconds = _seconds(headers.get(name), scale)
+            seconds = _seconds(headers.get(name), scale, headers.get("date"))
             if seconds is not None:
                 return seconds
     return None
 
 
-def _seconds(value: str | None, scale: float) -> float | None:
+def _seconds(value: str | None, scale: float, sent: str | None) -> float | None:
+    """How long to wait. A date counts from when the answer was ``sent``: the clock of this machine may be wrong."""
     if value is None:
         return None
     try:
-        return max(0.0, float(value) * scale)
+        seconds = float(value) * scale
     except ValueError:
-        pass
+        moment = _moment(value)
+        if moment is None:
+            return None
+        now = _moment(sent or "")
+        seconds = moment - (time.time() if now is None else now)
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def _moment(date: str) -> float | None:
     try:
-        moment = email.utils.parsedate_to_datetime(value)
-    except ValueError:
+        return email.utils.parsedate_to_datetime(date).timestamp()
+    except (TypeError, ValueError):
         return None
-    return max(0.0, moment.timestamp() - time.time())
 
 
 def _without_secrets(url: str) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import email.utils
 import os
 import socket
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -170,10 +173,27 @@ async def test_a_schema_beside_tools_goes_into_the_text_for_local_servers(
 
 
 @pytest.mark.parametrize("provider", ["openai-compatible", "anthropic"])
+@pytest.mark.parametrize("jump", [-86_400, 0, 86_400])
+async def test_a_date_to_come_back_at_is_told_by_the_providers_clock(
+    provider: str, jump: float, serve: ServerFactory, connect: ModelFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(Reply(status=429, retry_after=email.utils.formatdate(time.time() + 7, usegmt=True)))
+    model = connect(provider, url(server, provider), api_key_env="TEST_MODEL_KEY")
+    real = time.time
+    # The server keeps its own clock, and ours was set to another day.
+    monkeypatch.setattr("flink_skills.agents.models.client_errors.time", SimpleNamespace(time=lambda: real() + jump))
+    with pytest.raises(ModelError) as caught:
+        await model.request(request())
+    assert caught.value.retry_after is not None
+    assert 0 < caught.value.retry_after <= 8
+
+
+@pytest.mark.parametrize("provider", ["openai-compatible", "anthropic"])
 @pytest.mark.parametrize(
     ("reply", "retryable", "retry_after", "words"),
     [
         (Reply(status=429, retry_after=2.5), True, 2.5, "too many requests"),
+        (Reply(status=429, retry_after="inf"), True, None, "too many requests"),
         (Reply(status=500), True, None, "status 500"),
         (Reply(status=503, retry_after=1), True, 1.0, "status 503"),
         (Reply(status=408), True, None, "status 408"),
