@@ -32,6 +32,7 @@ from flink_skills.flink.table_types import column_type
 
 __all__ = ["JobGraph", "TableColumn", "TableShape", "refused_options"]
 
+_ON_CONFLICT = "table.exec.sink.require-on-conflict"
 _ROWTIME = "flink_skills_rowtime"
 
 
@@ -77,6 +78,7 @@ class JobGraph:
         self._check_mode()
         with sql_errors():
             self.t_env = StreamTableEnvironment.create(self.env)
+        self._allow_upserts()
         self.agents = AgentsExecutionEnvironment.get_execution_environment(self.env, self.t_env)
         self._output = AgentOutput()
         self._rows: RecordRows
@@ -91,6 +93,14 @@ class JobGraph:
         from flink_skills.flink.configuration import flink_values
 
         return flink_values(self.env, self.t_env).get(key)
+
+    def _allow_upserts(self) -> None:
+        """Flink 2.3 refuses to write new rows to a table with a primary key, unless the INSERT says what a second row
+        of a key means. A job file has no INSERT, and here it means what an upsert always meant: it takes the place of
+        the first. Who sets the option has the last word."""
+        config = self.t_env.get_config()
+        if not config.get(_ON_CONFLICT, ""):
+            config.set(_ON_CONFLICT, "false")
 
     def _check_mode(self) -> None:
         mode = self._configuration().get_string("execution.runtime-mode", "STREAMING").upper()

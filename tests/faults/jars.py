@@ -18,7 +18,7 @@ def _jars() -> tuple[Path, ...]:
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "class-path"
         words = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:build-classpath", f"-Dmdep.outputFile={found}"]
-        subprocess.run(words, check=True, stdin=subprocess.DEVNULL)  # noqa: S603 - words of this file
+        subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
         return tuple(Path(jar) for jar in found.read_text(encoding="utf-8").strip().split(":"))
 
 
