@@ -190,6 +190,24 @@ class StandaloneCluster(FlinkRest):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
+    def kill_job_manager(self) -> None:
+        """End the JobManager as a crash would: SIGKILL. Returns when it is gone.
+
+        Jobs live on only with high availability, which the caller configures (``high-availability.type``, …).
+        """
+        if self._job_manager is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._job_manager.pid, signal.SIGKILL)
+            self._job_manager.wait()
+
+    def start_job_manager(self) -> None:
+        """Start a JobManager in place of the one that was killed, at the same address and with the same log, and wait
+        until every TaskManager is registered with it."""
+        if self._job_manager is not None and self._job_manager.poll() is None:
+            raise ClusterError("the JobManager runs already")
+        self._job_manager = self._launch("jobmanager", "jobmanager.sh")
+        self._await_registration()
+
     def task_managers(self) -> list[int]:
         """Numbers of the TaskManagers that run."""
         return [number for number, process in enumerate(self._task_managers) if process.poll() is None]
@@ -332,7 +350,7 @@ class StandaloneCluster(FlinkRest):
         return env
 
     def _launch(self, name: str, script: str, *options: str) -> subprocess.Popen[bytes]:
-        with (self.folder / "logs" / f"{name}.log").open("wb") as log:
+        with (self.folder / "logs" / f"{name}.log").open("ab") as log:
             return subprocess.Popen(  # noqa: S603 - the distribution's own script
                 ["bash", str(self._home / "bin" / script), "start-foreground", *options],  # noqa: S607
                 env=self._environment(),
