@@ -16,6 +16,7 @@ JAR := java-bridge/target/flink-skills-bridge.jar
 JAVA_SOURCES := java-bridge/pom.xml $(shell find java-bridge/src/main -type f 2>/dev/null)
 
 MODEL ?= offline
+MINUTES ?= 30
 # Tests that need no JVM run in as many processes as there are processors; each file stays in one.
 SIDE_BY_SIDE := -n $(shell nproc 2>/dev/null || echo 2) --dist loadfile
 MAVEN := mvn -q -B -f java-bridge/pom.xml
@@ -88,6 +89,10 @@ $(PHOENIX)/.ready: .ci/phoenix | prerequisites
 nightly: setup $(AZURITE)/.ready $(PHOENIX)/.ready ## Run the long tests: many random inputs, Azure's store, a trace viewer
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/skill -q
 	$(BIN)/python -m pytest tests/sources tests/observability
+
+.PHONY: soak
+soak: setup ## Kill workers, TaskManagers and JobManagers of jobs between Kafka topics (MINUTES=30 SEED=…), and print the counts
+	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 .PHONY: test-python
 test-python: setup ## Run all Python tests on the newer Flink, but those in a pod

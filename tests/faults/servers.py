@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import os
 import signal
 import socket
@@ -10,7 +12,8 @@ import uuid
 from pathlib import Path
 from types import TracebackType
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from flink_skills.testing.cluster import wait_until
 from tests.faults.jars import server_class_path
@@ -69,7 +72,8 @@ class Server:
 
     def _kill(self) -> None:
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
 
@@ -131,8 +135,6 @@ class Coordinator(Server):
 
 
 def _cluster_id() -> str:
-    import base64
-
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 

@@ -1,0 +1,142 @@
+"""A seeded chooser that kills workers, TaskManagers and the JobManager, and keeps the times."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+
+from flink_skills.testing.cluster import ClusterError, StandaloneCluster, wait_until
+
+__all__ = ["KINDS", "Chaos", "Kill"]
+
+KINDS = ("worker", "TaskManager", "JobManager")
+# How long a cluster may take to come back after a kill, on a busy machine.
+_BACK = 180
+
+
+@dataclass(frozen=True)
+class Kill:
+    """What was killed when, by the machine's clock."""
+
+    at: float
+    kind: str
+    name: str
+
+
+class Chaos(threading.Thread):
+    """Kills one after another while the ``with`` block lasts.
+
+    Between two kills it waits, for ``shortest`` to ``longest`` seconds. ``weights`` say how often which of
+    :data:`KINDS` is chosen. After most kills it first waits for the job to run again; after a third of them the next
+    one hits a job that is just being restored. An error of its own, such as a job that does not come back, is raised
+    by :meth:`check` and at the end of the block.
+    """
+
+    def __init__(
+        self,
+        cluster: StandaloneCluster,
+        seed: int,
+        *,
+        shortest: float = 1,
+        longest: float = 5,
+        weights: Mapping[str, float] | None = None,
+        most: int = 0,
+    ) -> None:
+        super().__init__(name="chaos")
+        self.kills: list[Kill] = []
+        self.job: str | None = None
+        self._cluster = cluster
+        self._random = random.Random(seed)
+        self._pause = (shortest, longest)
+        self._weights = weights or {"worker": 3, "TaskManager": 2, "JobManager": 1}
+        self._most = most
+        self._ended = threading.Event()
+        self._quiet = threading.Lock()
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> Chaos:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+        if error is None:
+            self.check()
+
+    def end(self) -> None:
+        """Kill no more. All processes that were killed have been started again; the job may still be restoring."""
+        self._ended.set()
+        self.join()
+
+    def check(self) -> None:
+        """Raise what went wrong in the chooser itself."""
+        if self._error is not None:
+            raise self._error
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Nothing is killed meanwhile, and the job runs."""
+        with self._quiet:
+            self.check()
+            self.await_running()
+            yield
+
+    def await_running(self) -> None:
+        """Wait until the job's tasks run."""
+        wait_until(self._running, _BACK, f"job {self.job} to run again; see {self._cluster.folder / 'logs'}")
+
+    def run(self) -> None:
+        # The first kills are one of each kind, so that a short run has them all.
+        first = self._random.sample(list(self._weights), len(self._weights))
+        try:
+            while not self._ended.wait(self._random.uniform(*self._pause)):
+                with self._quiet:
+                    if self.job is None or 0 < self._most <= len(self.kills):
+                        continue
+                    kind = first.pop() if first else self._random.choices(*zip(*self._weights.items(), strict=True))[0]
+                    self._strike(kind)
+                    if self._random.random() < 2 / 3:
+                        wait_until(
+                            lambda: self._ended.is_set() or self._running(), _BACK, f"job {self.job} to run again"
+                        )
+        except BaseException as error:
+            self._error = error
+
+    def _strike(self, kind: str) -> None:
+        if kind == "worker":
+            workers = sorted(self._cluster.worker_pids())
+            if workers:
+                pid = self._random.choice(workers)
+                self._note(kind, str(pid))
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        elif kind == "TaskManager":
+            number = self._random.choice(self._cluster.task_managers())
+            self._note(kind, str(number))
+            self._cluster.kill_task_manager(number)
+            self._cluster.start_task_manager()
+        else:
+            self._note(kind, "")
+            self._cluster.kill_job_manager()
+            self._cluster.start_job_manager()
+
+    def _note(self, kind: str, name: str) -> None:
+        self.kills.append(Kill(time.time(), kind, name))
+
+    def _running(self) -> bool:
+        try:
+            found = self._cluster.rest(f"/jobs/{self.job}")
+        except ClusterError:
+            return False
+        if found["state"] in ("FAILED", "FINISHED", "CANCELED"):
+            raise ClusterError(f"job {self.job} is {found['state']}: {self._cluster.failure(str(self.job))}")
+        return bool(found["state"] == "RUNNING" and all(vertex["status"] == "RUNNING" for vertex in found["vertices"]))

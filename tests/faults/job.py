@@ -1,0 +1,92 @@
+"""The job of a run, as a job file: Kafka in, agent, Kafka out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flink_skills.testing.cluster import StandaloneCluster
+from tests.faults.jars import connector
+
+__all__ = ["Setting", "submit"]
+
+_AGENT = Path(__file__).parent / "fault_agent.py"
+# Longer than an outage of the tests, and within the broker's maximum of 15 min.
+_TRANSACTION = 5 * 60 * 1000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a job runs. With ``rescaled``, it is stopped with a savepoint in the middle, and goes on with that
+    parallelism. ``interval``: seconds between checkpoints."""
+
+    mode: str = "exactly-once"
+    backend: str = "hashmap"
+    aligned: bool = True
+    interval: int = 1
+    parallelism: int = 4
+    rescaled: int = 0
+
+    def __str__(self) -> str:
+        """One line, with what differs."""
+        parallelism = f"{self.parallelism}->{self.rescaled}" if self.rescaled else str(self.parallelism)
+        aligned = "aligned" if self.aligned else "unaligned"
+        return f"{self.mode}, {self.backend}, {aligned}, every {self.interval} s, parallelism {parallelism}"
+
+
+def submit(
+    cluster: StandaloneCluster,
+    file: Path,
+    setting: Setting,
+    broker: str,
+    run: str,
+    *,
+    parallelism: int,
+    savepoint: str | None = None,
+) -> str:
+    """Write the job file and submit it as a user would; returns the job's id."""
+    file.write_text(_text(setting, broker, run, parallelism), encoding="utf-8")
+    words = ["run", "-d", *cluster.interpreters, "-pyfs", str(_AGENT), "--jarfile", str(connector())]
+    words += [] if savepoint is None else ["-s", savepoint]
+    text = cluster.client(*words, "-pym", "flink_skills.job", "--config", str(file), deadline=240)
+    return cluster.submitted(text)
+
+
+def _text(setting: Setting, broker: str, run: str, parallelism: int) -> str:
+    kafka = f"'properties.bootstrap.servers' = '{broker}'"
+    if setting.mode == "upsert":
+        key = ", PRIMARY KEY (customer) NOT ENFORCED"
+        sink = "'connector' = 'upsert-kafka', 'key.format' = 'raw', 'value.format' = 'json'"
+    else:
+        key = ""
+        sink = (
+            "'connector' = 'kafka', 'key.format' = 'raw', 'key.fields' = 'customer', 'format' = 'json', "
+            "'sink.delivery-guarantee' = 'exactly-once', "
+            f"'sink.transactional-id-prefix' = '{run}', 'properties.transaction.timeout.ms' = '{_TRANSACTION}'"
+        )
+    return f"""\
+name: {run}
+flink:
+  parallelism.default: {parallelism}
+  execution.checkpointing.interval: {setting.interval} s
+  execution.checkpointing.unaligned.enabled: {str(not setting.aligned).lower()}
+  state.backend.type: {setting.backend}
+  execution.checkpointing.incremental: {str(setting.backend == "rocksdb").lower()}
+options:
+  skills.worker.processes: 1
+  skills.shell.network: allow
+  # These turns do not take their worker down, they are just there when it is killed.
+  skills.worker.max-crashes: 20
+agent: fault_agent:OrderAgent
+tables: |
+  CREATE TABLE orders (id STRING, customer STRING)
+  WITH ('connector' = 'kafka', 'topic' = '{run}-orders', {kafka}, 'properties.group.id' = '{run}',
+    'scan.startup.mode' = 'earliest-offset', 'format' = 'json');
+  CREATE TABLE packed (id STRING, customer STRING, turn INT, number INT, answer STRING{key})
+  WITH ('topic' = '{run}-packed', {kafka}, {sink});
+  CREATE TABLE failures (id STRING, error STRING)
+  WITH ('connector' = 'kafka', 'topic' = '{run}-failures', {kafka}, 'format' = 'json');
+input: {{table: orders, key: customer}}
+output: {{table: packed, columns: {{turn: turn}}}}
+errors: {{table: failures}}
+"""

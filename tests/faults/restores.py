@@ -1,0 +1,48 @@
+"""What the JobManager's log says of checkpoints and restores. Its REST interface forgets them when it dies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+__all__ = ["Restore", "restores"]
+
+_TRIGGERED = re.compile(r"Triggering (?:checkpoint|[\w-]*savepoint) (\d+) .*@ (\d+) for job ([0-9a-f]{32})")
+_COMPLETED = re.compile(r"Completed checkpoint \d+ for job ([0-9a-f]{32})")
+_RESTORING = re.compile(r"^(\S+ \S+) .*Restoring job ([0-9a-f]{32}) from (?:Checkpoint|Savepoint) (\d+) @")
+# It does not say which job. A job that has a completed checkpoint begins anew under no circumstances.
+_FROM_NOTHING = re.compile(r"^(\S+ \S+) .*No checkpoint found during restore")
+
+
+@dataclass(frozen=True)
+class Restore:
+    """A job went on from a checkpoint at ``at``; what was there when it was ``triggered`` is in it. From its
+    beginning: ``number`` and ``triggered`` are 0."""
+
+    at: float
+    number: int
+    triggered: float
+
+
+def restores(log: str, jobs: set[str]) -> list[Restore]:
+    """Each start of one of these jobs, in order. A job and the one that goes on from its savepoint count on."""
+    triggered: dict[int, float] = {}
+    completed = False
+    found = []
+    for line in log.splitlines():
+        if (match := _TRIGGERED.search(line)) and match[3] in jobs:
+            triggered[int(match[1])] = int(match[2]) / 1000
+        elif (match := _COMPLETED.search(line)) and match[1] in jobs:
+            completed = True
+        elif (match := _RESTORING.search(line)) and match[2] in jobs:
+            # A checkpoint is complete before the log says so, if the JobManager dies just then.
+            number = int(match[3])
+            found.append(Restore(_seconds(match[1]), number, triggered[number]))
+        elif (match := _FROM_NOTHING.search(line)) and not completed:
+            found.append(Restore(_seconds(match[1]), 0, 0.0))
+    return found
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S,%f").timestamp()

@@ -1,0 +1,124 @@
+"""Orders into a topic at a steady rate, and what was committed out of others."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+__all__ = ["Feed", "Reader", "Row", "orders"]
+
+
+def orders(run: str, turns: int, keys: int) -> list[tuple[str, str]]:
+    """Orders as id and customer. The id ends with the order's place among those of its customer, from 1."""
+    customers = [f"{run}-c{number % keys}" for number in range(turns)]
+    return [(f"{customer}-{number // keys + 1}", customer) for number, customer in enumerate(customers)]
+
+
+class Feed(threading.Thread):
+    """Writes orders to a topic, ``rate`` in a second, while the ``with`` block lasts. ``sent`` counts."""
+
+    def __init__(self, broker: str, topic: str, orders: Sequence[tuple[str, str]], rate: float) -> None:
+        super().__init__(name="feed")
+        self.sent = 0
+        self._topic = topic
+        self._orders = orders
+        self._rate = rate
+        self._ended = threading.Event()
+        self._producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True, "linger.ms": 20})
+
+    def __enter__(self) -> Feed:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self.join()
+
+    def run(self) -> None:
+        began = time.monotonic()
+        for order, customer in self._orders:
+            while (wait := began + self.sent / self._rate - time.monotonic()) > 0:
+                self._producer.flush(1)
+                if self._ended.wait(wait):
+                    return
+            value = json.dumps({"id": order, "customer": customer})
+            self._producer.produce(self._topic, value, customer)
+            self._producer.poll(0)
+            self.sent += 1
+        self._producer.flush(30)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A committed row of a topic."""
+
+    partition: int
+    offset: int
+    value: dict[str, Any]
+
+
+class Reader(threading.Thread):
+    """Reads a topic from its beginning, committed rows alone, while the ``with`` block lasts."""
+
+    def __init__(self, broker: str, topic: str, partitions: int = 4) -> None:
+        super().__init__(name=f"reader of {topic}")
+        self._lock = threading.Lock()
+        self._rows: list[Row] = []
+        self._ended = threading.Event()
+        self._topic = topic
+        self._read_to = dict.fromkeys(range(partitions), 0)
+        config = {"bootstrap.servers": broker, "group.id": f"{topic}-reader", "enable.auto.commit": False}
+        self._consumer = Consumer(
+            {**config, "isolation.level": "read_committed", "enable.partition.eof": True, "fetch.wait.max.ms": 100}
+        )
+        # Knows of rows that are not committed yet.
+        self._other = Consumer({**config, "isolation.level": "read_uncommitted"})
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+
+    def __enter__(self) -> Reader:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self.join()
+        self._consumer.close()
+        self._other.close()
+
+    def run(self) -> None:
+        while not self._ended.is_set():
+            for message in self._consumer.consume(500, 0.2):
+                error, partition, offset = message.error(), message.partition(), message.offset()
+                assert partition is not None and offset is not None
+                if error is None:
+                    with self._lock:
+                        self._rows.append(Row(partition, offset, json.loads(message.value() or b"null")))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    # Also past the marks of transactions, which are no rows.
+                    self._read_to[partition] = offset
+                else:
+                    raise RuntimeError(str(error))
+
+    def rows(self) -> list[Row]:
+        """What was read so far; in the order of writing, in each partition."""
+        with self._lock:
+            return list(self._rows)
+
+    def at_end(self) -> bool:
+        """Whether all that was ever written to the topic has been read, or was part of an aborted transaction."""
+        for partition, read_to in self._read_to.items():
+            _, end = self._other.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=10)
+            if read_to < end:
+                return False
+        return True
