@@ -30,8 +30,8 @@ class Reply:
 
     ``latency`` seconds pass first. ``hang`` never answers (until the client goes or the server stops).
     ``status`` other than 200 sends an error with ``error`` as its message, and ``retry_after`` seconds
-    in the header (a text, such as a date, as it is). ``body`` is sent as it is, as JSON by its content type and garbage in truth.
-    A ``status`` and a ``body`` together send the body as the error.
+    in the header (a text, such as a date, as it is). ``body`` is sent as it is, as JSON by its content type and garbage
+    in truth. A ``status`` and a ``body`` together send the body as the error.
     Where a stream is asked for, ``piece_latency`` seconds pass before each event of it, and after ``break_after``
     events the connection is cut.
     In ``text`` and in arguments, ``{last_user}``, ``{last_tool}`` and ``{n}`` stand for the last user's
