@@ -19,6 +19,7 @@ REASONS = {
     "needs a tracing backend",
     "needs an object store of yours",
     "needs Docker",
+    "needs the savepoint of a job",
     "needs Flink's own command line",
     "starts a server that stays",
 }
