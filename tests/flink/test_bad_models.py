@@ -27,7 +27,8 @@ class OfAnthropic(Scripted):
 
     @chat_model_connection
     def server(self) -> ResourceDescriptor:
-        return ResourceDescriptor(clazz="anthropic.connection", base_url=self.url)
+        # A variable that the JVM of all tests has, whichever test started it; what is in it does not matter.
+        return ResourceDescriptor(clazz="anthropic.connection", base_url=self.url, api_key_env="PATH")
 
     @chat_model_setup
     def chat_model(self) -> ResourceDescriptor:
@@ -73,9 +74,8 @@ def job(cases: list[tuple[str]], agents: list[Scripted], **options: str) -> list
 
 
 def test_a_bad_model_costs_its_own_turns_and_no_others(
-    serve: Callable[..., ScriptedModelServer], monkeypatch: pytest.MonkeyPatch
+    serve: Callable[..., ScriptedModelServer],
 ) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-of-a-test")
     openai, anthropic = serve(rules()), serve(rules())
     bad = ("hangs", "busy", "date", "broken", "garbage", "another shape", "long", "wrong", "endless")
     fine = [f"{n} is well" for n in range(10)]
