@@ -18,11 +18,11 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.telemetry.metrics import resident_memory
 
 __all__ = ["BLOCKED", "OUT_OF_MEMORY", "Watchdog"]
 
@@ -34,7 +34,6 @@ _TICK = 0.25
 _STACK_FRAMES = 25
 # How much later faulthandler ends the process than the thread would: it cannot say as much.
 _TIMER_MARGIN = 5.0
-_STATM = Path("/proc/self/statm")
 
 
 class Watchdog:
@@ -147,11 +146,9 @@ class Watchdog:
         )
 
     def _check_memory(self) -> None:
-        try:
-            used = int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        except OSError:
-            return  # no such file outside of Linux; without a descriptor it is looked at again later
-        if used > self._memory:
+        # Not known outside of Linux; without a free descriptor it is looked at again later.
+        used = resident_memory()
+        if used is not None and used > self._memory:
             self._end(
                 OUT_OF_MEMORY,
                 f"the worker is ended, because it holds {used >> 20} MiB of memory, more than "
