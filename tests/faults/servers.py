@@ -17,6 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from flink_skills.testing.cluster import wait_until
 from tests.faults.jars import server_class_path
+from tests.ports import free_port
 
 __all__ = ["Broker", "Coordinator"]
 
@@ -29,7 +30,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -84,7 +85,7 @@ class Broker(Server):
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{(controller := _free_port())}",
+            "controller.quorum.voters": f"1@127.0.0.1:{(controller := free_port())}",
             "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://{self.address}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -136,9 +137,3 @@ class Coordinator(Server):
 
 def _cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-
-
-def _free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])

@@ -3,7 +3,6 @@ restart of the job."""
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,14 +20,9 @@ from flink_skills.testing.flink_rest import FlinkRest, wait_until
 from tests.flink.agents import Scripted
 from tests.flink.running import flink_environment
 from tests.flink.skill_files import write_skill
+from tests.ports import free_port
 
 pytestmark = pytest.mark.flink
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
 
 
 class Conversation:

@@ -6,7 +6,6 @@ import base64
 import http.server
 import json
 import logging
-import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from flink_skills.testing.flink_rest import wait_until
 from tests.flink.agents import Guarded
 from tests.flink.running import failure_of, flink_environment
 from tests.flink.skill_files import pack, write_skill
+from tests.ports import free_port
 
 pytestmark = pytest.mark.flink
 
@@ -104,12 +104,6 @@ def environment(tmp_path: Path, port: int, **options: str) -> tuple[Any, AgentsE
     headers = {"http": {"headers": {"X-Key": HEADER}}}
     agents_env.get_config().set(SkillOptions.SOURCE_OPTIONS, json.dumps(headers))
     return env, agents_env
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
 
 
 def check(place: str, text: str) -> None:

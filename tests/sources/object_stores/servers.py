@@ -25,15 +25,6 @@ if os.getppid() == int(sys.argv[1]):
 """
 
 
-def free_ports(count: int) -> list[int]:
-    """Different ports that nothing listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 class Server:
     """A command that listens on a loopback port; its output is in ``log``."""
 

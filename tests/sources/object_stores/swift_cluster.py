@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.ports import free_ports
 from tests.sources.object_stores.buckets import Endpoint
-from tests.sources.object_stores.servers import Server, free_ports, running
+from tests.sources.object_stores.servers import Server, running
 
 _RUNNER = str(Path(__file__).with_name("swift_server.py"))
 _MAIN = """
