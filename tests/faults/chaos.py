@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from flink_skills.testing.cluster import ClusterError, StandaloneCluster, wait_until
+from tests.faults.background import Background
 
 __all__ = ["KINDS", "Chaos", "Kill"]
 
@@ -30,7 +31,7 @@ class Kill:
     name: str
 
 
-class Chaos(threading.Thread):
+class Chaos(Background):
     """Kills one after another while the ``with`` block lasts.
 
     Between two kills it waits, for ``shortest`` to ``longest`` seconds. ``weights`` say how often which of
@@ -49,7 +50,7 @@ class Chaos(threading.Thread):
         weights: Mapping[str, float] | None = None,
         most: int = 0,
     ) -> None:
-        super().__init__(name="chaos")
+        super().__init__("chaos")
         self.kills: list[Kill] = []
         self.job: str | None = None
         self._cluster = cluster
@@ -57,25 +58,19 @@ class Chaos(threading.Thread):
         self._pause = (shortest, longest)
         self._weights = weights or {"worker": 3, "TaskManager": 2, "JobManager": 1}
         self._most = most
-        self._ended = threading.Event()
         self._quiet = threading.Lock()
         self._error: BaseException | None = None
-
-    def __enter__(self) -> Chaos:
-        self.start()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.end()
+        super().__exit__(kind, error, trace)
         if error is None:
             self.check()
 
     def end(self) -> None:
         """Kill no more. All processes that were killed have been started again; the job may still be restoring."""
-        self._ended.set()
-        self.join()
+        super().end()
 
     def check(self) -> None:
         """Raise what went wrong in the chooser itself."""

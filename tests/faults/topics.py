@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from tests.faults.background import Background
 
 __all__ = ["Feed", "Reader", "Row", "orders"]
 
@@ -21,27 +22,16 @@ def orders(run: str, turns: int, keys: int) -> list[tuple[str, str]]:
     return [(f"{customer}-{number // keys + 1}", customer) for number, customer in enumerate(customers)]
 
 
-class Feed(threading.Thread):
+class Feed(Background):
     """Writes orders to a topic, ``rate`` in a second, while the ``with`` block lasts. ``sent`` counts."""
 
     def __init__(self, broker: str, topic: str, orders: Sequence[tuple[str, str]], rate: float) -> None:
-        super().__init__(name="feed")
+        super().__init__("feed")
         self.sent = 0
         self._topic = topic
         self._orders = orders
         self._rate = rate
-        self._ended = threading.Event()
         self._producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True, "linger.ms": 20})
-
-    def __enter__(self) -> Feed:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self.join()
 
     def run(self) -> None:
         began = time.monotonic()
@@ -66,14 +56,13 @@ class Row:
     value: dict[str, Any]
 
 
-class Reader(threading.Thread):
+class Reader(Background):
     """Reads a topic from its beginning, committed rows alone, while the ``with`` block lasts."""
 
     def __init__(self, broker: str, topic: str, partitions: int = 4) -> None:
-        super().__init__(name=f"reader of {topic}")
+        super().__init__(f"reader of {topic}")
         self._lock = threading.Lock()
         self._rows: list[Row] = []
-        self._ended = threading.Event()
         self._topic = topic
         self._read_to = dict.fromkeys(range(partitions), 0)
         config = {"bootstrap.servers": broker, "group.id": f"{topic}-reader", "enable.auto.commit": False}
@@ -84,15 +73,8 @@ class Reader(threading.Thread):
         self._other = Consumer({**config, "isolation.level": "read_uncommitted"})
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
 
-    def __enter__(self) -> Reader:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self.join()
+    def end(self) -> None:
+        super().end()
         self._consumer.close()
         self._other.close()
 
