@@ -69,7 +69,8 @@ async def test_a_cancelled_terminate_goes_on(processes: Processes) -> None:
 
 async def test_stopped_processes_end(processes: Processes) -> None:
     process = await processes.start("echo up; kill -STOP $$")
-    await processes.output.has(b"up")
+    # A process that is asked to end before it has stopped ends by the question.
+    await until(lambda: any(psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in processes.alive()))
     assert (await process.terminate(0.2)).signal == signal.SIGKILL
 
 
