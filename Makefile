@@ -17,7 +17,7 @@ JAVA_SOURCES := java-bridge/pom.xml $(shell find java-bridge/src/main -type f 2>
 
 MODEL ?= offline
 MINUTES ?= 30
-# Tests that need no JVM run in as many processes as there are processors; each file stays in one.
+# Tests run in as many processes as there are processors; each file stays in one.
 SIDE_BY_SIDE := -n $(shell nproc 2>/dev/null || echo 2) --dist loadfile
 MAVEN := mvn -q -B -f java-bridge/pom.xml
 
@@ -97,7 +97,7 @@ soak: setup ## Kill workers, TaskManagers and JobManagers of jobs between Kafka 
 .PHONY: test-python
 test-python: setup ## Run all Python tests on the newer Flink, but those in a pod
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not flink and not cluster and not pod"
-	$(BIN)/python -m pytest -m "(flink or cluster) and not pod"
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "(flink or cluster) and not pod"
 
 .PHONY: test-pod
 test-pod: setup ## Run the tests in an emulated Kubernetes pod (needs runc and root; skipped with the reason elsewhere)
@@ -105,7 +105,7 @@ test-pod: setup ## Run the tests in an emulated Kubernetes pod (needs runc and r
 
 .PHONY: test-flink22
 test-flink22: $(VENV_22)/.ready ## Run the mini cluster and standalone smoke tests on Flink 2.2
-	$(VENV_22)/bin/python -m pytest -m "both_versions"
+	$(VENV_22)/bin/python -m pytest $(SIDE_BY_SIDE) -m "both_versions"
 
 .PHONY: test-k8s
 test-k8s: setup ## Run the tests on a Kubernetes cluster: KUBECONFIG, and the test images loaded (OPERATOR=none without operator)

@@ -14,3 +14,14 @@ if os.geteuid() == 0:
     def tmp_path() -> Iterator[Path]:
         with passable_folder() as folder:
             yield folder
+
+
+@pytest.fixture(autouse=True)
+def _environment_of_its_own() -> Iterator[None]:
+    # A mini cluster runs Python functions in the process of the test, and gives it the environment of a worker:
+    # JAVA_HOME is empty then, and no further JVM can be started from there.
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
