@@ -20,6 +20,7 @@ import org.apache.flink.streaming.api.operators.StreamOperatorParameters;
 import org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo;
 import org.apache.flink.streaming.api.watermark.Watermark;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
+import org.apache.flink.streaming.runtime.tasks.mailbox.TaskMailbox;
 import org.apache.flink.streaming.runtime.watermarkstatus.WatermarkStatus;
 import org.apache.flink.types.Row;
 import org.apache.flink.util.OutputTag;
@@ -52,6 +53,10 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   private final transient AgentOperatorFactory.LauncherProvider launchers;
 
   private transient MailboxExecutor mailbox;
+
+  /** Runs every mail of the task, and with them checkpoints. */
+  private transient MailboxExecutor taskMailbox;
+
   private transient KeyedTurns state;
   private transient WorkerPools.Lease lease;
   private transient WorkerPool pool;
@@ -93,6 +98,8 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   public void setMailboxExecutor(MailboxExecutor mailboxExecutor) {
     super.setMailboxExecutor(mailboxExecutor);
     mailbox = mailboxExecutor;
+    taskMailbox =
+        getContainingTask().getMailboxExecutorFactory().createExecutor(TaskMailbox.MIN_PRIORITY);
   }
 
   @Override
@@ -154,16 +161,19 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
       startTurns();
     }
     while (!acceptsMore()) {
-      mailbox.yield();
+      // All mails and not the operator's own: one of them may be an unaligned checkpoint, which
+      // must not wait for a turn to end. The event is in the state, no operator is chained before
+      // this one, and so all is as it is between two events.
+      taskMailbox.yield();
     }
   }
 
   /**
    * The event that was accepted last may wait for a place, no other one: so a checkpoint barrier
-   * behind it need not wait for a turn to end.
+   * right behind it need not wait for a turn to end.
    */
   private boolean acceptsMore() {
-    return ready == 0 && waitingBehindTheirKey() <= settings.maxPending();
+    return ready <= 1 && waitingBehindTheirKey() <= settings.maxPending();
   }
 
   private int waitingBehindTheirKey() {

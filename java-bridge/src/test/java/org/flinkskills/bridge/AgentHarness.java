@@ -26,9 +26,11 @@ import org.apache.flink.runtime.state.StateBackend;
 import org.apache.flink.runtime.util.TestingTaskManagerRuntimeInfo;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
 import org.apache.flink.streaming.runtime.tasks.mailbox.Mail;
+import org.apache.flink.streaming.runtime.tasks.mailbox.TaskMailbox;
 import org.apache.flink.streaming.util.OneInputStreamOperatorTestHarness;
 import org.apache.flink.types.Row;
 import org.apache.flink.util.OutputTag;
+import org.apache.flink.util.function.ThrowingRunnable;
 
 /** One agent operator on a test's own mailbox. Mails run when the test waits. */
 final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> {
@@ -256,6 +258,11 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
     while ((mail = getTaskMailbox().tryTake(0)).isPresent()) {
       mail.get().run();
     }
+  }
+
+  /** Has the task do this in a mail of its own, as Flink does with checkpoints. */
+  void inTask(ThrowingRunnable<Exception> action) {
+    getTaskMailbox().put(new Mail(action, TaskMailbox.MIN_PRIORITY, "a test's"));
   }
 
   /** All that was emitted: texts of records, watermarks, status. */

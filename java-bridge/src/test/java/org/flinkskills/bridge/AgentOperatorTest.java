@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.File;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -15,6 +16,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.flink.metrics.Counter;
 import org.apache.flink.metrics.Gauge;
 import org.apache.flink.metrics.Metric;
+import org.apache.flink.runtime.checkpoint.OperatorSubtaskState;
 import org.apache.flink.streaming.api.watermark.Watermark;
 import org.apache.flink.streaming.runtime.watermarkstatus.WatermarkStatus;
 import org.flinkskills.bridge.FakeWorkers.FakeWorker;
@@ -95,11 +97,40 @@ class AgentOperatorTest {
     agent.send("b", "b");
     Turn first = worker.takeTurn("a");
     worker.takeTurn("b");
-    CompletableFuture<Boolean> seenBlocked = onceBlocked(() -> worker.end(first));
+    // One event may wait for a place: a barrier that comes right behind it passes.
     agent.send("c", "c");
+    CompletableFuture<Boolean> seenBlocked = onceBlocked(() -> worker.end(first));
+    agent.send("d", "d");
     assertTrue(seenBlocked.get(10, TimeUnit.SECONDS));
     worker.takeTurn("c");
     assertTrue(worker.turns.isEmpty());
+  }
+
+  /** As an unaligned barrier comes: in a mail of the task, which is below those of operators. */
+  @Test
+  void aCheckpointRunsWhileInputIsBlocked() throws Exception {
+    agent = builder().maxInFlight(1).open();
+    FakeWorker worker = workers.only();
+    agent.send("a", "a");
+    agent.send("b", "b");
+    Turn first = worker.takeTurn("a");
+    List<OperatorSubtaskState> taken = new ArrayList<>();
+    CompletableFuture<Boolean> seenBlocked =
+        onceBlocked(
+            () ->
+                agent.inTask(
+                    () -> {
+                      taken.add(agent.snapshot(1, 1));
+                      worker.end(first);
+                    }));
+    agent.send("c", "c");
+    assertTrue(seenBlocked.get(10, TimeUnit.SECONDS));
+    agent.close();
+
+    agent = builder().open(taken.get(0));
+    for (String key : List.of("a", "b", "c")) {
+      workers.started(1).takeTurn(key);
+    }
   }
 
   @Test
