@@ -417,6 +417,14 @@ class Turn:
         journal.add(step, result, asked)
         return result
 
+    def ended(self, line: str, after: str) -> None:
+        """The agent's code of ``line`` has ended after the call ``after``; see :meth:`Journal.end`."""
+        try:
+            self.journal.end(line, after)
+        except JournalMismatchError as mismatch:
+            self._mismatch = mismatch
+            raise
+
     @property
     def steps(self) -> int:
         """How many steps the turn had so far, those of sub-agents among them."""
