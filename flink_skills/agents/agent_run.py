@@ -111,7 +111,10 @@ class AgentRun:
         if visible is not None:
             self.generation = self.generation.limited_to(visible)
         result = self.runtime.agent.on_event(self.event, self.context)
-        return await result if inspect.isawaitable(result) else result
+        if inspect.isawaitable(result):
+            result = await result
+        self._ended()
+        return result
 
     @contextmanager
     def call(self, kind: str) -> Iterator[tuple[str, Asked]]:
@@ -123,8 +126,7 @@ class AgentRun:
         count = self._counts.get(kind, 0)
         self._counts[kind] = count + 1
         id_ = f"{self.prefix}{kind}#{count}"
-        last = _last_call.get()
-        after = last[1] if last is not None and last[0] is self else ""
+        after = self._last()
         ended = f"!{id_}"
         # What is called from here on until it ends is called by it.
         _last_call.set((self, f"{id_}/"))
@@ -134,6 +136,17 @@ class AgentRun:
         finally:
             # A call that failed may end well when it is repeated, and then the program rightly goes on in another way.
             _last_call.set((self, ended))
+
+    def _last(self) -> str:
+        """The call that was last in this part of the code; empty before the first one."""
+        last = _last_call.get()
+        return last[1] if last is not None and last[0] is self else ""
+
+    def _ended(self) -> None:
+        """The agent's code, or the function of a step, has ended: the journal may have more that it did once."""
+        if asyncio.current_task() is self._task:
+            self._check_current()
+            self.turn.ended(self.prefix, self._last())
 
     def _check_current(self) -> None:
         """Raises where the turn was started anew since: a task of the agent's code may outlive its attempt."""
@@ -219,6 +232,7 @@ class AgentRun:
                         value = await asyncio.to_thread(fn, *args)
                         if inspect.isawaitable(value):
                             value = await value
+                    self._ended()
                     return codec.dump(value)
 
             kept = await self.durable(step, run, replace(place, what=fingerprint(name, args)))

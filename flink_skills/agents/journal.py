@@ -116,6 +116,18 @@ class Journal:
         self.replayed += 1
         return [entry["r"]]
 
+    def end(self, line: str, after: str) -> None:
+        """The code of ``line`` has ended, and ``after`` was its last call.
+
+        Raises :class:`JournalMismatchError` when the journal has a finished step that comes next there. Steps that run
+        at the same time as others belong to no line: which of them are asked for may hang on how long they take.
+        """
+        done = self._following.get((line, after))
+        if done is not None:
+            raise JournalMismatchError(
+                _call(done), f"is in the journal {_after(after)}, and the code ends there without it"
+            )
+
     def peek(self, step: str) -> Any | None:
         """The journalled result of ``step``, None when it has not finished yet; nothing counts as replayed."""
         entry = self._entries.get(step)

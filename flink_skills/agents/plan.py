@@ -84,7 +84,8 @@ class AgentPlan:
     :class:`flink_skills.agents.record_rows.RecordRows`): rows leave then, and what fills them also has the event, the
     turn's id and its timestamp.
     ``lock`` is the content of ``skills.lock`` where the client could read that file. ``agents`` are the agents that are
-    tools of this one, by tool; they have its options and lock, and come with its code.
+    tools of this one, by tool; they have its options and lock, and come with its code. ``operator`` is the name of the
+    job's operator where it is not the agent's own: the job has the agent twice, or gave it another name.
     """
 
     agent_id: str
@@ -101,6 +102,7 @@ class AgentPlan:
     lock: Mapping[str, Any] | None = field(default=None, repr=False)
     rows: Mapping[str, Any] | None = field(default=None, repr=False)
     agents: Mapping[str, AgentPlan] = field(default_factory=dict)
+    operator: str = ""
     version: int = field(default=PLAN_VERSION)
 
     def to_json(self) -> dict[str, Any]:
@@ -120,7 +122,13 @@ class AgentPlan:
             "lock": self.lock,
             "rows": self.rows,
             "agents": {name: _callee_to_json(callee) for name, callee in self.agents.items()},
+            **({"operator": self.operator} if self.operator else {}),
         }
+
+    @property
+    def operator_name(self) -> str:
+        """The agent's name in its job, which no other has: state, call ids, workspaces and artifacts belong to it."""
+        return self.operator or self.agent_id
 
     @property
     def resources(self) -> tuple[str, ...]:

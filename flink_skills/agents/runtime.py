@@ -183,7 +183,7 @@ class AgentRuntime:
                     workspaces = await asyncio.to_thread(
                         open_workspaces,
                         config,
-                        agent_id=plan.agent_id,
+                        agent_id=plan.operator_name,
                         scratch_dir=place.scratch_dir,
                         user=command_user(config),
                     )

@@ -378,13 +378,13 @@ class Turn:
         return self._generations[id(runtime)]
 
     def call_id(self, step: str) -> str:
-        """The id of a step's call: a function of agent, key, turn number, event bytes and step alone.
+        """The id of a step's call: a function of operator, key, turn number, event bytes and step alone.
 
         A call that a turn makes after it was started anew has another one, if it is another call than before.
         """
         number = self._call_numbers.get(step, 0)
         step = f"{step}~{number}" if number else step
-        text = f"{self.runtime.plan.agent_id}\0{self.start.key}\0{self.start.number}\0{step}\0"
+        text = f"{self.runtime.plan.operator_name}\0{self.start.key}\0{self.start.number}\0{step}\0"
         return hashlib.sha256(text.encode("utf-8", "surrogatepass") + self._event_digest).hexdigest()[:32]
 
     def current_call_id(self) -> str:
@@ -417,6 +417,14 @@ class Turn:
         journal.add(step, result, asked)
         return result
 
+    def ended(self, line: str, after: str) -> None:
+        """The agent's code of ``line`` has ended after the call ``after``; see :meth:`Journal.end`."""
+        try:
+            self.journal.end(line, after)
+        except JournalMismatchError as mismatch:
+            self._mismatch = mismatch
+            raise
+
     @property
     def steps(self) -> int:
         """How many steps the turn had so far, those of sub-agents among them."""
@@ -441,7 +449,7 @@ class Turn:
     @property
     def owner(self) -> str:
         """Stands for agent and key: whose artifacts and processes those of this turn are."""
-        return owner_of(self.runtime.plan.agent_id, self.start.key)
+        return owner_of(self.runtime.plan.operator_name, self.start.key)
 
     async def _read_files(self) -> None:
         """Take the files out of the event, and note which versions of artifacts it means."""

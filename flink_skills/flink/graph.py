@@ -9,6 +9,7 @@ from pyflink.common import Configuration
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.util.java_utils import get_j_env_configuration
 
+from flink_skills.agents.operator_names import operator_uid
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.flink.bridge import add_bridge
 from flink_skills.options import SkillConfig, SkillOptions
@@ -17,7 +18,7 @@ from flink_skills.skill import Limits
 __all__ = ["add_operator", "is_local"]
 
 
-def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan, name: str) -> Any:
+def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan) -> Any:
     """Append the agent operator to a Java stream of (key text, event bytes); returns the Java output stream."""
     config = SkillConfig(plan.options)
     limits = Limits.from_config(config)
@@ -38,8 +39,8 @@ def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan, n
     return add_bridge(env).apply(
         env._j_stream_execution_environment,
         keyed,
-        f"agent-{name}",
-        f"agent {name}",
+        operator_uid(plan.operator_name),
+        f"agent {plan.operator_name}",
         plan.summary(),
         json.dumps(sealed.to_json()),
         json.dumps(settings),

@@ -12,14 +12,13 @@ from typing import Any
 from pyflink.common import Configuration
 from pyflink.datastream import DataStream
 
+from flink_skills.agents.operator_names import operator_of
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge
 from flink_skills.flink.failures import job_failure
 from flink_skills.flink.minicluster import flink_environment
 
 __all__ = ["KeyState", "Savepoint"]
-
-_PREFIX = "agent-"
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Savepoint:
         self._env = flink_environment(configuration)
         self._bridge = add_bridge(self._env)
         self.agents: dict[str, str] = {
-            uid.removeprefix(_PREFIX): uid for uid in self._asked(self._operators) if uid.startswith(_PREFIX)
+            name: uid for uid in self._asked(self._operators) if (name := operator_of(uid)) is not None
         }
 
     def _operators(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.agent import Agent
@@ -130,7 +131,10 @@ class StreamInput(AgentInput):
         """Put a compiled agent on the events."""
         from flink_skills.flink.graph import add_operator
 
-        stream = add_operator(self._flink, self._keyed, plan, self._env.unique_name(name or plan.agent_id))
+        operator = self._env.unique_name(name or plan.agent_id)
+        if operator != plan.agent_id:
+            plan = replace(plan, operator=operator)
+        stream = add_operator(self._flink, self._keyed, plan)
         return _StreamOutput(self._env, self._flink, stream)
 
 

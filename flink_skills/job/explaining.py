@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flink_skills.agents.operator_names import operator_uid
 from flink_skills.errors import SkillsError
 from flink_skills.job.advice import job_warnings
 from flink_skills.job.building import JobBuilder, output_shape
@@ -109,7 +110,7 @@ def _agent(plan: AgentPlan, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
             }
     return {
         "id": plan.agent_id,
-        "uid": f"agent-{plan.agent_id}",
+        "uid": operator_uid(plan.operator_name),
         "session": plan.session,
         "sources": described["sources"],
         "models": models,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from flink_skills import Agent, AgentContext, ResourceDescriptor, chat_model_setup, tool
+from flink_skills import Agent, AgentContext, ResourceDescriptor, agent_tool, chat_model_setup, tool
 from flink_skills.agents.codec import decode, encode
 from flink_skills.agents.journal import fingerprint
 from flink_skills.agents.messages import ModelRequest
@@ -221,6 +222,135 @@ async def test_other_steps_are_found_and_the_turn_starts_anew(
         assert again == straight
         assert new.journal == anew
     assert len(warnings(caplog)) == 1
+
+
+# What the journal has and the code now ends without; it has nothing after these.
+SHORTER: dict[str, tuple[Program, Program, str]] = {
+    "the last step": (
+        [("a", 1), ("b", 2)],
+        [("a", 1)],
+        "step step:b#0 is in the journal after step:a#0, and the code ends there without it",
+    ),
+    "the last two": (
+        [("a", 1), ("b", 2), ("c", 3)],
+        [("a", 1)],
+        "step step:b#0 is in the journal after step:a#0, and the code ends there without it",
+    ),
+    "all": ([("chat", "hello")], [], "step chat#0 is in the journal first, and the code ends there without it"),
+    "the last chat": (
+        [("keep", "x"), ("chat", "bye")],
+        [("keep", "x")],
+        "step chat#0 is in the journal after tool:keep#0, and the code ends there without it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHORTER)
+async def test_code_that_ends_without_a_finished_step_starts_anew(
+    program: Any, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    before, now, said = SHORTER[case]
+    old, new = await program(*before), await program(*now)
+    straight = await new.turn("e")
+    await old.turn("e")
+    outcome = await new.turn("e", journal=old.journal)
+    assert outcome == straight
+    (record,) = warnings(caplog)
+    assert said in record.message
+    assert "starts anew" in record.message
+    assert ids(new.journal)[0] == "anew"
+    # Nothing is left to be found at the next failover.
+    DONE.clear()
+    assert await new.turn("e", journal=new.journal) == straight
+    assert not DONE
+    assert len(warnings(caplog)) == 1
+
+
+class Fetches(Agent):
+    """Asks an agent, which has steps of its own, and does some inside of a step."""
+
+    name = "fetches"
+
+    def __init__(self, asked: Program, inside: Program) -> None:
+        self.asked, self.inside = asked, inside
+
+    @agent_tool
+    def helper(self) -> Agent:
+        """Helps."""
+        return Follows(self.asked)
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        async def inner() -> int:
+            for what, value in self.inside:
+                await ctx.step(what, note, what, value, ctx)
+            return len(self.inside)
+
+        found = await ctx.call_tool("helper", request="help")
+        return [found, await ctx.step("outer", inner), await ctx.step("end", note, "end", 0, ctx)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "inside", "said"),
+    [
+        ([("a", 1)], [("p", 1), ("q", 2)], "step tool:helper#0/step:b#0 is in the journal after tool:helper#0/step:a"),
+        ([("a", 1), ("b", 2)], [("p", 1)], "step step:q#0 is in the journal after step:p#0"),
+    ],
+    ids=["an agent that is asked", "a step"],
+)
+async def test_what_is_called_may_have_a_step_less(
+    program: Any, open_agent: Any, caplog: pytest.LogCaptureFixture, asked: Program, inside: Program, said: str
+) -> None:
+    old = await open_agent(Fetches([("a", 1), ("b", 2)], [("p", 1), ("q", 2)]))
+    new = await open_agent(Fetches(asked, inside))
+    straight = await new.turn("e")
+    DONE.clear()
+    # The steps of the call have finished, and the call itself has not.
+    await old.turn("e")
+    ended = "tool:helper#0" if said.startswith("step tool:") else "step:outer#0"
+    journal = old.journal[: ids(old.journal).index(ended)]
+    assert await new.turn("e", journal=journal) == straight
+    (record,) = warnings(caplog)
+    assert said in record.message
+    # A call that has finished is not looked into.
+    assert (await new.turn("e", journal=old.journal[: ids(old.journal).index(ended) + 1])).status == TurnStatus.DONE
+    assert len(warnings(caplog)) == 1
+
+
+class Race(Agent):
+    """Takes what comes first of two lines of steps, and gives the other one up."""
+
+    name = "race"
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        async def line(*names: str) -> str:
+            for name in names:
+                await ctx.step(name, note, name, 0, ctx)
+                # Something slower than the loop of events that ends the other line.
+                await asyncio.to_thread(time.sleep, 0.01)
+            return names[0]
+
+        tasks = [asyncio.create_task(ctx.step("p", note, "p", 0, ctx)), asyncio.create_task(line("r", "s", "t"))]
+        done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in left:
+            task.cancel()
+        return [task.result() for task in done]
+
+
+async def test_steps_of_a_line_that_is_given_up_are_not_missed(
+    open_agent: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = await open_agent(Race)
+
+    def entry(name: str, after: str, fp: str = "") -> bytes:
+        return encode({"id": f"step:{name}#0", "fp": fp, "r": 0, "p": after})
+
+    # The longer line was the faster one then. This time it is given up before its last step, which would not fit.
+    journal = [entry("r", ""), entry("s", "step:r#0"), entry("t", "step:s#0", "as it never was"), entry("p", "")]
+    outcome = await bench.turn("e", journal=journal)
+    assert outcome.outputs == (("", [0]),)
+    assert bench.journal == journal
+    assert not DONE
+    assert not warnings(caplog)
 
 
 async def test_a_call_that_is_made_again_is_recognised_by_its_id_and_another_one_is_not(program: Any) -> None:

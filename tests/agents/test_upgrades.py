@@ -166,6 +166,32 @@ async def test_a_model_more(open_agent: Any, script: Any, skill_folder: Path, be
     assert len(outcome.session.conversation().messages["main"]) == len(before.idle.conversation().messages["main"]) + 2
 
 
+class OtherProvider(Desk):
+    """The model of the same name is another one, of another provider."""
+
+    @chat_model_setup
+    @staticmethod
+    def main() -> ResourceDescriptor:
+        return ResourceDescriptor(clazz="offline:m", skill_lifetime="session")
+
+
+async def test_the_provider_of_a_model(
+    open_agent: Any, script: Any, skill_folder: Path, before: Before, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = script(answers)
+    bench = await open_agent(OtherProvider, skill_folder)
+    # What the journal has of the old one is good, and the new one is asked from there on, with all of it before it.
+    outcome = await bench.turn(EVENT, journal=before.under_way(WEIGHED))
+    assert outcome.status == TurnStatus.DONE
+    was, now = (of.session.conversation().messages["main"] for of in (before.outcome, outcome))
+    assert now[: len(was) - 1] == was[:-1]
+    assert now[-1] != was[-1]
+    outcome = await bench.turn({"text": "next"}, number=2, session=before.idle)
+    assert outcome.session.conversation().messages["main"][: len(was)] == was
+    assert not model.requests
+    assert not [record for record in caplog.records if record.name == "flink_skills.turn"]
+
+
 # -- tools ---------------------------------------------------------------------------------
 
 
@@ -347,6 +373,31 @@ async def test_the_type_of_the_state(
 
 class PerEvent(Desk):
     session = "event"
+
+
+class Selects(Desk):
+    session_selector = "topic"
+
+
+class SelectsOtherwise(Desk):
+    def session_selector(self, event: Any) -> str:
+        return f"about {event['topic']}"
+
+
+async def test_the_selector_of_conversations(open_agent: Any, script: Any, skill_folder: Path, before: Before) -> None:
+    model = script(answers)
+    # From one conversation of a key to several, and from one way to name them to another.
+    by_field, otherwise = await open_agent(Selects, skill_folder), await open_agent(SelectsOtherwise, skill_folder)
+    session = before.idle
+    for number, (bench, had) in enumerate([(by_field, 0), (by_field, 2), (otherwise, 0), (by_field, 4)], 2):
+        outcome = await bench.turn({"text": "next", "topic": "x"}, number=number, session=session)
+        assert len(model.requests[-1].messages) == had + 1
+        session = outcome.session
+    assert set(session.conversations) == {"", "x", "about x"}
+    assert session.state == {"turns": 5}, "the state is the key's"
+    # And back: the one conversation of before goes on.
+    await (await open_agent(Desk, skill_folder)).turn({"text": "again"}, number=6, session=session)
+    assert len(model.requests[-1].messages) == len(before.idle.conversation().messages["main"]) + 1
 
 
 async def test_the_mode_of_the_session(open_agent: Any, script: Any, skill_folder: Path, before: Before) -> None:

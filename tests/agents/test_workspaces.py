@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +37,34 @@ def folder() -> Iterator[Path]:
 async def opened(folder: Path, skill_folder: Path, tmp_path: Path) -> AsyncIterator[Open]:
     runtimes: list[AgentRuntime] = []
 
-    async def make(agent: type[Agent] = Scripted, **options: Any) -> Bench:
+    async def make(agent: type[Agent] = Scripted, operator: str = "", **options: Any) -> Bench:
         options = {f"skills.{name.replace('_', '.')}": value for name, value in options.items()}
         options |= {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}
         config = SkillConfig({"skills.store.dir": str(tmp_path / "store"), **options})
         plan = compile_plan(agent, job_scopes=[SkillScope(level="job", paths=(str(skill_folder),))], config=config)
-        runtimes.append(await AgentRuntime.open(plan, scratch_dir=str(folder / "flink-skills-job")))
+        runtimes.append(
+            await AgentRuntime.open(replace(plan, operator=operator), scratch_dir=str(folder / "flink-skills-job"))
+        )
         return Bench(runtimes[-1])
 
     yield make
     for runtime in runtimes:
         await runtime.close()
+
+
+async def test_an_agent_that_a_job_has_twice_has_workspaces_and_call_ids_of_its_own(
+    opened: Open, folder: Path, script: Any
+) -> None:
+    class Looks(Scripted):
+        async def on_event(self, event: Any, ctx: Any) -> Any:
+            before = await ctx.call_tool("execute_shell_command", command="ls; touch here")
+            return [ctx.call_id, before["stdout"]]
+
+    benches = [await opened(Looks, operator=name) for name in ("", "other")]
+    (first, nothing), (second, nothing_either) = [main_outputs(await bench.turn("e"))[0] for bench in benches]
+    assert first != second
+    assert "here" not in nothing + nothing_either
+    assert len(workspaces(folder)) == 2
 
 
 def command(text: str) -> Any:

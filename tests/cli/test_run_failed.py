@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import run
+from tests.cli.conftest import FlinkSkills
 
 AGENT = """
 import os
@@ -139,8 +140,12 @@ def test_a_job_file_runs_the_rows_of_its_error_table_again(folder: Path) -> None
 
 
 @pytest.mark.flink
-def test_error_records_of_another_job_are_refused_with_their_line(folder: Path) -> None:
+def test_error_records_of_another_job_are_refused_with_their_line(
+    folder: Path, flink_skills: FlinkSkills, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "job.yaml").write_text(JOB)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
     for content, said in {
         '{"id": 1, "error": "x"}': "line 1: no error record of this job: it has no 'failed', where the event would be",
         '{"failed": "{\\"custom"}': "line 1: the event in 'failed' is not JSON",
@@ -148,7 +153,8 @@ def test_error_records_of_another_job_are_refused_with_their_line(folder: Path) 
         "": "there are no error records",
     }.items():
         (folder / "errors.jsonl").write_text(content + "\n")
-        done = run("job.yaml", "--input", "errors.jsonl", cwd=folder)
+        # In this process, whose JVM serves all of them.
+        done = flink_skills("run", "job.yaml", "--input", "errors.jsonl")
         assert done.code == 2, done.stderr
         assert said in done.stderr.splitlines()[-1]
 

@@ -9,13 +9,14 @@ import pytest
 
 from flink_skills.cli.run_command import is_job
 from tests.cli.command import run
+from tests.cli.conftest import FlinkSkills
 from tests.job.files import PLAIN, write_job
 
 SINK = "'connector' = 'filesystem', 'path' = '${job:dir}/out', 'format' = 'json'"
 
 
 @pytest.mark.flink
-def test_a_job_runs_checks_and_is_explained(tmp_path: Path) -> None:
+def test_a_job_runs_checks_and_is_explained(tmp_path: Path, flink_skills: FlinkSkills) -> None:
     text = PLAIN.replace("'connector' = 'blackhole'", SINK, 1)
     # The sequence of ids is the same every time; texts of a generator are not.
     text = text.replace(
@@ -29,19 +30,20 @@ def test_a_job_runs_checks_and_is_explained(tmp_path: Path) -> None:
     assert sorted(row["id"] for row in rows) == [7, 8]
     assert {row["answer"] for row in rows} == {"No skill fits this event."}
 
-    checked = run("job.yaml", "--check", cwd=tmp_path)
+    # In this process, whose JVM serves all of it.
+    checked = flink_skills("run", "job.yaml", "--check")
     assert checked.code == 0
     assert "✓ columns: answers: id ← event.id, answer ← output" in checked.stdout.splitlines()
     assert checked.stdout.splitlines()[-1] == "the job can be submitted, 1 to think about"
 
-    explained = run("job.yaml", "--explain", cwd=tmp_path)
+    explained = flink_skills("run", "job.yaml", "--explain")
     assert explained.code == 0
     assert "agent plain (uid agent-plain), session per event" in explained.stdout.splitlines()
 
     write_job(tmp_path, text, output="{table: answrs}")
-    wrong = run("job.yaml", "--check", "--format", "json", cwd=tmp_path)
+    wrong = flink_skills("run", "job.yaml", "--check", "--format", "json")
     assert wrong.code == 1
-    report = json.loads(wrong.stdout)
+    report = wrong.json
     assert report["ok"] is False
     (error,) = [check for check in report["checks"] if check["status"] == "error"]
     assert (error["check"], error["line"], error["column"]) == ("columns", 8, 17)

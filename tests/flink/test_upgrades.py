@@ -126,6 +126,17 @@ def test_drain_ends_all_turns_and_all_time_and_the_savepoint_has_the_sessions(
     check(place, (1, 2), "ab", more=("a: 2", "b: 2", "a3 turn 3 seen a1 a2 a3", "c1 turn 1 seen c1"))
 
 
+def test_drain_takes_no_longer_than_the_time_out_of_the_turns(place: Place, start: Callable[..., Stoppable]) -> None:
+    place.send("a1", "a2", "b1")
+    job = start(Gated(place), options={"skills.turn.timeout": "1 s"})
+    place.wait_for("first", "a1", "b1")
+    # Nobody opens the gate: each turn of a key ends with its own time-out, one after another, and so does the drain.
+    assert job.stop(drain=True)
+    place.wait_for("first", "a2")
+    assert not place.left()
+    assert {step for step, *_ in place.done()} == {"first"}
+
+
 def test_a_stopped_turn_goes_on_with_more_steps_and_starts_anew_with_others(
     place: Place, start: Callable[..., Stoppable]
 ) -> None:
