@@ -86,7 +86,7 @@ async def test_a_full_workspace_fails_the_turns_that_need_it_and_says_so(
         assert main_outputs(await bench.turn(LARGE, key=key, number=3)) == ["done"]
         assert "written" in str(model.requests[-1].messages[-1].content)
     # Nothing unfinished stays.
-    left = [name for path in workspaces(disk) for name in os.listdir(path)]
+    left = [entry.name for path in workspaces(disk) for entry in path.iterdir()]
     assert [name for name in left if name.startswith(".")] == []
 
 
