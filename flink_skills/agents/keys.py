@@ -10,6 +10,7 @@ import base64
 import datetime as dt
 import decimal
 import json
+import math
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -63,6 +64,8 @@ def _plain(key: Any) -> Any:
     if key is None or isinstance(key, (str, bool, int)):
         return key
     if isinstance(key, float):
+        if not math.isfinite(key):
+            raise ConfigError(f"a key is {key}, which is not equal to itself everywhere: filter such events out")
         return int(key) if key.is_integer() and abs(key) < 2**53 else key
     if isinstance(key, dt.datetime):
         return {"$datetime": key.isoformat()}

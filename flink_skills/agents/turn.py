@@ -467,7 +467,14 @@ class Turn:
         """The key's workspace, with the event and its files in it. Opened once in a turn."""
         if self._workspace is None:
             self._workspace = asyncio.ensure_future(self._open_workspace())
-        return await asyncio.shield(self._workspace)
+        opening = self._workspace
+        try:
+            return await asyncio.shield(opening)
+        except ExecutionError:
+            # A disk that was full may have space when the model asks again.
+            if self._workspace is opening:
+                self._workspace = None
+            raise
 
     async def _open_workspace(self) -> Workspace:
         if self.runtime.workspaces is None:

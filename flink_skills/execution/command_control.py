@@ -50,7 +50,10 @@ class CommandControl:
             # A supervisor that cannot start the command reports without reading its order to the end.
             received += self._rest_of_report()
         if not received:
-            raise NotStartedError("the command launcher died before it started the command")
+            raise NotStartedError(
+                "the command launcher died before it started the command, or had no file descriptors left for it: see "
+                "the limit on open files (ulimit -n)"
+            )
         try:
             return Report.decode(bytes(received))
         except ValueError:  # nothing but STARTING, or half a report

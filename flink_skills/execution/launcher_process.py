@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flink_skills.errors import ExecutionError
+from flink_skills.sources.mends import machine_mend
 
 __all__ = ["LauncherProcess"]
 
@@ -71,8 +72,16 @@ class LauncherProcess:
         if not sys.platform.startswith("linux") or not self._python:
             raise ExecutionError("commands cannot be run here: they need Linux and a Python interpreter")
         libraries = _library_folders()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        messages = os.memfd_create("launcher-messages", os.MFD_CLOEXEC)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise self._cannot_start(error) from error
+        try:
+            messages = os.memfd_create("launcher-messages", os.MFD_CLOEXEC)
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            raise self._cannot_start(error) from error
         try:
             self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own code; forks within 1 ms
                 [
@@ -98,7 +107,7 @@ class LauncherProcess:
         except OSError as error:
             ours.close()
             os.close(messages)
-            raise ExecutionError(f"the command launcher {self._python} cannot be started: {error}") from error
+            raise self._cannot_start(error) from error
         finally:
             theirs.close()
         ours.setblocking(False)
@@ -113,6 +122,12 @@ class LauncherProcess:
             said = self._last_messages()
             self._let_go()
             raise ExecutionError(_why_not_up(self._python, said))
+
+    def _cannot_start(self, error: OSError) -> ExecutionError:
+        mend = machine_mend(error)
+        return ExecutionError(
+            f"the command launcher {self._python} cannot be started: {error}" + (f": {mend}" if mend else "")
+        )
 
     async def send(self, descriptors: Sequence[int]) -> None:
         """Hand over the descriptors of one command; starts the process anew if it died.

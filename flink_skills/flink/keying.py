@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
-from pyflink.common import Row, RowKind, Types
+from pyflink.common import Instant, Row, RowKind, Types
+from pyflink.common.typeinfo import RowTypeInfo
 from pyflink.datastream import DataStream, KeyedStream, KeySelector
 from pyflink.datastream.functions import FlatMapFunction, KeyedProcessFunction, RuntimeContext
+from pyflink.util.exceptions import JavaException
 from pyflink.util.java_utils import is_instance_of
 
 from flink_skills.agents.event import Record, field_of
 from flink_skills.agents.keys import key_failure_text, key_to_text
 from flink_skills.errors import ConfigError, SkillsError
+
+# Names and shapes of the fields of a row, as plain data that can be sent.
+Shape: TypeAlias = "tuple[tuple[str, Shape | None], ...]"
+_ROW_TYPE = "org.apache.flink.api.java.typeutils.RowTypeInfo"
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 __all__ = ["as_record", "key_in_python", "origin_of", "row_fields"]
 
@@ -25,11 +33,12 @@ def key_in_python(stream: DataStream, key_selector: Any) -> DataStream:
             raise ConfigError(
                 "from_datastream: give a key_selector (a callable or a field name), or a stream that is keyed"
             )
-        return stream.process(_KeepKey(), output_type=_pair()).name("key events")
+        kept = _KeepKey(_shape_of(origin_of(stream)))
+        return stream.process(kept, output_type=_pair()).name("key events")
     stream = origin_of(stream)
     # As many subtasks as the stage before: another number would shuffle events and lose the order of a key.
     parallelism = stream._j_data_stream.getTransformation().getParallelism()
-    keyed = stream.flat_map(_KeyEvents(key_selector), output_type=_pair())
+    keyed = stream.flat_map(_KeyEvents(key_selector, _shape_of(stream)), output_type=_pair())
     return keyed.name("key events").set_parallelism(parallelism)
 
 
@@ -41,7 +50,7 @@ def origin_of(stream: DataStream) -> DataStream:
 def row_fields(stream: DataStream) -> list[str] | None:
     """Field names of a stream of rows; None where the stream's type does not tell them."""
     j_type = stream._j_data_stream.getType()
-    if is_instance_of(j_type, "org.apache.flink.api.java.typeutils.RowTypeInfo"):
+    if is_instance_of(j_type, _ROW_TYPE):
         return [str(name) for name in j_type.getFieldNames()]
     if is_instance_of(j_type, "org.apache.flink.table.types.DataTypeQueryable"):
         logical = j_type.getDataType().getLogicalType()
@@ -54,12 +63,46 @@ def _pair() -> Any:
     return Types.ROW([Types.STRING(), Types.PICKLED_BYTE_ARRAY()])
 
 
-def as_record(event: Any) -> Any:
-    """A row with field names as a :class:`Record`, rows inside of it as well; anything else as it is."""
+def _shape_of(stream: DataStream) -> Shape | None:
+    """Names and shapes of the fields of a stream of rows; None for other streams.
+
+    Raises :class:`ConfigError` for a table with a column that Flink cannot hand to Python, here and not in the job.
+    """
+    try:
+        return _shape(stream.get_type())
+    except TypeError:  # a type that PyFlink does not know: no Python function has made these elements
+        return None
+    except JavaException as error:
+        raise ConfigError(
+            f"this key is told in Python, and Flink cannot hand these rows to it ({_first_line(error)}): give "
+            "as the key columns of text, whole numbers or booleans, which are read without Python, or CAST that column "
+            "to another type, such as STRING"
+        ) from None
+
+
+def _first_line(error: JavaException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rpartition("Exception: ")[2] if lines else type(error).__name__
+
+
+def _shape(type_info: Any) -> Shape | None:
+    if not isinstance(type_info, RowTypeInfo):
+        return None
+    fields = zip(type_info.get_field_names(), type_info.get_field_types(), strict=True)
+    return tuple((str(name), _shape(of)) for name, of in fields)
+
+
+def as_record(event: Any, shape: Shape | None = None) -> Any:
+    """A row with field names as a :class:`Record`, rows inside of it as well; anything else as it is.
+
+    ``shape`` is that of the stream's type: a row that comes straight from a Python function has values only.
+    """
     if isinstance(event, Row):
-        fields = getattr(event, "_fields", None)
-        if fields:
-            return Record(zip(fields, map(as_record, event), strict=True))
+        known = shape if shape is not None and len(shape) == len(event) else None
+        names = getattr(event, "_fields", None) or [name for name, _ in known or ()]
+        inner = dict(known or ())
+        if names:
+            return Record((name, as_record(item, inner.get(name))) for name, item in zip(names, event, strict=True))
         return tuple(map(as_record, event))
     if isinstance(event, list):
         return [as_record(item) for item in event]
@@ -78,12 +121,31 @@ def _holds(event: Any) -> bool:
     return bool(kind != RowKind.UPDATE_BEFORE)
 
 
+def _plain_key(key: Any) -> Any:
+    """A key without the types of Flink: rows as dicts or tuples, instants as datetimes. Raises :class:`ConfigError`."""
+    if isinstance(key, Row):
+        return _plain_key(as_record(key))
+    if isinstance(key, (list, tuple)):
+        return tuple(map(_plain_key, key))
+    if isinstance(key, dict):
+        return {name: _plain_key(value) for name, value in key.items()}
+    if isinstance(key, Instant):
+        if key.nanos % 1000:
+            raise ConfigError(
+                f"a key is an instant with nanoseconds ({key.seconds}.{key.nanos:09d}): cut it to microseconds, as in "
+                "CAST(… AS TIMESTAMP_LTZ(6)), or use text"
+            )
+        return _EPOCH + dt.timedelta(seconds=key.seconds, microseconds=key.nanos // 1000)
+    return key
+
+
 class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
     """An event without a usable key goes on under a failure key, where it ends as an error record: one bad event must
     not stop the others."""
 
-    def __init__(self, key_selector: Callable[[Any], Any] | KeySelector | str | list[str]) -> None:
+    def __init__(self, key_selector: Callable[[Any], Any] | KeySelector | str | list[str], shape: Shape | None) -> None:
         self._selector = key_selector
+        self._shape = shape
 
     def open(self, runtime_context: RuntimeContext) -> None:
         if isinstance(self._selector, KeySelector):
@@ -96,9 +158,9 @@ class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
     def flat_map(self, value: Any) -> Iterable[Row]:
         if not _holds(value):
             return
-        event = as_record(value)
+        event = as_record(value, self._shape)
         try:
-            key = key_to_text(self._key(event if isinstance(self._selector, (str, list)) else value))
+            key = key_to_text(_plain_key(self._key(event if isinstance(self._selector, (str, list)) else value)))
         except SkillsError as error:
             key = key_failure_text(str(error))
         except Exception as error:  # the selector is the user's
@@ -116,11 +178,14 @@ class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
 
 
 class _KeepKey(KeyedProcessFunction):  # type: ignore[misc]
+    def __init__(self, shape: Shape | None) -> None:
+        self._shape = shape
+
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
         if not _holds(value):
             return
         try:
-            key = key_to_text(ctx.get_current_key())
+            key = key_to_text(_plain_key(ctx.get_current_key()))
         except SkillsError as error:
             key = key_failure_text(str(error))
-        yield Row(key, as_record(value))
+        yield Row(key, as_record(value, self._shape))

@@ -34,6 +34,7 @@ from flink_skills.sources.archive import KINDS, archive_kind, unpack
 from flink_skills.sources.catalog_index import index_name, write_index
 from flink_skills.sources.entries import ArchiveRefusedError
 from flink_skills.sources.locking import Lease, file_lock, try_lock
+from flink_skills.sources.mends import MACHINE_FULL, machine_mend
 from flink_skills.sources.pins import file_sha256, other_content
 from flink_skills.sources.upkeep import INDEXES, LOCKS, RECORDS, WORK, evict, remove_tree, sweep, sweep_work
 
@@ -42,16 +43,6 @@ __all__ = ["FOLDER_PREFIX", "Store", "StoredTree", "remove_tree", "usual_folder"
 FOLDER_PREFIX = "flink-skills-store-"
 
 _SHA256 = 64
-_RETRYABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
-_MENDS = {
-    errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some space",
-    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
-    errno.EMFILE: "raise the limit on open files (ulimit -n)",
-    errno.ENFILE: "raise the system's limit on open files",
-    errno.ENOLCK: "choose a file system with locks, such as a local disk",
-    errno.EROFS: "mount it so that it can be written",
-}
 
 _logger = logging.getLogger(__name__)
 
@@ -185,7 +176,7 @@ class Store:
     def disk_error(self, error: OSError, origin: str) -> SourceError:
         """The error for a disk that fails: retryable where space may come free."""
         number = error.errno or 0
-        mend = _MENDS.get(number, "check the disk")
+        mend = machine_mend(error) or "check the disk"
         if isinstance(error, _NotOursError):
             mend = "remove it, or take the rights of others away (chmod go-w)"
         elif number in (errno.EACCES, errno.EPERM):
@@ -194,7 +185,7 @@ class Store:
                 mend += f" (it belongs to user {os.stat(self.folder).st_uid})"
         text = f"skill source {origin}: the store {self.folder} cannot be written ({error.strerror or error})"
         message = f"{text}; {mend}, or set {SkillOptions.STORE_DIR.key} to another folder"
-        return SourceError(message, source=origin, retryable=number in _RETRYABLE)
+        return SourceError(message, source=origin, retryable=number in MACHINE_FULL)
 
     def _open_or_make(
         self,

@@ -18,8 +18,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from flink_skills.sources import upkeep
 from flink_skills.sources.fetch_record import FetchRecord
 from flink_skills.sources.locking import Lease, file_lock, try_lock
 from flink_skills.sources.store import Store, StoredTree, remove_tree
+from tests.disks import small_disk
 from tests.sources.bombs import PRELOADED
 
 SKILL = b"---\nname: greet\ndescription: Says hello.\n---\nHi\n"
@@ -356,19 +356,6 @@ def test_remove_tree_removes_what_is_read_only_and_follows_no_link(tmp_path: Pat
 
 
 # Disks that fail, and other users
-
-
-@contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[None]:
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("mounting is not permitted")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", str(folder)], check=True, capture_output=True)
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
+from flink_skills.manager import SkillScope
+from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from flink_skills.worker import frames
+from tests.flink.agents import Scripted
 from tests.worker.bad_agents import Unruly
-from tests.worker.test_worker import DEADLINE, Bridge, bridge
+from tests.worker.test_worker import DEADLINE, Bridge, bridge, write_skill
 
 __all__ = ["bridge"]
 
@@ -111,9 +115,91 @@ def test_an_agent_that_closes_the_pipes_ends_its_worker_at_once(bridge: Bridge) 
     bridge.process.wait(DEADLINE)
 
 
-def test_a_worker_without_descriptors_says_so_and_serves_on(bridge: Bridge, tmp_path: Path) -> None:
-    bridge.open(Unruly)
-    assert answers(bridge)
-    used = len(list(Path(f"/proc/{bridge.process.pid}/fd").iterdir()))
-    psutil.Process(bridge.process.pid).rlimit(psutil.RLIMIT_NOFILE, (used, used))
-    assert answers(bridge, 100)
+@contextmanager
+def no_new_descriptors(pid: int) -> Iterator[None]:
+    """A process keeps the descriptors that it has and gets no more meanwhile."""
+    process = psutil.Process(pid)
+    soft, hard = process.rlimit(psutil.RLIMIT_NOFILE)
+    process.rlimit(psutil.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        process.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
+
+
+def failure(bridge: Bridge, turn: int, event: str) -> str:
+    """What a turn of a key of its own says, which must fail."""
+    bridge.turn(turn, event, key=f'"{event} {turn}"')
+    ended = bridge.end()
+    ((tag, record),) = ended["outputs"]
+    assert (ended["turn"], tag, record["event"]) == (turn, "errors", event)
+    return str(record["error"])
+
+
+def success(bridge: Bridge, turn: int, event: str) -> str:
+    bridge.turn(turn, event, key=f'"{event} {turn}"')
+    ended = bridge.end()
+    ((tag, output),) = ended["outputs"]
+    assert (ended["turn"], tag) == (turn, "")
+    return str(output["answer"])
+
+
+COMMAND = [
+    Rule(
+        Reply(tool_calls=(Call("execute_shell_command", {"command": "echo from a command"}),)),
+        last_user="command",
+        tool_results=0,
+    ),
+    Rule(Reply("{last_tool}"), last_user="command"),
+]
+
+
+def open_commands(bridge: Bridge, server: ScriptedModelServer, folder: Path) -> None:
+    """Open an agent whose model runs commands."""
+    write_skill(folder / "skills" / "greet")
+    options = {
+        "skills.shell.backend": "hygiene",
+        "skills.shell.min-isolation": "HYGIENE",
+        "skills.store.dir": str(folder / "store"),
+        "skills.model.max-retries": "1",
+        "skills.model.retry-backoff": "50 ms",
+    }
+    scope = SkillScope(level="job", paths=(str(folder / "skills"),))
+    assert bridge.open(Scripted(server.url), scopes=[scope], **options)[0] == frames.OPENED
+
+
+def test_turns_that_need_a_descriptor_say_so_when_there_is_none_and_all_others_go_on(
+    bridge: Bridge, tmp_path: Path
+) -> None:
+    with ScriptedModelServer([*COMMAND, Rule(Reply(hang=True), last_user="hangs"), Rule(Reply("fine"))]) as server:
+        open_commands(bridge, server, tmp_path)
+        bridge.open(Unruly, plan=2)
+        # From now on the model has a connection that is kept.
+        assert "from a command" in success(bridge, 1, "command")
+        with no_new_descriptors(bridge.process.pid):
+            said = failure(bridge, 2, "command")
+            assert "Too many open files" in said and "raise the limit on open files (ulimit -n)" in said
+            bridge.turn(3, "hangs", key='"hangs"')
+            until(bridge, lambda: server.stats()["in_flight"] == 1)
+            said = failure(bridge, 4, "another connection")
+            assert "the worker has no file descriptors left" in said
+            assert "raise the limit on open files (ulimit -n)" in said
+            assert "given up after 2 attempts" in said
+            bridge.turn(5, "well", plan=2, key='"other"')
+            assert bridge.end()["outputs"] == [("", "well")]
+        assert success(bridge, 6, "another connection") == "fine"
+        assert "from a command" in success(bridge, 7, "command")
+    assert "defect in the worker" not in bridge.stderr()
+
+
+def test_commands_go_on_when_their_launcher_had_no_descriptors(bridge: Bridge, tmp_path: Path) -> None:
+    with ScriptedModelServer(COMMAND) as server:
+        open_commands(bridge, server, tmp_path)
+        assert "from a command" in success(bridge, 1, "command")
+        children = psutil.Process(bridge.process.pid).children()
+        (launcher,) = (child for child in children if "zygote" in " ".join(child.cmdline()))
+        with no_new_descriptors(launcher.pid):
+            said = success(bridge, 2, "command")
+            assert "from a command" not in said
+            assert "ulimit -n" in said
+        assert "from a command" in success(bridge, 3, "command")

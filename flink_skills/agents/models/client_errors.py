@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flink_skills.errors import ModelError
+from flink_skills.sources.mends import NO_DESCRIPTORS, machine_mend
 
 __all__ = ["explain"]
 
@@ -60,6 +61,8 @@ def _explained(
     status = next((s for s in map(_status, chain) if s is not None), None)
     if status is not None:
         return _for_status(status, chain, where, key_variable)
+    if full := next(filter(None, map(_no_descriptors, chain)), ""):
+        return ModelError(f"{where} cannot be asked: {full}", retryable=True)
     kind = _kind(chain)
     if kind == "timeout":
         waited = f" within {timeout:g} s" if timeout is not None else ""
@@ -109,6 +112,13 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _status(error: BaseException) -> int | None:
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) and status >= 400 else None
+
+
+def _no_descriptors(error: BaseException) -> str:
+    """What is wrong with the worker's machine, and the mend; libraries call it a failed connection."""
+    if not isinstance(error, OSError) or error.errno not in NO_DESCRIPTORS:
+        return ""
+    return f"the worker has no file descriptors left ({error.strerror}): {machine_mend(error)}"
 
 
 def _kind(chain: list[BaseException]) -> str:

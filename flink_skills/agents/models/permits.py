@@ -21,6 +21,7 @@ from pathlib import Path
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.errors import ModelError
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.sources.mends import machine_mend
 
 __all__ = ["Permits"]
 
@@ -77,8 +78,10 @@ class Permits:
                     if self._interval:
                         await self._wait(self._take_time(), "skills.model.max-requests-per-minute")
                 except OSError as error:
+                    mend = machine_mend(error) or "let the worker write there"
                     raise ModelError(
-                        f"model {self._name}: its limits cannot be kept, {self._folder}: {error.strerror or error}",
+                        f"model {self._name}: its limits cannot be kept, {self._folder}: {error.strerror or error}: "
+                        f"{mend}",
                         retryable=True,
                     ) from error
             yield

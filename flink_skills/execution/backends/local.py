@@ -15,6 +15,7 @@ from flink_skills.execution.launcher_process import LauncherProcess
 from flink_skills.execution.live import LiveProcess, OnOutput
 from flink_skills.execution.running import RunningCommand
 from flink_skills.execution.running_process import RunningProcess
+from flink_skills.sources.mends import machine_mend
 
 __all__ = ["LocalBackend"]
 
@@ -104,7 +105,7 @@ class LocalBackend(ExecutionBackend):
         try:
             command = RunningCommand(request.stdin, request.limits.output)
         except OSError as error:
-            raise ExecutionError(f"the worker cannot open pipes for the command: {error}") from error
+            raise ExecutionError(f"the worker cannot open pipes for the command: {_with_mend(error)}") from error
         self._running.add(command)
         try:
             result = await command.run(self._launcher, order)
@@ -126,7 +127,7 @@ class LocalBackend(ExecutionBackend):
             process = RunningProcess(on_output, ended, tty=tty)
         except OSError as error:
             what = "a terminal: start the process without one, or mount devpts" if tty else "pipes for the process"
-            raise ExecutionError(f"the worker cannot open {what}: {error}") from error
+            raise ExecutionError(f"the worker cannot open {what}: {_with_mend(error)}") from error
         try:
             await process.start(self._launcher, order, request.stdin)
         except BaseException:
@@ -162,6 +163,11 @@ class LocalBackend(ExecutionBackend):
 def _counted(request: CommandRequest) -> tuple[str, ...]:
     """The folders whose contents count; the first one stands for the workspace."""
     return request.counted or request.writable
+
+
+def _with_mend(error: OSError) -> str:
+    mend = machine_mend(error)
+    return f"{error}: {mend}" if mend else str(error)
 
 
 def _rlimits(limits: Limits) -> dict[str, int]:

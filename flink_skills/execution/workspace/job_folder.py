@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +22,22 @@ __all__ = ["SHARED_SKILLS", "JobFolder", "left_alone"]
 
 SHARED_SKILLS = ".skills"
 _TRIES = 20
+_SAY_AGAIN_SECONDS = 60.0
+_log = logging.getLogger("flink_skills.workspace")
+
+
+class Troubles:
+    """Tells the operator what is wrong with the machine: models are told and go on, so nobody else would hear of it."""
+
+    def __init__(self) -> None:
+        self._said = -_SAY_AGAIN_SECONDS
+
+    def say(self, message: str) -> None:
+        """Log it, once in a while: a full disk concerns each command of each turn."""
+        now = time.monotonic()
+        if now - self._said >= _SAY_AGAIN_SECONDS:
+            self._said = now
+            _log.warning("%s", message)
 
 
 class JobFolder:
@@ -44,6 +62,7 @@ class JobFolder:
         self.share_files = share_files
         self.ownership = Ownership(user)
         self.shared = SharedCopies(path / SHARED_SKILLS, self.ownership)
+        self.troubles = Troubles()
         self._top = top or path
         self._passages = passages
         self._lease: Lease | None = None

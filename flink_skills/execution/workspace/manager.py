@@ -9,7 +9,6 @@ import os
 import random
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from pathlib import Path
 from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.execution.backend import CommandUser
 from flink_skills.execution.environment import base_environment
+from flink_skills.execution.workspace.ages import Ages
 from flink_skills.execution.workspace.inputs import name_inputs
 from flink_skills.execution.workspace.job_folder import SHARED_SKILLS, JobFolder, left_alone
 from flink_skills.execution.workspace.metadata import METADATA_FILE
@@ -82,6 +82,7 @@ class WorkspaceManager:
         self.input_names = frozenset(given.name for given in self._inputs)
         """Names in ``work/inputs`` that belong to the job."""
         self._ttl = ttl
+        self._ages = Ages(ttl)
         self._base_env = base_environment(os.environ, sys.executable) if base_env is None else dict(base_env)
         self._live: weakref.WeakValueDictionary[str, Workspace] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
@@ -127,6 +128,7 @@ class WorkspaceManager:
             return 0
         removed = 0
         problems = []
+        self._ages.look()
         for path in _entries(self.root):
             try:
                 if path.name.startswith(DOOMED):
@@ -144,11 +146,11 @@ class WorkspaceManager:
         return removed
 
     def _remove_if_old(self, path: Path) -> bool:
-        if _last_use(path) > time.time() - self._ttl:
+        if self._ages.since(_last_use(path)) < self._ttl:
             return False
         with unleased(str(path)) as free:
             # Asked again, now that nobody can begin to use it.
-            if not free or _last_use(path) > time.time() - self._ttl:
+            if not free or self._ages.since(_last_use(path)) < self._ttl:
                 return False
             doomed = set_aside(path)
         if doomed is None:

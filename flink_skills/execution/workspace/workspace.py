@@ -45,7 +45,9 @@ from flink_skills.execution.workspace.staging import (
     folder_name,
     seal_files,
 )
+from flink_skills.options import SkillOptions
 from flink_skills.sources.locking import Lease
+from flink_skills.sources.mends import NO_DESCRIPTORS, machine_mend
 
 __all__ = ["Workspace"]
 
@@ -477,7 +479,14 @@ class Workspace:
         try:
             yield
         except OSError as error:
-            raise ExecutionError(f"{what}: {error}") from error
+            mend = machine_mend(error)
+            if not mend:
+                raise ExecutionError(f"{what}: {error}") from error
+            if error.errno not in NO_DESCRIPTORS:
+                mend += f" there, or set {SkillOptions.WORKSPACE_DIR.key} to another folder"
+            message = f"{what} ({error.strerror}): {mend}"
+            self._job.troubles.say(message)
+            raise ExecutionError(message) from error
 
 
 def _is_folder(path: Path) -> bool:

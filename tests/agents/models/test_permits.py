@@ -112,7 +112,11 @@ async def test_who_gives_up_waiting_holds_nothing(tmp_path: Path) -> None:
                 raise AssertionError("there was no place")
 
         waiting = [asyncio.create_task(take()) for _ in range(3)]
-        await asyncio.sleep(0.1)
+        # The first of them looks for a place, the others wait for it to be served.
+        deadline = time.monotonic() + 30
+        while not permits._first.locked():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)

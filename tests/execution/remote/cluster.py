@@ -8,7 +8,8 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,14 @@ class Cluster:
     """Two servers, ``api`` and ``url``, on free ports. Attributes are what tests change.
 
     ``faults`` are asked in turn before a request is served; the first answer is taken. ``starting`` are the reasons
-    that a claim shows one after the other before its sandbox is ready; the last one stays if ``stuck``.
+    that a claim shows one after the other before its sandbox is ready; the last one stays if ``stuck``. ``ahead``
+    is how far its clocks are ahead of the worker's.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.namespace = "agents"
+        self.ahead = timedelta(0)
         self.versions = ["v1beta1", "v1alpha1"]
         self.forbidden: set[tuple[str, str]] = set()
         self.faults: list[Fault] = []
@@ -96,6 +99,7 @@ class Cluster:
         for handler in (self._on_api, self._on_router):
             app = web.Application(client_max_size=1 << 30)
             app.router.add_route("*", "/{path:.*}", handler)
+            app.on_response_prepare.append(self._tell_time)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -111,6 +115,14 @@ class Cluster:
                 await runner.cleanup()
             for pod in self.pods.values():
                 pod.end()
+
+    @property
+    def now(self) -> datetime:
+        """The time by the cluster's clocks, which are ``ahead`` of the worker's."""
+        return datetime.now(timezone.utc) + self.ahead
+
+    async def _tell_time(self, request: web.Request, answer: web.StreamResponse) -> None:
+        answer.headers["Date"] = format_datetime(self.now, usegmt=True)
 
     def _fault(self, request: web.Request) -> web.StreamResponse | None:
         for fault in self.faults:
@@ -221,7 +233,7 @@ class Cluster:
 
     def expire(self) -> list[str]:
         """Delete the claims whose time is over; returns their names."""
-        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
         over = [
             claim["metadata"]["name"]
             for claim in self.claims

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import aiohttp
@@ -412,3 +413,23 @@ async def test_leases_are_renewed_while_a_sandbox_is_kept(cluster: Cluster) -> N
         assert cluster.requests.count("patch sandboxclaims") == 1
         await pool.close()
     assert cluster.claims == []
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+async def test_a_lease_is_by_the_clock_of_the_cluster(cluster: Cluster, hours: int) -> None:
+    settings = RemoteSettings(cluster.url, cluster.api, cluster.namespace, "python", token=TOKEN)
+    async with aiohttp.ClientSession() as session:
+        template = Template("python", "pool", "", managed=True, egress=False, token=False, root=False)
+        api = KubernetesApi(settings, session)
+        await api.find_version()
+        claims = Claims(api, settings, template, lease=600.0)
+        claim = await claims.make()
+        # The clock of one of the two machines is set while the sandbox is in use.
+        cluster.ahead = timedelta(hours=hours)
+        await api.get("sandboxclaims", claim.name)
+        await claims.renew(claim)
+        assert cluster.expire() == []
+        [found] = cluster.claims
+        ends = datetime.strptime(found["spec"]["lifecycle"]["shutdownTime"], "%Y-%m-%dT%H:%M:%S%z")
+        assert abs(ends - cluster.now - timedelta(seconds=600)) < timedelta(seconds=60)
+        await claims.release(claim)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.execution import Workspace, WorkspaceManager
+from flink_skills.execution.workspace import ages
 
 from .conftest import LARGE, Skill
 
@@ -45,6 +46,44 @@ def used(manager: WorkspaceManager, key: str, ago: float) -> Path:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
+
+
+class Clocks:
+    """The time of the machine, which somebody sets, and the one that nobody sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wall, self.steady = time.time(), time.monotonic()
+        monkeypatch.setattr(ages.time, "time", lambda: self.wall)
+        monkeypatch.setattr(ages.time, "monotonic", lambda: self.steady)
+
+    def pass_by(self, seconds: float) -> None:
+        self.wall += seconds
+        self.steady += seconds
+
+
+@pytest.mark.parametrize("jumps", [(2 * HOUR,), (-2 * HOUR,), (2 * HOUR, -HOUR), (-HOUR, 2 * HOUR)])
+def test_a_clock_that_is_set_removes_nothing_too_early_and_all_in_the_end(
+    root: Path, monkeypatch: pytest.MonkeyPatch, jumps: tuple[float, ...]
+) -> None:
+    manager = WorkspaceManager(root, ttl=HOUR)
+    in_use = manager.for_key("in use")
+    in_use.write_event(b"{}")
+    age(in_use.root / "metadata.json", 9 * HOUR)
+    idle, old = used(manager, "idle", 60), used(manager, "old", HOUR - 60)
+    with monkeypatch.context() as patched:
+        clocks = Clocks(patched)
+        manager._ages = ages.Ages(HOUR)
+        for jump in jumps:
+            clocks.wall += jump
+            assert manager.sweep() == 0
+        clocks.pass_by(120)
+        manager.sweep()
+        assert idle.exists()
+        assert old.exists() == (jumps != (2 * HOUR,))
+        clocks.pass_by(3 * HOUR)
+        manager.sweep()
+        assert (idle.exists(), old.exists(), in_use.root.exists()) == (False, False, True)
+    manager.close()
 
 
 def test_old_workspaces_go_and_young_ones_stay(root: Path) -> None:

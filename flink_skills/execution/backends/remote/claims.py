@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import Any
 
 from flink_skills.errors import ExecutionError
@@ -111,7 +111,7 @@ class Claims:
         }
 
     def _lifecycle(self) -> dict[str, str]:
-        ends = datetime.now(timezone.utc) + timedelta(seconds=self._lease)
+        ends = self._api.now() + timedelta(seconds=self._lease)
         return {"shutdownTime": ends.strftime("%Y-%m-%dT%H:%M:%SZ"), "shutdownPolicy": "Delete"}
 
     async def _ready(self, claim: Claim, deadline: float) -> None:

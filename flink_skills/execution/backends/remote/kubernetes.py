@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
+from datetime import datetime, timedelta, timezone
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.errors import ExecutionError
@@ -47,6 +50,24 @@ class KubernetesApi:
         self._settings = settings
         self._session = session
         self.version = "v1beta1"
+        # What the API server's clock said, and when that was by ours that nobody sets.
+        self._said: tuple[datetime, float] | None = None
+
+    def now(self) -> datetime:
+        """The time by the clock of the API server, which is that of the controller; ours until it has answered.
+
+        The clock of this machine may be an hour behind: a lease that it is asked for would be over at once.
+        """
+        if self._said is None:
+            return datetime.now(timezone.utc)
+        then, at = self._said
+        return then + timedelta(seconds=time.monotonic() - at)
+
+    def _note_time(self, date: str | None) -> None:
+        try:
+            self._said = parsedate_to_datetime(date or "").astimezone(timezone.utc), time.monotonic()
+        except (TypeError, ValueError):
+            return  # a proxy may leave it out: what an earlier answer said still holds
 
     async def find_version(self) -> None:
         """Learn which version of agent-sandbox the cluster has. Raises :class:`ApiError` where it has none we know."""
@@ -164,6 +185,7 @@ class KubernetesApi:
                 timeout=aiohttp.ClientTimeout(total=_REQUEST_SECONDS),
                 allow_redirects=False,
             ) as answer:
+                self._note_time(answer.headers.get("Date"))
                 found = await _json(answer)
                 if answer.status in {200, 201, 202}:
                     return found
