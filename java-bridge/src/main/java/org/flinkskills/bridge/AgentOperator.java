@@ -330,6 +330,11 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     byte[] entry = frame.bytes();
     List<Frames.Output> outputs = frame.outputs();
     state.step(turn.key, clear, entry);
+    if (!clear) {
+      // What it did when the worker died is behind it now, and is not done again: the cause was
+      // another. A turn that takes the worker down comes to the same step again without a new one.
+      turn.crashes = 0;
+    }
     // In the same mail: no checkpoint comes between the step in the journal and what it emits.
     emit(turn.timestamp, outputs);
   }

@@ -41,7 +41,7 @@ final class WorkerSlot {
     /** The timestamp of its event, or null. */
     Long timestamp;
 
-    /** How often the worker died while the turn was there. */
+    /** How often the worker died while the turn was there, since the turn last finished a step. */
     int crashes;
 
     /** It has the worker for itself. */

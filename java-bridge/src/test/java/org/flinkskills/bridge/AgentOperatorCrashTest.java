@@ -126,6 +126,36 @@ class AgentOperatorCrashTest {
   }
 
   @Test
+  void aTurnThatFinishesStepsBetweenCrashesIsNotBlamedForThem() throws Exception {
+    try (AgentHarness agent = builder().maxCrashes(3).open()) {
+      agent.send("a", "a1");
+      for (int i = 0; i < 6; i++) {
+        FakeWorker worker = workers.started(i);
+        Turn turn = take(worker, agent, 1).get(0);
+        assertEquals(i == 0 ? 0 : 1, turn.crashes(), turn.toString());
+        assertEquals(i, turn.journal().size());
+        worker.step(turn, false, "j" + i);
+        worker.die(137);
+      }
+      // An emptied journal is no step forward, and neither is none.
+      for (int i = 6; i < 9; i++) {
+        FakeWorker worker = workers.started(i);
+        Turn turn = take(worker, agent, 1).get(0);
+        assertEquals(i - 5, turn.crashes(), turn.toString());
+        if (i == 7) {
+          worker.step(turn, true, "anew");
+        }
+        worker.die(137);
+      }
+      FakeWorker last = workers.started(9);
+      Turn blamed = take(last, agent, 1).get(0);
+      assertEquals(4, blamed.crashes());
+      last.end(blamed, Frames.END_ERROR_RECORD, 0, List.of(), "", "errors>a");
+      agent.await("the error record", () -> agent.emitted("errors").size() == 1);
+    }
+  }
+
+  @Test
   void aSuspectRunsAloneAlsoAmongOperatorsThatShareTheWorker() throws Exception {
     JobID job = new JobID();
     AtomicInteger atOnce = new AtomicInteger();
