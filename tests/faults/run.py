@@ -29,7 +29,8 @@ class Load:
     """``turns`` over ``keys`` within ``seconds``, and what :class:`Chaos` does; without weights: nothing.
 
     With ``ahead`` no more than so many orders are sent whose output is not committed, and no more are sent after
-    ``seconds``: a machine that is slower than the rate gets fewer turns, not a longer run.
+    ``seconds``: a machine that is slower than the rate gets fewer turns, not a longer run. Kills end then as well.
+    Without it all turns are sent, and ``most`` kills are made in any case.
     """
 
     turns: int
@@ -78,7 +79,7 @@ def go(
         except (ClusterError, AssertionError) as error:
             chaos.end()
             unfinished = [str(error), *state(plant.cluster, run.job, reader)]
-        verdict = run.verdict()
+        verdict = run.verdict(ended=not unfinished)
         verdict.unfinished = unfinished
         if unfinished:
             verdict.unfinished += run.missing()
@@ -139,8 +140,9 @@ class _Run:
                     f"half of {self._load.turns} outputs",
                 )
                 self._rescale()
-            # The kills go on until the last output is there where a fixed number of orders is sent.
-            wait_until(lambda: self._committed() >= self._wanted(), patience, "the outputs of all orders")
+            wait_until(
+                lambda: self._committed() >= self._wanted() and self._struck(), patience, "the outputs of all orders"
+            )
             feed.end()
         self._chaos.end()
         self._chaos.check()
@@ -152,6 +154,10 @@ class _Run:
                 self._chaos.pause()
             return self._feed.sent
         return self._load.turns
+
+    def _struck(self) -> bool:
+        """Whether all kills were made that a run with a fixed number of orders is to have."""
+        return self._load.ahead > 0 or len(self._chaos.kills) >= self._load.most
 
     def stop(self) -> None:
         """Stop the job with a savepoint: nothing of it is left."""
@@ -175,7 +181,7 @@ class _Run:
         except ClusterError as error:
             self._say(f"job {self.job} could not be cancelled: {error}")
 
-    def verdict(self) -> Verdict:
+    def verdict(self, *, ended: bool) -> Verdict:
         """On what there is."""
         verdict = judge(
             [order for order, _ in self._todo[: self._feed.sent]],
@@ -184,6 +190,7 @@ class _Run:
             self._chaos.kills,
             restores(self._plant.cluster.log()[self._log_from :], self._jobs),
             upsert=self._setting.mode == "upsert",
+            ended=ended,
         )
         verdict.broken += [f"error record: {row.value}" for row in self._failures.rows()]
         return verdict

@@ -52,6 +52,14 @@ def test_an_order_without_output_is_lost() -> None:
     assert f"order {SENT[-1]} has no output" in verdict(rows()[:-1], attempts()).broken
 
 
+def test_in_a_run_that_was_given_up_nothing_is_lost_but_much_can_be_wrong() -> None:
+    asked = [attempt for attempt in attempts() if attempt.order != SENT[-1]]
+    found = judge(SENT, [*rows()[:-1], rows()[0]], asked, [], [], upsert=False, ended=False)
+    assert (found.counts["not committed yet"], "lost" in found.counts) == (1, False)
+    assert any(f"order {SENT[0]} has 2 outputs" in line for line in found.broken)
+    assert not any(SENT[-1] in line for line in found.broken)
+
+
 def test_an_order_with_two_outputs_is_twice_unless_it_is_an_upsert() -> None:
     again = [*rows(), *(replace(row, offset=row.offset + 10) for row in rows()[2:])]
     assert f"order {SENT[3]} has 2 outputs" in verdict(again, attempts()).broken

@@ -29,6 +29,9 @@ NOTICED = 60.0
 # No death of a TaskManager excuses these.
 _OURS = re.compile(r"\borg\.flinkskills\.")
 
+_LOST = "has no output"
+_UNDONE = "was never done"
+
 OPEN = "was open when something was killed"
 ON_THE_WAY = "answered just before a worker was killed"
 NOT_IN_CHECKPOINT = "answered after the checkpoint that the job went on from"
@@ -79,11 +82,18 @@ def judge(
     restores: Sequence[Restore],
     *,
     upsert: bool,
+    ended: bool = True,
 ) -> Verdict:
-    """Judge one run. ``orders`` are the ids of all that were sent; ``rows`` are the committed outputs."""
+    """Judge one run. ``orders`` are the ids of all that were sent; ``rows`` are the committed outputs.
+
+    In a run that has not ``ended``, orders without an output, and steps that were never done, are none that are lost.
+    """
     verdict = Verdict()
     _output(verdict, orders, rows, upsert)
     _steps(verdict, orders, attempts, kills, restores)
+    if not ended:
+        verdict.counts["not committed yet"] = verdict.counts.pop("lost")
+        verdict.broken = [line for line in verdict.broken if not line.endswith((_LOST, _UNDONE))]
     kinds = Counter(kill.kind for kill in kills)
     verdict.counts |= {f"kills of a {kind}": count for kind, count in sorted(kinds.items())}
     _restores(verdict, kills, restores)
@@ -129,7 +139,7 @@ def _output(verdict: Verdict, orders: Sequence[str], rows: Sequence[Row], upsert
         "lost": len(lost),
         "rows written again (upsert)" if upsert else "twice": sum(made[order] - 1 for order in twice),
     }
-    verdict.broken += [f"order {order} has no output" for order in lost]
+    verdict.broken += [f"order {order} {_LOST}" for order in lost]
     verdict.broken += [f"an output of order {order}, which nobody sent" for order in sorted(strange)]
     if not upsert:
         verdict.broken += [f"order {order} has {made[order]} outputs" for order in twice]
@@ -179,7 +189,7 @@ def _steps(
         verdict.counts[kind] = sum(attempt.step.startswith(prefix) for attempt in attempts)
     for order in orders:
         verdict.broken += [
-            f"step {step} of order {order} was never done" for step in steps(order) if (order, step) not in made
+            f"step {step} of order {order} {_UNDONE}" for step in steps(order) if (order, step) not in made
         ]
     ends = _ends(attempts)
     repeated = 0
