@@ -80,13 +80,13 @@ def go(
             chaos.end()
             unfinished = [str(error), *state(plant.cluster, run.job, reader)]
         verdict = run.verdict(ended=not unfinished)
-        verdict.unfinished = unfinished
+        verdict.unfinished = list(unfinished)
         if unfinished:
             verdict.unfinished += run.missing()
             verdict.broken.append("the run did not come to its end")
         if verdict.broken and evidence is not None:
             keep(evidence / name, verdict, plant, run.job_file, reader.rows(), run.attempts(), chaos.kills)
-            verdict.unfinished.append(f"logs and books are kept in {evidence / name}")
+            verdict.kept = evidence / name
         if unfinished:
             run.give_up()
     return verdict

@@ -8,6 +8,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.faults.chaos import Kill
 from tests.faults.ledger import Attempt, steps
@@ -41,7 +42,8 @@ NO_CHECKPOINT = "the job went on from its beginning, there was no checkpoint"
 @dataclass
 class Verdict:
     """``broken`` has a line for each break of a promise; ``repeats`` counts the repeated calls by step and reason,
-    ``causes`` the restores by what failed before them. ``unfinished`` tells of a run that was given up."""
+    ``causes`` the restores by what failed before them. ``unfinished`` tells of a run that was given up, ``kept`` where
+    its logs are."""
 
     counts: dict[str, int] = field(default_factory=dict)
     repeats: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -49,6 +51,7 @@ class Verdict:
     outages: dict[str, list[float]] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
+    kept: Path | None = None
 
     def add(self, other: Verdict) -> None:
         """Count what another run brought as well."""
@@ -71,6 +74,7 @@ class Verdict:
             lines.append(f"  a {kind} killed, until the job ran again: {times}, of {len(seconds)}")
         lines += [f"  BROKEN: {line}" for line in self.broken[:50]]
         lines += [f"  NOT FINISHED: {line}" for line in self.unfinished]
+        lines += [f"  logs and books: {self.kept}"] if self.kept is not None else []
         return "\n".join([*lines, f"  promises broken: {len(self.broken)}"])
 
 
