@@ -149,9 +149,60 @@ class AgentOperatorCrashTest {
       }
       FakeWorker last = workers.started(9);
       Turn blamed = take(last, agent, 1).get(0);
-      assertEquals(4, blamed.crashes());
+      assertEquals(3, blamed.crashes());
       last.end(blamed, Frames.END_ERROR_RECORD, 0, List.of(), "", "errors>a");
       agent.await("the error record", () -> agent.emitted("errors").size() == 1);
+    }
+  }
+
+  @Test
+  void manySuspectsAreDividedUntilTheOneThatCrashesIsAlone() throws Exception {
+    int turns = 96;
+    AtomicInteger alone = new AtomicInteger();
+    workers.onTurn =
+        (worker, turn) -> {
+          if (turn.crashes() >= 3) {
+            worker.end(turn, Frames.END_ERROR_RECORD, 0, List.of(), "", "errors>" + turn.key());
+          } else {
+            worker.turns.add(turn);
+          }
+        };
+    try (AgentHarness agent = builder().maxCrashes(3).open()) {
+      for (int i = 0; i < turns; i++) {
+        agent.send("k" + i, i == 77 ? "poison" : "good");
+      }
+      for (int i = 0; i < 2; i++) {
+        take(workers.started(i), agent, turns);
+        workers.launched.get(i).die(137);
+      }
+      List<Integer> shares = new ArrayList<>();
+      int worker = 2;
+      while (agent.getOutput().size() + agent.emitted("errors").size() < turns) {
+        FakeWorker now = workers.started(worker);
+        agent.await(
+            "turns", () -> !now.turns.isEmpty() || agent.emitted("errors").size() > alone.get());
+        agent.runMails();
+        List<Turn> share = new ArrayList<>();
+        now.turns.drainTo(share);
+        if (share.isEmpty()) {
+          alone.incrementAndGet();
+          continue;
+        }
+        shares.add(share.size());
+        if (share.stream().anyMatch(turn -> turn.event().equals("poison"))) {
+          now.die(139);
+          worker++;
+        } else {
+          share.forEach(turn -> now.end(turn, turn.event()));
+          int done = agent.getOutput().size() + share.size();
+          agent.await("their ends", () -> agent.getOutput().size() >= done);
+        }
+      }
+      assertEquals(List.of("k77"), agent.emitted("errors"));
+      assertEquals(turns - 1, agent.getOutput().size());
+      // All twice, then a share of 12, then the one alone; the last worker takes what is left.
+      assertEquals(5, workers.launched.size());
+      assertTrue(shares.size() < 30, shares.toString());
     }
   }
 
