@@ -251,7 +251,8 @@ class SkillOptions(ToolOptions, TelemetryOptions):
         "skills.worker.max-crashes",
         parse_positive,
         3,
-        "How often a turn may take its worker process down before it becomes an error record.",
+        "How often a turn may take its worker process down, with no step finished in between, before it becomes an "
+        "error record.",
     )
     WORKER_MAX_MEMORY = Option[int](
         "skills.worker.max-memory",

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import pickle
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +46,7 @@ __all__ = ["Worker"]
 
 _log = logging.getLogger("flink_skills.worker")
 _CACHED_SESSIONS = 10_000
+_BEGUN_AT_ONCE = 8
 
 
 @dataclass
@@ -63,6 +64,8 @@ class Worker:
         self._connection = Connection(read_fd, write_fd, self._receive, self._end)
         self._runtimes: dict[int, AgentRuntime] = {}
         self._opening: set[asyncio.Task[None]] = set()
+        self._arrived: deque[StartTurn] = deque()
+        self._beginning = False
         self._turns: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._frames: dict[asyncio.Task[object], StartTurn] = {}
         self._watchdog = Watchdog(lambda: len(self._frames), self._name_of)
@@ -71,12 +74,10 @@ class Worker:
 
     def _receive(self, frame: Inbound) -> None:
         if isinstance(frame, StartTurn):
-            key = (frame.operator, frame.turn)
-            task = asyncio.create_task(self._run(frame))
-            self._turns[key] = task
-            self._frames[task] = frame
-            self._watchdog.turn_begins()
-            task.add_done_callback(lambda done: self._forget(key, done))
+            self._arrived.append(frame)
+            if not self._beginning:
+                self._beginning = True
+                asyncio.get_running_loop().call_soon(self._begin_some)
         elif isinstance(frame, SessionData):
             waiting = self._waiting.pop((frame.operator, frame.turn), None)
             if waiting is not None and not waiting.done():
@@ -89,6 +90,28 @@ class Worker:
             self._cancel(frame.operator)
         elif isinstance(frame, Close):
             self._end("")
+
+    def _begin_some(self) -> None:
+        """Begin the turns that arrived, a few in each round of the loop.
+
+        After a restart a thousand may come at once. Begun all in one round, their first steps would hold the loop for
+        seconds: no answer comes in meanwhile and no finished step gets out, so a worker that is often killed would
+        never get ahead.
+        """
+        self._beginning = False
+        for _ in range(min(_BEGUN_AT_ONCE, len(self._arrived))):
+            self._begin(self._arrived.popleft())
+        if self._arrived:
+            self._beginning = True
+            asyncio.get_running_loop().call_soon(self._begin_some)
+
+    def _begin(self, frame: StartTurn) -> None:
+        key = (frame.operator, frame.turn)
+        task = asyncio.create_task(self._run(frame))
+        self._turns[key] = task
+        self._frames[task] = frame
+        self._watchdog.turn_begins()
+        task.add_done_callback(lambda done: self._forget(key, done))
 
     def _end(self, reason: str) -> None:
         if reason:
@@ -114,6 +137,7 @@ class Worker:
         return f"agent {runtime.plan.agent_id}, key {frame.key}, turn {frame.number}"
 
     def _cancel(self, operator: int) -> None:
+        self._arrived = deque(frame for frame in self._arrived if frame.operator != operator)
         for (of, _), task in list(self._turns.items()):
             if of == operator:
                 task.cancel()
@@ -229,6 +253,7 @@ class Worker:
     async def close(self) -> None:
         """End all turns and release everything."""
         self._watchdog.stop()
+        self._arrived.clear()
         tasks: list[asyncio.Task[Any]] = [*self._turns.values(), *self._opening]
         for task in tasks:
             task.cancel()

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 
 from flink_skills.testing.cluster import ClusterError, StandaloneCluster, wait_until
 from tests.faults.background import Background
@@ -22,13 +21,15 @@ KINDS = ("worker", "TaskManager", "JobManager")
 _BACK = 180
 
 
-@dataclass(frozen=True)
+@dataclass
 class Kill:
-    """What was killed when, by the machine's clock."""
+    """What was killed when, by the machine's clock. ``back``: when the job was seen to run after it; None for that of
+    a worker, which does not stop the job."""
 
     at: float
     kind: str
     name: str
+    back: float | None = None
 
 
 class Chaos(Background):
@@ -37,7 +38,7 @@ class Chaos(Background):
     Between two kills it waits, for ``shortest`` to ``longest`` seconds. ``weights`` say how often which of
     :data:`KINDS` is chosen. After most kills it first waits for the job to run again; after a third of them the next
     one hits a job that is just being restored. An error of its own, such as a job that does not come back, is raised
-    by :meth:`check` and at the end of the block.
+    by :meth:`check`.
     """
 
     def __init__(
@@ -61,16 +62,13 @@ class Chaos(Background):
         self._quiet = threading.Lock()
         self._error: BaseException | None = None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
-        if error is None:
-            self.check()
-
     def end(self) -> None:
         """Kill no more. All processes that were killed have been started again; the job may still be restoring."""
         super().end()
+
+    def pause(self) -> None:
+        """Kill no more, without waiting for what is under way."""
+        self._ended.set()
 
     def check(self) -> None:
         """Raise what went wrong in the chooser itself."""
@@ -87,24 +85,32 @@ class Chaos(Background):
 
     def await_running(self) -> None:
         """Wait until the job's tasks run."""
-        wait_until(self._running, _BACK, f"job {self.job} to run again; see {self._cluster.folder / 'logs'}")
+        wait_until(self._running, _BACK, f"job {self.job} to run again")
 
     def run(self) -> None:
         # The first kills are one of each kind, so that a short run has them all.
         first = self._random.sample(list(self._weights), len(self._weights))
         try:
-            while not self._ended.wait(self._random.uniform(*self._pause)):
+            while self._pauses(self._random.uniform(*self._pause)):
                 with self._quiet:
                     if self.job is None or 0 < self._most <= len(self.kills):
                         continue
                     kind = first.pop() if first else self._random.choices(*zip(*self._weights.items(), strict=True))[0]
                     self._strike(kind)
                     if self._random.random() < 2 / 3:
-                        wait_until(
-                            lambda: self._ended.is_set() or self._running(), _BACK, f"job {self.job} to run again"
-                        )
+                        self.await_running()
         except BaseException as error:
             self._error = error
+
+    def _pauses(self, seconds: float) -> bool:
+        """Wait, and look meanwhile whether the job is back; False when the block ends."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self._ended.wait(min(left, 0.2)):
+                return False
+            if self.job is not None and any(kill.back is None for kill in self.kills if kill.kind != "worker"):
+                self._running()
+        return not self._ended.is_set()
 
     def _strike(self, kind: str) -> None:
         if kind == "worker":
@@ -134,4 +140,10 @@ class Chaos(Background):
             return False
         if found["state"] in ("FAILED", "FINISHED", "CANCELED"):
             raise ClusterError(f"job {self.job} is {found['state']}: {self._cluster.failure(str(self.job))}")
-        return bool(found["state"] == "RUNNING" and all(vertex["status"] == "RUNNING" for vertex in found["vertices"]))
+        running = found["state"] == "RUNNING" and all(vertex["status"] == "RUNNING" for vertex in found["vertices"])
+        if running:
+            now = time.time()
+            for kill in self.kills:
+                if kill.back is None and kill.kind != "worker":
+                    kill.back = now
+        return bool(running)

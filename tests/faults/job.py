@@ -18,7 +18,8 @@ _TRANSACTION = 5 * 60 * 1000
 @dataclass(frozen=True)
 class Setting:
     """How a job runs. With ``rescaled``, it is stopped with a savepoint in the middle, and goes on with that
-    parallelism. ``interval``: seconds between checkpoints."""
+    parallelism. ``interval``: seconds between checkpoints. ``crashes`` is ``skills.worker.max-crashes``; 0: the
+    product's default."""
 
     mode: str = "exactly-once"
     backend: str = "hashmap"
@@ -26,6 +27,7 @@ class Setting:
     interval: int = 1
     parallelism: int = 4
     rescaled: int = 0
+    crashes: int = 0
 
     def __str__(self) -> str:
         """One line, with what differs."""
@@ -75,8 +77,7 @@ flink:
 options:
   skills.worker.processes: 1
   skills.shell.network: allow
-  # These turns do not take their worker down, they are just there when it is killed.
-  skills.worker.max-crashes: 20
+{f"  skills.worker.max-crashes: {setting.crashes}" if setting.crashes else ""}
 agent: fault_agent:OrderAgent
 tables: |
   CREATE TABLE orders (id STRING, customer STRING)

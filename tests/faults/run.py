@@ -6,10 +6,13 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from flink_skills.testing.cluster import wait_until
+from flink_skills.testing.cluster import ClusterError, wait_until
 from tests.faults.chaos import Chaos
+from tests.faults.evidence import keep, state
 from tests.faults.job import Setting, submit
+from tests.faults.ledger import Attempt
 from tests.faults.plant import Plant
 from tests.faults.restores import restores
 from tests.faults.topics import Feed, Reader, orders
@@ -18,11 +21,17 @@ from tests.faults.verdict import Verdict, judge
 __all__ = ["Load", "go"]
 
 _NUMBERS = itertools.count(1)
+_TELL_SECONDS = 30
 
 
 @dataclass(frozen=True)
 class Load:
-    """``turns`` over ``keys`` within ``seconds``, and what :class:`Chaos` does; without weights: nothing."""
+    """``turns`` over ``keys`` within ``seconds``, and what :class:`Chaos` does; without weights: nothing.
+
+    With ``ahead`` no more than so many orders are sent whose output is not committed, and no more are sent after
+    ``seconds``: a machine that is slower than the rate gets fewer turns, not a longer run. Kills end then as well.
+    Without it all turns are sent, and ``most`` kills are made in any case.
+    """
 
     turns: int
     keys: int
@@ -31,74 +40,215 @@ class Load:
     shortest: float = 1
     longest: float = 5
     most: int = 0
+    ahead: int = 0
     # After the last order was sent. Transactions of a job that died hold up readers until the broker ends them.
     patience: float = 600
+    # In a second; 0: all turns within the seconds.
+    rate: float = 0
 
 
 def go(
-    plant: Plant, setting: Setting, load: Load, seed: int, say: Callable[[str], object] = lambda text: None
+    plant: Plant,
+    setting: Setting,
+    load: Load,
+    seed: int,
+    say: Callable[[str], object] = lambda text: None,
+    evidence: Path | None = None,
 ) -> Verdict:
     """Run it. The job is stopped with a savepoint at the end, and leaves neither process nor folder.
 
-    ``say`` is told every half a minute how far it is.
+    A run that does not come to its end in time, or whose job fails, has a verdict as well: on what there is, with
+    ``unfinished`` for what hangs; its job is cancelled. ``say`` is told every half a minute how far it is. With
+    ``evidence``, logs and books are kept in that folder unless all went well.
     """
-    run = f"r{next(_NUMBERS)}"
-    cluster, broker = plant.cluster, plant.broker
-    broker.topics(f"{run}-orders", f"{run}-packed", f"{run}-failures")
-    todo = orders(run, load.turns, load.keys)
-    file = plant.folder / f"{run}.yaml"
+    name = f"r{next(_NUMBERS)}"
+    broker = plant.broker
+    broker.topics(f"{name}-orders", f"{name}-packed", f"{name}-failures")
     with (
-        Reader(broker.address, f"{run}-packed") as reader,
-        Reader(broker.address, f"{run}-failures") as failures,
+        Reader(broker.address, f"{name}-packed") as reader,
+        Reader(broker.address, f"{name}-failures") as failures,
         Chaos(
-            cluster, seed, shortest=load.shortest, longest=load.longest, weights=load.weights, most=load.most
+            plant.cluster, seed, shortest=load.shortest, longest=load.longest, weights=load.weights, most=load.most
         ) as chaos,
     ):
-        job = submit(cluster, file, setting, broker.address, run, parallelism=setting.parallelism)
-        cluster.wait(job, "RUNNING", 120)
-        jobs = {job}
-        chaos.job = job if any(load.weights.values()) else None
-        patience = load.seconds + load.patience
-        told = time.monotonic()
+        run = _Run(name, plant, setting, load, reader, failures, chaos, say)
+        unfinished: list[str] = []
+        try:
+            run.send_all()
+            run.stop()
+        except (ClusterError, AssertionError) as error:
+            chaos.end()
+            unfinished = [str(error), *state(plant.cluster, run.job, reader)]
+        verdict = run.verdict(ended=not unfinished)
+        verdict.unfinished = list(unfinished)
+        if unfinished:
+            verdict.unfinished += run.missing()
+            verdict.broken.append("the run did not come to its end")
+        if verdict.broken and evidence is not None:
+            keep(evidence / name, verdict, plant, run.job_file, reader.rows(), run.attempts(), chaos.kills)
+            verdict.kept = evidence / name
+        if unfinished:
+            run.give_up()
+    return verdict
 
-        def committed(wanted: int) -> bool:
-            nonlocal told
-            chaos.check()
-            found = len({row.value["id"] for row in reader.rows()}) + len(failures.rows())
-            if time.monotonic() > told + 30:
-                told = time.monotonic()
-                say(f"{found} of {load.turns} outputs are committed; {len(chaos.kills)} kills so far")
-            return found >= wanted
 
-        with Feed(broker.address, f"{run}-orders", todo, load.turns / load.seconds):
-            if setting.rescaled:
-                wait_until(lambda: committed(load.turns // 2), patience, f"half of {load.turns} outputs")
-                chaos.job = job
-                with chaos.quiet():
-                    savepoint = cluster.stop_with_savepoint(job, deadline=120)
-                    job = submit(
-                        cluster, file, setting, broker.address, run, parallelism=setting.rescaled, savepoint=savepoint
-                    )
-                    jobs.add(job)
-                    chaos.job = job
-                    chaos.await_running()
-                chaos.job = job if any(load.weights.values()) else None
-            wait_until(lambda: committed(load.turns), patience, f"{load.turns} committed outputs")
-        chaos.end()
-        chaos.check()
-        chaos.job = job
-        chaos.await_running()
-        cluster.stop_with_savepoint(job, deadline=120)
+class _Run:
+    """What belongs to one run."""
+
+    def __init__(
+        self,
+        name: str,
+        plant: Plant,
+        setting: Setting,
+        load: Load,
+        reader: Reader,
+        failures: Reader,
+        chaos: Chaos,
+        say: Callable[[str], object],
+    ) -> None:
+        self.job: str | None = None
+        self.job_file = plant.folder / f"{name}.yaml"
+        self._name = name
+        self._plant = plant
+        self._setting = setting
+        self._load = load
+        self._reader = reader
+        self._failures = failures
+        self._chaos = chaos
+        self._say = say
+        self._jobs: set[str] = set()
+        self._todo = orders(name, load.turns, load.keys)
+        # A cluster has one log for all its runs.
+        self._log_from = len(plant.cluster.log())
+        seconds = load.seconds if load.ahead else None
+        rate = load.rate or load.turns / load.seconds
+        self._feed = Feed(plant.broker.address, f"{name}-orders", self._todo, rate, seconds)
+        self._told = time.monotonic()
+
+    def send_all(self) -> None:
+        """Returns when the output of every order is committed and the chooser has ended."""
+        self._submit(self._setting.parallelism)
+        self._plant.cluster.wait(str(self.job), "RUNNING", 120)
+        self._aim()
+        patience = self._load.seconds + self._load.patience
+        with self._feed as feed:
+            if self._setting.rescaled:
+                half, middle = self._load.turns // 2, time.monotonic() + self._load.seconds / 2
+                wait_until(
+                    lambda: self._committed() >= half or (self._load.ahead and time.monotonic() > middle),
+                    patience,
+                    f"half of {self._load.turns} outputs",
+                )
+                self._rescale()
+            wait_until(
+                lambda: self._committed() >= self._wanted() and self._struck(), patience, "the outputs of all orders"
+            )
+            feed.end()
+        self._chaos.end()
+        self._chaos.check()
+
+    def _wanted(self) -> int:
+        """How many outputs there must be; while it is not known how many are sent, more than there can be."""
+        if not self._feed.is_alive():
+            if self._load.ahead:
+                self._chaos.pause()
+            return self._feed.sent
+        return self._load.turns
+
+    def _struck(self) -> bool:
+        """Whether all kills were made that a run with a fixed number of orders is to have."""
+        return self._load.ahead > 0 or len(self._chaos.kills) >= self._load.most
+
+    def stop(self) -> None:
+        """Stop the job with a savepoint: nothing of it is left."""
+        cluster = self._plant.cluster
+        self._chaos.job = self.job
+        self._chaos.await_running()
+        cluster.stop_with_savepoint(str(self.job), deadline=120)
         wait_until(lambda: not cluster.worker_pids(), 30, "the agent workers to end with the job")
         wait_until(lambda: not cluster.temporary_folders(), 30, "the temporary folders to go with the job")
-        wait_until(lambda: reader.at_end() and failures.at_end(), load.patience, "the readers to be at the end")
-        verdict = judge(
-            [order for order, _ in todo],
-            reader.rows(),
-            plant.ledger.attempts(run),
-            chaos.kills,
-            restores(cluster.log(), jobs),
-            upsert=setting.mode == "upsert",
+        wait_until(
+            lambda: self._reader.at_end() and self._failures.at_end(),
+            self._load.patience,
+            "the readers to be at the end",
         )
-        verdict.broken += [f"error record: {row.value}" for row in failures.rows()]
-    return verdict
+
+    def give_up(self) -> None:
+        """Cancel the job, so that the next run has the cluster for itself."""
+        try:
+            if self.job is not None:
+                self._plant.cluster.cancel(self.job, 60)
+        except ClusterError as error:
+            self._say(f"job {self.job} could not be cancelled: {error}")
+
+    def verdict(self, *, ended: bool) -> Verdict:
+        """On what there is."""
+        verdict = judge(
+            [order for order, _ in self._todo[: self._feed.sent]],
+            self._reader.rows(),
+            self.attempts(),
+            self._chaos.kills,
+            restores(self._plant.cluster.log()[self._log_from :], self._jobs),
+            upsert=self._setting.mode == "upsert",
+            ended=ended,
+        )
+        verdict.broken += [f"error record: {row.value}" for row in self._failures.rows()]
+        return verdict
+
+    def attempts(self) -> list[Attempt]:
+        """What the far end was asked."""
+        return self._plant.ledger.attempts(self._name)
+
+    def missing(self) -> list[str]:
+        """Where the first orders without an output are, by what the far end saw of them last."""
+        there = {row.value["id"] for row in self._reader.rows()}
+        last = {attempt.order: attempt for attempt in self.attempts()}
+        found = [order for order, _ in self._todo[: self._feed.sent] if order not in there]
+        firsts = list({order.rpartition("-")[0]: order for order in reversed(found)}.values())
+        lines = [f"{self._feed.sent} orders sent, {len(found)} without an output, of {len(firsts)} customers"]
+        for order in firsts[:-11:-1]:
+            if (attempt := last.get(order)) is None:
+                lines.append(f"  {order}: the far end has seen nothing of it")
+            else:
+                answered = "no answer" if attempt.answered is None else "answered"
+                lines.append(f"  {order}: {attempt.step} at {_clock(attempt.received)}, {answered}")
+        return lines
+
+    def _submit(self, parallelism: int, savepoint: str | None = None) -> None:
+        self.job = submit(
+            self._plant.cluster,
+            self.job_file,
+            self._setting,
+            self._plant.broker.address,
+            self._name,
+            parallelism=parallelism,
+            savepoint=savepoint,
+        )
+        self._jobs.add(self.job)
+
+    def _aim(self) -> None:
+        self._chaos.job = self.job if any(self._load.weights.values()) else None
+
+    def _rescale(self) -> None:
+        self._chaos.job = self.job
+        with self._chaos.quiet():
+            savepoint = self._plant.cluster.stop_with_savepoint(str(self.job), deadline=120)
+            self._submit(self._setting.rescaled, savepoint)
+            self._chaos.job = self.job
+            self._chaos.await_running()
+            self._aim()
+
+    def _committed(self) -> int:
+        self._chaos.check()
+        # Also an error record is an end of a turn.
+        found = len({row.value["id"] for row in self._reader.rows()}) + len(self._failures.rows())
+        if self._load.ahead:
+            self._feed.limit = found + self._load.ahead
+        if time.monotonic() > self._told + _TELL_SECONDS:
+            self._told = time.monotonic()
+            self._say(f"{self._feed.sent} sent, {found} committed, {len(self._chaos.kills)} kills so far")
+        return found
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))

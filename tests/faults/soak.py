@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from tests.faults.job import Setting
 from tests.faults.plant import plant
 from tests.faults.run import Load, go
+from tests.faults.verdict import Verdict
 from tests.passable import passable_folder
 
 __all__ = ["main"]
@@ -36,11 +38,13 @@ _SETTINGS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1: a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description="Kills under load.")
-    parser.add_argument("--minutes", type=float, default=30, help="how long orders are sent, all runs together")
-    parser.add_argument("--runs", type=int, default=0, help="how many runs share the time; 0: one in 5 minutes")
-    parser.add_argument("--rate", type=float, default=35, help="orders in a second")
-    parser.add_argument("--turns", type=int, default=0, help="orders of each run, whatever the rate")
+    parser.add_argument("--minutes", type=float, default=30, help="how long it takes, all runs together")
+    parser.add_argument("--runs", type=int, default=0, help="how many runs share the time; 0: one in 4 minutes")
+    parser.add_argument("--first", type=int, default=1, help="which of the settings comes first")
+    parser.add_argument("--rate", type=float, default=35, help="most orders in a second")
+    parser.add_argument("--turns", type=int, default=0, help="most orders of each run; 0: as many as the time allows")
     parser.add_argument("--keys", type=int, default=500)
+    parser.add_argument("--ahead", type=int, default=500, help="most orders that were sent and are not committed")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--mode", choices=("exactly-once", "upsert"))
     parser.add_argument("--backend", choices=("rocksdb", "hashmap"))
@@ -50,34 +54,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--kill", default="worker:3,TaskManager:2,JobManager:1", help="what, and how often; '': nothing"
     )
+    parser.add_argument("--pause", help="seconds between kills, such as 1:5; longer where checkpoints are rare")
+    parser.add_argument("--kills", type=int, default=0, help="most kills of each run; 0: no limit")
+    parser.add_argument("--patience", type=float, default=300, help="seconds for the last outputs to come")
+    parser.add_argument("--keep", type=Path, help="where logs and books of a run that went wrong are kept")
     options = parser.parse_args(arguments)
-    runs = options.runs or max(1, round(options.minutes / 5))
-    _say(f"seed {options.seed}, {runs} runs of {options.minutes / runs:g} minutes")
+    runs = options.runs or max(1, round(options.minutes / 4))
+    evidence = options.keep or Path(tempfile.mkdtemp(prefix="soak-"))
+    _say(f"seed {options.seed}, {runs} runs in {options.minutes:g} minutes; what goes wrong is kept in {evidence}")
+    end = time.monotonic() + options.minutes * 60
     broken = 0
-    total: Counter[str] = Counter()
+    total = Verdict()
     with passable_folder() as folder, plant(folder) as made:
         for number, setting in zip(range(runs), _settings(options), strict=False):
-            seconds = options.minutes * 60 / runs
-            pauses = (1, 5) if setting.interval < 10 else (5, 25)
-            turns = options.turns or round(options.rate * seconds)
-            load = Load(turns, min(options.keys, turns), seconds, _weights(options.kill), *pauses, options.kills)
+            load = _load(options, setting, (end - time.monotonic()) / (runs - number))
             began = time.monotonic()
-            _say(f"run {number + 1}: {setting}; {turns} turns over {load.keys} keys")
-            verdict = go(made, setting, load, options.seed + number, _say)
-            _say(f"{verdict}\n  in {time.monotonic() - began:.0f} s")
-            total.update(verdict.counts)
-            for (step, why), count in verdict.repeats.items():
-                total[f"repeated {step}: {why}"] += count
+            _say(
+                f"run {number + 1}: {setting}; over {load.keys} keys, for {load.seconds:.0f} s, a kill after "
+                f"{load.shortest:g} to {load.longest:g} s"
+            )
+            verdict = go(made, setting, load, options.seed + number, _say, evidence)
+            _say(f"run {number + 1} took {time.monotonic() - began:.0f} s: {setting}\n{verdict}")
+            total.add(verdict)
             broken += len(verdict.broken)
-    _say("all runs\n" + "\n".join(f"  {name:<75}{count:>8}" for name, count in total.items()))
-    _say(f"promises broken: {broken} (seed {options.seed})")
+    _say(f"all {runs} runs, seed {options.seed}\n{total}")
     return 1 if broken else 0
+
+
+def _load(options: argparse.Namespace, setting: Setting, seconds: float) -> Load:
+    """What fits into so many seconds: submitting, rescaling and the last outputs take theirs."""
+    feed = max(30.0, seconds - 75 - 2 * setting.interval)
+    turns = options.turns or round(options.rate * feed)
+    if options.pause:
+        shortest, _, longest = options.pause.partition(":")
+    else:
+        # Between two kills there is a checkpoint, mostly, or the job does not get ahead.
+        shortest, longest = max(1.0, setting.interval / 3), max(5.0, setting.interval * 2)
+    return Load(
+        turns,
+        min(options.keys, turns),
+        feed,
+        _weights(options.kill),
+        float(shortest),
+        float(longest),
+        options.kills,
+        options.ahead,
+        options.patience,
+        rate=options.rate,
+    )
 
 
 def _settings(options: argparse.Namespace) -> Iterator[Setting]:
     parallelism, _, rescaled = (options.parallelism or "").partition(":")
     while True:
-        for setting in _SETTINGS:
+        for place in range(len(_SETTINGS)):
+            setting = _SETTINGS[(place + options.first - 1) % len(_SETTINGS)]
             yield Setting(
                 options.mode or setting.mode,
                 options.backend or setting.backend,

@@ -27,7 +27,7 @@ def test_nothing_is_lost_or_twice_and_each_repeated_call_has_a_reason(made: Plan
     seed = random.SystemRandom().randrange(1_000_000)
     setting = Setting("exactly-once", "rocksdb", aligned=False, interval=1, parallelism=2)
     # The first kills are one of each kind.
-    load = Load(turns=400, keys=40, seconds=30, weights=dict.fromkeys(KINDS, 1), most=6)
+    load = Load(turns=300, keys=40, seconds=25, weights=dict.fromkeys(KINDS, 1), longest=3, most=len(KINDS))
     verdict = go(made, setting, load, seed)
     sys.stdout.write(f"{setting}, seed {seed}\n{verdict}\n")
     assert verdict.broken == [], f"seed {seed}: {verdict}"

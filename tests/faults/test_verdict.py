@@ -52,6 +52,14 @@ def test_an_order_without_output_is_lost() -> None:
     assert f"order {SENT[-1]} has no output" in verdict(rows()[:-1], attempts()).broken
 
 
+def test_in_a_run_that_was_given_up_nothing_is_lost_but_much_can_be_wrong() -> None:
+    asked = [attempt for attempt in attempts() if attempt.order != SENT[-1]]
+    found = judge(SENT, [*rows()[:-1], rows()[0]], asked, [], [], upsert=False, ended=False)
+    assert (found.counts["not committed yet"], "lost" in found.counts) == (1, False)
+    assert any(f"order {SENT[0]} has 2 outputs" in line for line in found.broken)
+    assert not any(SENT[-1] in line for line in found.broken)
+
+
 def test_an_order_with_two_outputs_is_twice_unless_it_is_an_upsert() -> None:
     again = [*rows(), *(replace(row, offset=row.offset + 10) for row in rows()[2:])]
     assert f"order {SENT[3]} has 2 outputs" in verdict(again, attempts()).broken
@@ -116,6 +124,65 @@ def test_a_retry_with_another_call_id_is_seen() -> None:
     made = again("reserve", after=5)
     made[-1].call_id = "other"
     assert any("had call ids" in line for line in verdict(rows(), made, Kill(12, "worker", "7")).broken)
+
+
+def test_a_restore_needs_the_death_of_a_process_that_the_job_runs_in() -> None:
+    restore = Restore(100, 1, 95, "java.io.IOException: taskmanager-7 is gone", failed=90)
+    found = verdict(rows(), attempts(), Kill(88, "TaskManager", "0", back=103), restore)
+    assert found.broken == []
+    assert (found.counts["restores from a checkpoint"], found.counts["restores without a kill"]) == (1, 0)
+    assert found.causes == {"java.io.IOException: taskmanager-# is gone": 1}
+    assert "a TaskManager killed, until the job ran again: 15.0 s median, 15.0 s at worst, of 1" in str(found)
+    # Nothing was killed, something long before, or after it; a worker's death is no reason.
+    for kill in ([], [Kill(10, "JobManager", "")], [Kill(95, "TaskManager", "0")], [Kill(88, "worker", "7")]):
+        found = verdict(rows(), attempts(), *kill, restore)
+        (broken,) = found.broken
+        assert "taskmanager-7 is gone" in broken
+        assert found.counts["restores without a kill"] == 1
+
+
+def test_a_fault_of_the_operator_is_never_excused() -> None:
+    restore = Restore(100, 1, 95, "org.flinkskills.bridge.AgentWorkerException: it died", failed=90)
+    assert verdict(rows(), attempts(), Kill(88, "TaskManager", "0"), restore).broken
+
+
+def test_the_first_starts_need_no_reason() -> None:
+    begun, rescaled = Restore(1, 0, 0.0, planned=True), Restore(50, 7, 49, planned=True)
+    found = verdict(rows(), attempts(), begun, rescaled)
+    assert (found.broken, found.causes) == ([], {})
+
+
+def test_verdicts_add_up() -> None:
+    total = Verdict()
+    for _ in range(2):
+        total.add(verdict(rows()[:-1], attempts(), Kill(88, "TaskManager", "0", back=98)))
+    assert (total.counts["turns"], total.counts["lost"], len(total.broken)) == (12, 2, 2)
+    assert total.outages == {"TaskManager": [10, 10]}
+
+
+def test_the_log_says_what_had_failed_before_a_restore() -> None:
+    job, later = "a" * 32, "b" * 32
+    stamp = "2026-02-03 10:00:0"
+    log = f"""\
+{stamp}0,000 INFO  x [] - No checkpoint found during restore.
+{stamp}1,000 INFO  x [] - Triggering checkpoint 1 (type=C) @ 1770112801000 for job {job}.
+{stamp}2,000 INFO  x [] - agent orders (1/4) (c_0_0) switched from RUNNING to FAILED on taskmanager-1 @ localhost.
+java.lang.RuntimeException: all is lost
+	at a.B.c(B.java:1)
+Caused by: java.io.IOException: Connection reset
+	... 4 more
+{stamp}2,500 INFO  x [] - agent orders (2/4) (c_1_0) switched from CANCELING to FAILED on taskmanager-0 @ localhost.
+another
+{stamp}3,000 INFO  x [] - Restoring job {job} from Checkpoint 1 @ 1770112801000 for {job} located at file:/x.
+{stamp}4,000 INFO  x [] - Triggering stop-with-savepoint 2 (type=S) @ 1770112804000 for job {job}.
+{stamp}5,000 INFO  x [] - Restoring job {later} from Savepoint 2 @ 0 for {later} located at file:/x.
+{stamp}6,000 INFO  x [] - Restoring job {later} from Savepoint 2 @ 0 for {later} located at file:/x.
+"""
+    first, second, third, fourth = restores(log, {job, later})
+    assert [found.planned for found in (first, second, third, fourth)] == [True, False, True, False]
+    assert second.cause == "java.io.IOException: Connection reset"
+    assert second.at - second.failed == 1
+    assert (third.cause, fourth.cause) == ("", "")
 
 
 def test_a_restart_from_nothing_is_one_only_before_the_first_checkpoint() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -23,28 +24,44 @@ def orders(run: str, turns: int, keys: int) -> list[tuple[str, str]]:
 
 
 class Feed(Background):
-    """Writes orders to a topic, ``rate`` in a second, while the ``with`` block lasts. ``sent`` counts."""
+    """Writes orders to a topic, at most ``rate`` in a second, while the ``with`` block lasts. ``sent`` counts.
 
-    def __init__(self, broker: str, topic: str, orders: Sequence[tuple[str, str]], rate: float) -> None:
+    With ``seconds`` it ends after them, also where orders are left. ``limit`` is how many it may have sent so far:
+    who raises it as outputs come keeps the backlog small. None: no limit.
+    """
+
+    def __init__(
+        self, broker: str, topic: str, orders: Sequence[tuple[str, str]], rate: float, seconds: float | None = None
+    ) -> None:
         super().__init__("feed")
         self.sent = 0
+        self.limit: int | None = None
         self._topic = topic
         self._orders = orders
         self._rate = rate
+        self._seconds = seconds
         self._producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True, "linger.ms": 20})
 
     def run(self) -> None:
-        began = time.monotonic()
+        try:
+            self._send()
+        finally:
+            self._producer.flush(30)
+
+    def _send(self) -> None:
+        due = time.monotonic()
+        end = math.inf if self._seconds is None else due + self._seconds
         for order, customer in self._orders:
-            while (wait := began + self.sent / self._rate - time.monotonic()) > 0:
-                self._producer.flush(1)
-                if self._ended.wait(wait):
+            while (now := time.monotonic()) < due or (self.limit is not None and self.sent >= self.limit):
+                self._producer.poll(0)
+                if now >= end or self._ended.wait(min(1, max(0.02, due - now))):
                     return
+            # What was not sent in time is not made good in one burst.
+            due = max(due, now - 1) + 1 / self._rate
             value = json.dumps({"id": order, "customer": customer})
             self._producer.produce(self._topic, value, customer)
             self._producer.poll(0)
             self.sent += 1
-        self._producer.flush(30)
 
 
 @dataclass(frozen=True)
@@ -63,6 +80,7 @@ class Reader(Background):
         super().__init__(f"reader of {topic}")
         self._lock = threading.Lock()
         self._rows: list[Row] = []
+        self._problem: str | None = None
         self._topic = topic
         self._read_to = dict.fromkeys(range(partitions), 0)
         config = {"bootstrap.servers": broker, "group.id": f"{topic}-reader", "enable.auto.commit": False}
@@ -90,17 +108,24 @@ class Reader(Background):
                     # Also past the marks of transactions, which are no rows.
                     self._read_to[partition] = offset
                 else:
-                    raise RuntimeError(str(error))
+                    self._problem = str(error)
+                    return
 
     def rows(self) -> list[Row]:
-        """What was read so far; in the order of writing, in each partition."""
+        """What was read so far; in the order of writing, in each partition. Raises when reading has failed."""
+        if self._problem is not None:
+            raise RuntimeError(f"{self._topic} cannot be read: {self._problem}")
         with self._lock:
             return list(self._rows)
 
     def at_end(self) -> bool:
         """Whether all that was ever written to the topic has been read, or was part of an aborted transaction."""
-        for partition, read_to in self._read_to.items():
-            _, end = self._other.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=10)
-            if read_to < end:
-                return False
-        return True
+        return all(read_to >= end for read_to, end in self.places().values())
+
+    def places(self) -> dict[int, tuple[int, int]]:
+        """By partition: up to where it has been read, and where it ends. Between are open transactions."""
+        ends = {
+            partition: self._other.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=10)[1]
+            for partition in self._read_to
+        }
+        return {partition: (read_to, ends[partition]) for partition, read_to in self._read_to.items()}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.faults.chaos import Kill
 from tests.faults.ledger import Attempt, steps
@@ -22,6 +25,14 @@ UNSEEN = 5.0
 # What is killed may finish what it was doing, and the time is noted before the kill.
 LAST_BREATH = 0.5
 
+# After so long a death is known to all, and a JobManager is back, on a busy machine too.
+NOTICED = 60.0
+# No death of a TaskManager excuses these.
+_OURS = re.compile(r"\borg\.flinkskills\.")
+
+_LOST = "has no output"
+_UNDONE = "was never done"
+
 OPEN = "was open when something was killed"
 ON_THE_WAY = "answered just before a worker was killed"
 NOT_IN_CHECKPOINT = "answered after the checkpoint that the job went on from"
@@ -30,18 +41,40 @@ NO_CHECKPOINT = "the job went on from its beginning, there was no checkpoint"
 
 @dataclass
 class Verdict:
-    """``broken`` has a line for each break of a promise; ``repeats`` counts the repeated calls by step and reason."""
+    """``broken`` has a line for each break of a promise; ``repeats`` counts the repeated calls by step and reason,
+    ``causes`` the restores by what failed before them. ``unfinished`` tells of a run that was given up, ``kept`` where
+    its logs are."""
 
     counts: dict[str, int] = field(default_factory=dict)
     repeats: Counter[tuple[str, str]] = field(default_factory=Counter)
+    causes: Counter[str] = field(default_factory=Counter)
+    outages: dict[str, list[float]] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+    kept: Path | None = None
+
+    def add(self, other: Verdict) -> None:
+        """Count what another run brought as well."""
+        for name, count in other.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+        self.repeats += other.repeats
+        self.causes += other.causes
+        for kind, seconds in other.outages.items():
+            self.outages.setdefault(kind, []).extend(seconds)
+        self.broken += other.broken
 
     def __str__(self) -> str:
         """A table."""
         lines = [f"  {name:<40}{count:>8}" for name, count in self.counts.items()]
         for (step, why), count in sorted(self.repeats.items()):
             lines.append(f"  repeated {step:<10} {count:>6}  {why}")
+        lines += [f"  restored {count:>15}  {why}" for why, count in sorted(self.causes.items())]
+        for kind, seconds in sorted(self.outages.items()):
+            times = f"{statistics.median(seconds):.1f} s median, {max(seconds):.1f} s at worst"
+            lines.append(f"  a {kind} killed, until the job ran again: {times}, of {len(seconds)}")
         lines += [f"  BROKEN: {line}" for line in self.broken[:50]]
+        lines += [f"  NOT FINISHED: {line}" for line in self.unfinished]
+        lines += [f"  logs and books: {self.kept}"] if self.kept is not None else []
         return "\n".join([*lines, f"  promises broken: {len(self.broken)}"])
 
 
@@ -53,15 +86,50 @@ def judge(
     restores: Sequence[Restore],
     *,
     upsert: bool,
+    ended: bool = True,
 ) -> Verdict:
-    """Judge one run. ``orders`` are the ids of all that were sent; ``rows`` are the committed outputs."""
+    """Judge one run. ``orders`` are the ids of all that were sent; ``rows`` are the committed outputs.
+
+    In a run that has not ``ended``, orders without an output, and steps that were never done, are none that are lost.
+    """
     verdict = Verdict()
     _output(verdict, orders, rows, upsert)
     _steps(verdict, orders, attempts, kills, restores)
+    if not ended:
+        verdict.counts["not committed yet"] = verdict.counts.pop("lost")
+        verdict.broken = [line for line in verdict.broken if not line.endswith((_LOST, _UNDONE))]
     kinds = Counter(kill.kind for kill in kills)
     verdict.counts |= {f"kills of a {kind}": count for kind, count in sorted(kinds.items())}
-    verdict.counts["restores from a checkpoint"] = sum(restore.number > 0 for restore in restores)
+    _restores(verdict, kills, restores)
     return verdict
+
+
+def _restores(verdict: Verdict, kills: Sequence[Kill], restores: Sequence[Restore]) -> None:
+    """A job is restored only because a TaskManager or the JobManager died, never by a fault of the agent's operator."""
+    for kill in kills:
+        if kill.back is not None:
+            verdict.outages.setdefault(kill.kind, []).append(kill.back - kill.at)
+    restarts = [restore for restore in restores if not restore.planned]
+    unexplained = 0
+    for restore in restarts:
+        cause = restore.cause or "no task had failed: the JobManager was started"
+        verdict.causes[_without_names(cause)] += 1
+        at = restore.failed or restore.at
+        killed = any(kill.kind != "worker" and at - NOTICED <= kill.at <= at + LAST_BREATH for kill in kills)
+        if not killed or _OURS.search(restore.cause):
+            unexplained += 1
+            near = _story(at - NOTICED, restore.at, kills, ())
+            verdict.broken.append(
+                f"the job was restored at {restore.at:.3f} without a kill as its reason: {cause}; {near}"
+            )
+    verdict.counts["restores from a checkpoint"] = sum(restore.number > 0 for restore in restarts)
+    verdict.counts["restores from the beginning"] = sum(restore.number == 0 for restore in restarts)
+    verdict.counts["restores without a kill"] = unexplained
+
+
+def _without_names(cause: str) -> str:
+    """The same for all failures of a kind: without numbers and ids."""
+    return re.sub(r"[0-9a-f]{32}\w*|\d+", "#", cause)[:150]
 
 
 def _output(verdict: Verdict, orders: Sequence[str], rows: Sequence[Row], upsert: bool) -> None:
@@ -75,7 +143,7 @@ def _output(verdict: Verdict, orders: Sequence[str], rows: Sequence[Row], upsert
         "lost": len(lost),
         "rows written again (upsert)" if upsert else "twice": sum(made[order] - 1 for order in twice),
     }
-    verdict.broken += [f"order {order} has no output" for order in lost]
+    verdict.broken += [f"order {order} {_LOST}" for order in lost]
     verdict.broken += [f"an output of order {order}, which nobody sent" for order in sorted(strange)]
     if not upsert:
         verdict.broken += [f"order {order} has {made[order]} outputs" for order in twice]
@@ -125,7 +193,7 @@ def _steps(
         verdict.counts[kind] = sum(attempt.step.startswith(prefix) for attempt in attempts)
     for order in orders:
         verdict.broken += [
-            f"step {step} of order {order} was never done" for step in steps(order) if (order, step) not in made
+            f"step {step} of order {order} {_UNDONE}" for step in steps(order) if (order, step) not in made
         ]
     ends = _ends(attempts)
     repeated = 0

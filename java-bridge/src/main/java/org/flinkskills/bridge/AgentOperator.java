@@ -44,6 +44,9 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   private static final long serialVersionUID = 1L;
   private static final String MAIN_OUTPUT = "";
 
+  /** Into so many parts are suspects divided, each of which runs by itself. */
+  private static final int QUARANTINE_SHARES = 8;
+
   /** The side output of what happens in turns. */
   static final String EVENTS_OUTPUT = "events";
 
@@ -340,6 +343,11 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     byte[] entry = frame.bytes();
     List<Frames.Output> outputs = frame.outputs();
     state.step(turn.key, clear, entry);
+    if (!clear) {
+      // What it did when the worker died is behind it now, and is not done again: the cause was
+      // another. A turn that takes the worker down comes to the same step again without a new one.
+      turn.crashes = 0;
+    }
     // In the same mail: no checkpoint comes between the step in the journal and what it emits.
     emit(turn.timestamp, outputs);
   }
@@ -388,9 +396,12 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
 
   private void leaveLane(Turn turn) {
     WorkerLane lane = pool.lane(turn.slot.worker);
-    if (turn.alone) {
-      turn.slot.exclusiveRequested = false;
-      lane.releaseExclusive(operatorId, turn.epoch);
+    if (turn.quarantined) {
+      turn.quarantined = false;
+      if (--turn.slot.quarantined == 0) {
+        turn.slot.exclusiveRequested = false;
+        lane.releaseExclusive(operatorId, turn.epoch);
+      }
     } else {
       lane.finished(operatorId, turn.epoch);
     }
@@ -402,6 +413,8 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     slot.epoch = 0;
     slot.wasLost = true;
     slot.exclusiveRequested = false;
+    boolean alone = slot.quarantined == 1;
+    slot.quarantined = 0;
     List<Turn> lost = new ArrayList<>();
     for (Turn turn : running.values()) {
       if (turn.slot == slot && turn.epoch == epoch) {
@@ -411,16 +424,23 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     lost.sort(Comparator.comparingLong(turn -> turn.id));
     for (Turn turn : lost) {
       turn.epoch = 0;
-      turn.alone = false;
-      turn.crashes++;
+      turn.quarantined = false;
+      turn.company = lost.size();
+      if (alone || turn.crashes < lastShared()) {
+        turn.crashes++;
+      }
       (isSuspect(turn) ? slot.suspects : slot.again).addLast(turn);
     }
   }
 
   /** Before a turn is given up it has crashed its worker once when it ran alone. */
   private boolean isSuspect(Turn turn) {
-    int last = Math.max(1, settings.maxCrashes() - 1);
-    return turn.crashes >= last && turn.crashes < settings.maxCrashes();
+    return turn.crashes >= lastShared() && turn.crashes < settings.maxCrashes();
+  }
+
+  /** How many crashes can count for a turn that was not alone. */
+  private int lastShared() {
+    return Math.max(1, settings.maxCrashes() - 1);
   }
 
   @Override
@@ -440,12 +460,19 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     if (slot.epoch != epoch) {
       return;
     }
-    Turn turn = slot.suspects.pollFirst();
+    Turn turn = slot.suspects.peekFirst();
     if (turn == null) {
       slot.exclusiveRequested = false;
       pool.lane(worker).releaseExclusive(operatorId, epoch);
-    } else {
-      turn.alone = true;
+      return;
+    }
+    // One after another, the many that were there would take hours for a fault that is of one at
+    // most. The share that has it is divided again.
+    int together = Math.max(1, turn.company / QUARANTINE_SHARES);
+    for (int i = 0; i < together && !slot.suspects.isEmpty(); i++) {
+      turn = slot.suspects.removeFirst();
+      turn.quarantined = true;
+      slot.quarantined++;
       send(turn);
     }
   }

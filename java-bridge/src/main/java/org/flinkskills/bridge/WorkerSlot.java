@@ -25,6 +25,9 @@ final class WorkerSlot {
   /** The worker was asked for alone, or is ours alone. */
   boolean exclusiveRequested;
 
+  /** How many suspects have the worker for themselves just now. */
+  int quarantined;
+
   WorkerSlot(int worker) {
     this.worker = worker;
   }
@@ -41,11 +44,14 @@ final class WorkerSlot {
     /** The timestamp of its event, or null. */
     Long timestamp;
 
-    /** How often the worker died while the turn was there. */
+    /** How often the worker died while the turn was there, since the turn last finished a step. */
     int crashes;
 
-    /** It has the worker for itself. */
-    boolean alone;
+    /** It has the worker for itself, or shares it with other suspects only. */
+    boolean quarantined;
+
+    /** How many turns of its operator were there when the worker died last. */
+    int company;
 
     Turn(long id, KeyedTurns.Key key, WorkerSlot slot) {
       this.id = id;

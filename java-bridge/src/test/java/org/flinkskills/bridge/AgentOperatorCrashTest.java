@@ -126,6 +126,87 @@ class AgentOperatorCrashTest {
   }
 
   @Test
+  void aTurnThatFinishesStepsBetweenCrashesIsNotBlamedForThem() throws Exception {
+    try (AgentHarness agent = builder().maxCrashes(3).open()) {
+      agent.send("a", "a1");
+      for (int i = 0; i < 6; i++) {
+        FakeWorker worker = workers.started(i);
+        Turn turn = take(worker, agent, 1).get(0);
+        assertEquals(i == 0 ? 0 : 1, turn.crashes(), turn.toString());
+        assertEquals(i, turn.journal().size());
+        worker.step(turn, false, "j" + i);
+        worker.die(137);
+      }
+      // An emptied journal is no step forward, and neither is none.
+      for (int i = 6; i < 9; i++) {
+        FakeWorker worker = workers.started(i);
+        Turn turn = take(worker, agent, 1).get(0);
+        assertEquals(i - 5, turn.crashes(), turn.toString());
+        if (i == 7) {
+          worker.step(turn, true, "anew");
+        }
+        worker.die(137);
+      }
+      FakeWorker last = workers.started(9);
+      Turn blamed = take(last, agent, 1).get(0);
+      assertEquals(3, blamed.crashes());
+      last.end(blamed, Frames.END_ERROR_RECORD, 0, List.of(), "", "errors>a");
+      agent.await("the error record", () -> agent.emitted("errors").size() == 1);
+    }
+  }
+
+  @Test
+  void manySuspectsAreDividedUntilTheOneThatCrashesIsAlone() throws Exception {
+    int turns = 96;
+    AtomicInteger alone = new AtomicInteger();
+    workers.onTurn =
+        (worker, turn) -> {
+          if (turn.crashes() >= 3) {
+            worker.end(turn, Frames.END_ERROR_RECORD, 0, List.of(), "", "errors>" + turn.key());
+          } else {
+            worker.turns.add(turn);
+          }
+        };
+    try (AgentHarness agent = builder().maxCrashes(3).open()) {
+      for (int i = 0; i < turns; i++) {
+        agent.send("k" + i, i == 77 ? "poison" : "good");
+      }
+      for (int i = 0; i < 2; i++) {
+        take(workers.started(i), agent, turns);
+        workers.launched.get(i).die(137);
+      }
+      List<Integer> shares = new ArrayList<>();
+      int worker = 2;
+      while (agent.getOutput().size() + agent.emitted("errors").size() < turns) {
+        FakeWorker now = workers.started(worker);
+        agent.await(
+            "turns", () -> !now.turns.isEmpty() || agent.emitted("errors").size() > alone.get());
+        agent.runMails();
+        List<Turn> share = new ArrayList<>();
+        now.turns.drainTo(share);
+        if (share.isEmpty()) {
+          alone.incrementAndGet();
+          continue;
+        }
+        shares.add(share.size());
+        if (share.stream().anyMatch(turn -> turn.event().equals("poison"))) {
+          now.die(139);
+          worker++;
+        } else {
+          share.forEach(turn -> now.end(turn, turn.event()));
+          int done = agent.getOutput().size() + share.size();
+          agent.await("their ends", () -> agent.getOutput().size() >= done);
+        }
+      }
+      assertEquals(List.of("k77"), agent.emitted("errors"));
+      assertEquals(turns - 1, agent.getOutput().size());
+      // All twice, then a share of 12, then the one alone; the last worker takes what is left.
+      assertEquals(5, workers.launched.size());
+      assertTrue(shares.size() < 30, shares.toString());
+    }
+  }
+
+  @Test
   void aSuspectRunsAloneAlsoAmongOperatorsThatShareTheWorker() throws Exception {
     JobID job = new JobID();
     AtomicInteger atOnce = new AtomicInteger();
