@@ -16,6 +16,15 @@ if os.geteuid() == 0:
             yield folder
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # The JVM of a process lives on after the test that needed it first, and must not live in that test's folder.
+    if item.get_closest_marker("flink") is not None:
+        from pyflink.java_gateway import get_gateway
+
+        get_gateway()
+
+
 @pytest.fixture(autouse=True)
 def _environment_of_its_own() -> Iterator[None]:
     # A mini cluster runs Python functions in the process of the test, and gives it the environment of a worker:
