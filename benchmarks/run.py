@@ -3,7 +3,7 @@
 python -m benchmarks.run [SUITE ...] [--repeat 3] [--only TEXT] [--quick]
 
 ``--only`` keeps the measurements with TEXT in their name, and ``--quick`` takes a hundredth of everything, to try the
-scripts. Both print without writing.
+scripts. Both print without writing; ``load`` writes the cases that were chosen.
 """
 
 from __future__ import annotations
