@@ -8,8 +8,22 @@ import pytest
 
 from tests.passable import passable_folder
 
-_ENVIRONMENT = dict(os.environ)
 _FOLDER = Path.cwd()
+# What PyFlink gives to a process of Python functions, and so also to that of a test with a mini cluster.
+_OF_FUNCTIONS = {
+    name: os.environ.get(name)
+    for name in (
+        "BOOT_LOG_DIR",
+        "PYFLINK_GATEWAY_DISABLED",
+        "PYTHONPATH",
+        "PYTHON_LOOPBACK_SERVER_ADDRESS",
+        "SEMI_PERSISTENT_DIRECTORY",
+        "TABLE_LOCAL_TIME_ZONE",
+        "_PYFLINK_CONN_INFO_PATH",
+        "_PYTHON_WORKER_MEMORY_LIMIT",
+        "_PYTHON_WORKING_DIR",
+    )
+}
 
 if os.geteuid() == 0:
     # Root runs commands as another user, who could not pass the folders that pytest makes for root alone.
@@ -23,12 +37,13 @@ if os.geteuid() == 0:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if not any(item.iter_markers("flink")) and not any(item.iter_markers("cluster")):
         return
-    # A mini cluster runs Python functions in the process of the test, and gives it the environment and the folder of a
-    # worker: no further JVM can be started from there.
-    for name in os.environ.keys() - _ENVIRONMENT.keys():
-        if not name.startswith("PYTEST_"):
-            del os.environ[name]
-    os.environ.update(_ENVIRONMENT)
+    # A mini cluster starts Python functions in the process of the test, maybe after the test: it leaves their variables
+    # and folder behind, and no further JVM can be started with those. What fixtures have set stays.
+    for name, value in _OF_FUNCTIONS.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
     os.chdir(_FOLDER)
     # The JVM of a process lives on after the test that needed it first, and must not live in that test's folder.
     if any(item.iter_markers("flink")):
