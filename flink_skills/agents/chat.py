@@ -22,7 +22,7 @@ from flink_skills.agents.messages import (
 from flink_skills.agents.notices import Notice, forget, journalled, notice_message, outdated
 from flink_skills.agents.responding import respond
 from flink_skills.agents.shortening import history_of
-from flink_skills.agents.well_formed import well_formed_request
+from flink_skills.agents.well_formed import well_formed_message
 from flink_skills.errors import TurnError
 from flink_skills.options import SkillOptions
 from flink_skills.tools.base import ToolResult
@@ -51,19 +51,26 @@ async def _chat(
     history = await history_of(run, model)
     text = model.prompt.render_user(run.event_for_model) if message is None else _text(run, model, message)
     notices = _take_notices(run, model, f"{chat_id}/m0")
-    new: list[Message] = [*([notice_message(notices)] if notices else []), UserMessage(text)]
+    new: list[Message] = []
+
+    def say(*messages: Message) -> None:
+        new.extend(map(well_formed_message, messages))
+
+    if notices:
+        say(notice_message(notices))
+    say(UserMessage(text))
     refused = 0
     for step in range(run.runtime.config.get(SkillOptions.TURN_MAX_STEPS) + 1):
-        request = well_formed_request(await build_request(run, model, [*history, *conversation, *new], answer_type))
+        request = await build_request(run, model, [*history, *conversation, *new], answer_type)
         first: dict[str, Any] = {"notices": notices, "asked": asked} if step == 0 else {}
         response = await respond(run, model, f"{chat_id}/m{step}", request, **first)
         if response.tool_calls:
-            new.append(AssistantMessage(response.text, response.tool_calls))
-            new.extend(await _run_tools(run, model, f"{chat_id}/t{step}", response.tool_calls))
+            say(AssistantMessage(response.text, response.tool_calls))
+            say(*await _run_tools(run, model, f"{chat_id}/t{step}", response.tool_calls))
             continue
         problem, answer = _answer(response, answer_type)
         if response.text.strip() and response.finish_reason != "invalid":
-            new.append(AssistantMessage(response.text))
+            say(AssistantMessage(response.text))
         if problem is None:
             # Looked up again: another chat of this turn may have ended meanwhile.
             run.conversations[model.name] = [*run.conversations.get(model.name, []), *new]
@@ -71,7 +78,7 @@ async def _chat(
         refused += 1
         if refused > run.runtime.config.get(SkillOptions.TURN_MAX_OUTPUT_RETRIES):
             raise TurnError(f"chat model {model.name!r} gave no usable answer after {refused} attempts: {problem}")
-        new.append(UserMessage(problem))
+        say(UserMessage(problem))
     raise TurnError(f"chat model {model.name!r} never came to an answer")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.messages import Message, ModelRequest, ToolMessage
+from flink_skills.agents.well_formed import well_formed, well_formed_message
 from flink_skills.options import SkillOptions
 from flink_skills.tools.skills.context import skill_block, system_block
 
@@ -45,7 +46,7 @@ async def build_request(
             system, messages = _materialised(model, state, messages)
     if settings.lifetime == "once":
         state.note_shown()
-    return model.request(system, messages, tools.specs(), answer_type)
+    return model.request(well_formed(system), messages, tools.specs(), answer_type)
 
 
 def _materialised(model: ModelRuntime, state: SkillState, messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
@@ -64,7 +65,7 @@ def _materialised(model: ModelRuntime, state: SkillState, messages: Sequence[Mes
         block = skill_block(name, state[name], model.view, max_doc_chars=most)
         if name in last:
             at, message = last[name]
-            placed[at] = replace(message, content=block)
+            placed[at] = well_formed_message(replace(message, content=block))
         else:
             homeless.append(block)
     return _joined(model.system, *([_NOWHERE_ELSE, *homeless] if homeless else [])), placed

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Any
 
 from flink_skills.agents.codec import decode, encode, message_from_json, message_to_json
+from flink_skills.agents.history import about_tokens_of
 from flink_skills.agents.messages import Message
 
 __all__ = ["NO_CONVERSATION", "Conversation", "Session", "SessionChange", "SessionOp"]
@@ -46,14 +47,24 @@ class Conversation:
 
     messages: Mapping[str, Sequence[Message]] = field(default_factory=dict)
     skill_states: Mapping[str, Any] = field(default_factory=dict)
+    _tokens: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+
+    def about_tokens(self, model: str) -> int:
+        """About how many tokens its messages with a model are; counted once, and then only what each turn adds."""
+        if model not in self._tokens:
+            self._tokens[model] = about_tokens_of(self.messages.get(model, ()))
+        return self._tokens[model]
 
     def after(self, turn: Conversation, shortened: Mapping[str, Sequence[Message]]) -> Conversation:
         """The conversation with what a turn added to it; ``shortened`` is what the turn began with, where that became
         shorter."""
         messages = {**self.messages, **shortened}
+        tokens = {model: of for model, of in self._tokens.items() if model not in shortened}
         for model, added in turn.messages.items():
             messages[model] = [*messages.get(model, ()), *added]
-        return Conversation(messages, {**self.skill_states, **turn.skill_states})
+            if model in tokens:
+                tokens[model] += about_tokens_of(added)
+        return Conversation(messages, {**self.skill_states, **turn.skill_states}, tokens)
 
     def to_json(self, id_: str) -> dict[str, Any]:
         """A part of a chunk; a conversation without an id is the only one of most keys."""

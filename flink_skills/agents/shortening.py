@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.history import about_tokens_of, cut
 from flink_skills.agents.messages import AssistantMessage, Message, ModelRequest, ToolMessage, UserMessage
 from flink_skills.agents.responding import respond
-from flink_skills.agents.well_formed import well_formed_request
 from flink_skills.errors import ModelError
 from flink_skills.options import SkillOptions
 
@@ -45,7 +44,7 @@ async def history_of(run: AgentRun, model: ModelRuntime) -> list[Message]:
 async def _history_of(run: AgentRun, model: ModelRuntime) -> Sequence[Message]:
     kept = run.before.messages.get(model.name, ())
     most = run.runtime.config.get(SkillOptions.SESSION_MAX_TOKENS)
-    before = about_tokens_of(kept) if most and kept else 0
+    before = run.before.about_tokens(model.name) if most and kept else 0
     if before <= most:
         return kept
     summarizes = run.runtime.config.get(SkillOptions.SESSION_STRATEGY) == "summarize"
@@ -80,7 +79,7 @@ async def _summary(run: AgentRun, model: ModelRuntime, messages: Sequence[Messag
         timeout=model.timeout,
     )
     try:
-        response = await respond(run, model, f"{run.prefix}history:{model.name}", well_formed_request(request))
+        response = await respond(run, model, f"{run.prefix}history:{model.name}", request)
     except ModelError as error:
         _log.warning("chat model %s summed up no conversation, older messages are left out: %s", model.name, error)
         return ""

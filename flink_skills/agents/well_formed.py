@@ -1,7 +1,8 @@
 """Text that every encoding takes: JSON can write half of a surrogate pair (``"\\ud800"``), and UTF-8 cannot.
 
 What a model or an event says that way would be kept in a conversation, and each later request of it would fail. The
-same is true of integers of thousands of digits, which some clients read and Python's JSON does not write.
+same is true of integers of thousands of digits, which some clients read and Python's JSON does not write. A message is
+made so once, when it comes into a conversation: a request must not cost more the longer its history is.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from flink_skills.agents.messages import AssistantMessage, Message, ModelRequest, ModelResponse, ToolCall, ToolMessage
+from flink_skills.agents.messages import AssistantMessage, Message, ModelResponse, ToolCall, ToolMessage
 
-__all__ = ["well_formed", "well_formed_calls", "well_formed_request", "well_formed_response"]
+__all__ = ["well_formed", "well_formed_calls", "well_formed_message", "well_formed_response"]
 
 T = TypeVar("T")
 
@@ -58,19 +59,8 @@ def well_formed_response(response: ModelResponse) -> ModelResponse:
     return replace(response, text=text, tool_calls=calls)
 
 
-def well_formed_request(request: ModelRequest) -> ModelRequest:
-    """The request with text that every encoding takes."""
-    system = _text(request.system)
-    messages, changed = [], system is not request.system
-    for message in request.messages:
-        messages.append(_message(message))
-        changed = changed or messages[-1] is not message
-    if not changed:
-        return request
-    return replace(request, system=system, messages=messages)
-
-
-def _message(message: Message) -> Message:
+def well_formed_message(message: Message) -> Message:
+    """The message with text that every encoding takes."""
     content = _text(message.content)
     if isinstance(message, AssistantMessage):
         calls = well_formed_calls(message.tool_calls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import pickle
@@ -178,6 +179,10 @@ class Worker:
             _log.exception("opening failed")
             self._open_failed(frame.plan, f"the worker cannot open the agent: {type(error).__name__}: {error}")
         else:
+            if not self._runtimes:
+                # What opening brought in lives as long as the process: no collection has to look at it again.
+                gc.collect()
+                gc.freeze()
             self._redactor.pass_through(runtime.without_hidden)
             self._runtimes[frame.plan] = runtime
             self._watchdog.watch(plan)
