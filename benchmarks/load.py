@@ -16,24 +16,39 @@ import pyflink.version
 from benchmarks import report
 from benchmarks.load_cluster import SLOTS, Load, LoadCluster
 
-_CHECKPOINTS = 7
+_CHECKPOINTS = 20
+_ROCKSDB = {"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "true"}
 _KB = 1024
 _MB = 1024 * 1024
 
 
 def in_flight(folder: Path, scale: float) -> dict[str, Any]:
     """20,000 turns wait for a model that takes 10 s, for one minute, and a backlog waits before them."""
+    return _in_flight(folder, scale, {})
+
+
+def in_flight_rocksdb(folder: Path, scale: float) -> dict[str, Any]:
+    """The same with state in RocksDB and incremental checkpoints."""
+    return _in_flight(folder, scale, _ROCKSDB)
+
+
+def _in_flight(folder: Path, scale: float, config: dict[str, str]) -> dict[str, Any]:
     turns = round(20_000 * scale)
-    with LoadCluster(folder, {"execution.checkpointing.unaligned.enabled": "true"}) as cluster:
+    config = {
+        "execution.checkpointing.unaligned.enabled": "true",
+        "execution.checkpointing.interval": "500ms",
+        **config,
+    }
+    with LoadCluster(folder, config) as cluster:
         load = cluster.submit("Waiting", turns)
         # The first turn brings in what workers import late.
         cluster.send(keys=1, count=1)
         load.reach("turns", 1)
-        idle, heap, memory = load.checkpoints(_CHECKPOINTS), load.heap(), load.memory()
+        idle, heap, memory = _checkpoints(load), load.heap(), load.memory()
         cluster.send(keys=turns, count=6 * turns)
         filled = load.reach("inFlight", turns)
         began, done = time.monotonic(), load.metric("turns")
-        busy = load.checkpoints(_CHECKPOINTS)
+        busy = _checkpoints(load)
         full, most = load.heap(), load.memory()
         wanted = min(done + 3 * turns, 5 * turns)
         load.reach("turns", wanted)
@@ -48,6 +63,12 @@ def in_flight(folder: Path, scale: float) -> dict[str, Any]:
             "checkpoint_full_ms": statistics.median(busy) * 1000,
             "checkpoint_ratio": statistics.median(busy) / statistics.median(idle),
         }
+
+
+def _checkpoints(load: Load) -> list[float]:
+    """How many seconds checkpoints take, when the JVM has compiled what they need."""
+    load.checkpoints(_CHECKPOINTS)
+    return load.checkpoints(_CHECKPOINTS)
 
 
 def restore(folder: Path, scale: float) -> dict[str, Any]:
@@ -69,8 +90,7 @@ def restore(folder: Path, scale: float) -> dict[str, Any]:
 def many_keys(folder: Path, scale: float) -> dict[str, Any]:
     """100,000 keys with 10 turns each, one turn of all keys after the other, state in RocksDB."""
     keys = round(100_000 * scale)
-    config = {"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "true"}
-    with LoadCluster(folder, {**config, "execution.checkpointing.interval": "10s"}) as cluster:
+    with LoadCluster(folder, {**_ROCKSDB, "execution.checkpointing.interval": "10s"}) as cluster:
         load = cluster.submit("Remembering", 2_000)
         cluster.send(keys=keys, count=10 * keys)
         load.reach("turns", 1)
@@ -136,19 +156,26 @@ def _samples(load: Load, seconds: float) -> list[dict[str, float]]:
 
 
 def idle(folder: Path, scale: float) -> dict[str, Any]:
-    """A job without events, and the same cluster without a job."""
+    """A job without events, the same job without its agent, and the same cluster without a job."""
     seconds = max(5.0, 60 * scale)
-    with LoadCluster(folder, {"execution.checkpointing.interval": "10min"}) as cluster:
+    # What the web UI asks for at its usual pace: metrics are most of what an idle TaskManager does.
+    config = {"execution.checkpointing.interval": "10min", "metrics.fetcher.update-interval": "10000"}
+    with LoadCluster(folder, config) as cluster:
         load = cluster.submit("Instant", 1_000)
         cluster.send(keys=1, count=1)
         load.reach("turns", 1)
         with_job = _percent_of_a_core(load, seconds)
         cluster.flink.cancel(load.job)
+        load = cluster.submit("", 1_000)
+        without_agent = _percent_of_a_core(load, seconds)
+        cluster.flink.cancel(load.job)
         without = _percent_of_a_core(load, seconds)
         return {
+            "percent_of_a_core_of_an_operator": (with_job["jvm"] - without_agent["jvm"] + with_job["workers"]) / SLOTS,
             "percent_of_a_core_in_the_jvm": with_job["jvm"],
             "percent_of_a_core_in_workers": with_job["workers"],
-            "percent_of_a_core_without_the_job": without["jvm"],
+            "percent_of_a_core_without_the_agent": without_agent["jvm"],
+            "percent_of_a_core_without_a_job": without["jvm"],
         }
 
 
@@ -161,6 +188,7 @@ def _percent_of_a_core(load: Load, seconds: float) -> dict[str, float]:
 
 CASES: dict[str, Callable[[Path, float], dict[str, Any]]] = {
     "in flight": in_flight,
+    "in flight, RocksDB": in_flight_rocksdb,
     "restore": restore,
     "many keys": many_keys,
     "long conversations": long_conversations,

@@ -42,15 +42,18 @@ class LoadCluster:
         self.flink.close()
 
     def submit(self, agent: str, in_flight: int, savepoint: str | None = None, **options: Any) -> Load:
-        """Start the job; ``in_flight`` is the limit for both slots together, about: no key moves to the slot that has
-        fewer. Returns when its workers are open."""
+        """Start the job, without an agent where ``agent`` is empty. Returns when its workers are open.
+
+        ``in_flight`` is the limit for both slots together, about: no key moves to the slot that has fewer.
+        """
         values = {"skills.worker.max-in-flight": round(in_flight / SLOTS * 1.2), **options}
         request = {"agent": agent, "events": str(self.events), "parallelism": SLOTS, "options": values}
         job = self.flink.submit(JOB, json.dumps(request), savepoint=savepoint)
         load = Load(self.flink, job)
         if savepoint is None:
             self.flink.wait(job, "RUNNING", 120)
-            wait_until(lambda: load.agent and self.flink.worker_pids(), _DEADLINE, "the workers to start")
+            if agent:
+                wait_until(lambda: load.agent and self.flink.worker_pids(), _DEADLINE, "the workers to start")
         return load
 
     def send(self, keys: int, count: int, begin: int = 0) -> None:

@@ -91,7 +91,7 @@ class AgentRun:
         self.loaded: list[str] = []
         self.tool_calls: list[dict[str, Any]] = []
         self.conversations: dict[str, list[Message]] = {}
-        self.histories: dict[str, asyncio.Future[Sequence[Message]]] = {}
+        self.histories: dict[str, Sequence[Message] | asyncio.Future[Sequence[Message]]] = {}
         # What replaces the conversations of the session, where they were too long.
         self.shortened: dict[str, list[Message]] = {}
         self.skill_states: dict[str, SkillState] = {}
@@ -107,14 +107,19 @@ class AgentRun:
     async def run(self) -> Any:
         """What the agent's ``on_event`` returns."""
         self._task = asyncio.current_task()
-        visible = self.runtime.agent.visible_skills(self.event, self.context)
-        if visible is not None:
-            self.generation = self.generation.limited_to(visible)
-        result = self.runtime.agent.on_event(self.event, self.context)
-        if inspect.isawaitable(result):
-            result = await result
-        self._ended()
-        return result
+        before = _last_call.set(None)
+        try:
+            visible = self.runtime.agent.visible_skills(self.event, self.context)
+            if visible is not None:
+                self.generation = self.generation.limited_to(visible)
+            result = self.runtime.agent.on_event(self.event, self.context)
+            if inspect.isawaitable(result):
+                result = await result
+            self._ended()
+            return result
+        finally:
+            # Timers that are made later keep this context, some long after they are cancelled, and with it all of this.
+            _last_call.reset(before)
 
     @contextmanager
     def call(self, kind: str) -> Iterator[tuple[str, Asked]]:

@@ -29,6 +29,8 @@ class Record(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
+            if name.startswith("__"):
+                raise AttributeError(name) from None  # asked for by libraries that look at what an object can do
             raise AttributeError(f"no field {name!r}; there are: {', '.join(self)}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -39,11 +41,16 @@ def to_plain(value: Any) -> Any:
     """``value`` as JSON-like data (dict, list, str, int, float, bool, None)."""
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
+    if type(value) is Record:
+        value = dict(value)  # any object with attributes is looked at for what else it may be
     try:
         return to_jsonable_python(value, fallback=str, bytes_mode="utf8", inf_nan_mode="strings")
     except UnicodeDecodeError:
         # Bytes that are no text, an image in an event for one: all bytes of such a value are base64.
         return to_jsonable_python(value, fallback=str, bytes_mode="base64", inf_nan_mode="strings")
+
+
+_dumps = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def event_text(event: Any) -> str:
@@ -55,7 +62,7 @@ def event_text(event: Any) -> str:
     structured = isinstance(event, (Mapping, list, tuple, set, frozenset, BaseModel)) or dataclasses.is_dataclass(event)
     if structured or isinstance(event, (bool, int, float, decimal.Decimal, dt.date, dt.time)) or event is None:
         plain = to_plain(event)
-        return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+        return plain if isinstance(plain, str) else _dumps(plain)
     return str(event)
 
 

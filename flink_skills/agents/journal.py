@@ -165,7 +165,7 @@ def fingerprint(*values: Any) -> str:
     """A short digest of values, the same in every process. Of objects that are no data their types count alone; empty
     where nothing can be compared."""
     try:
-        text = json.dumps(values, sort_keys=True, separators=(",", ":"), default=_data)
+        text = _canonical(values)
     except (TypeError, ValueError, RecursionError):
         return ""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -181,6 +181,9 @@ def _data(value: Any) -> Any:
         return str(value)
     # Not its text, which may be an address in memory; and members of sets have no order.
     return type(value).__qualname__
+
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_data).encode
 
 
 def _call(step: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from flink_skills.agents.notices import Notice
 from flink_skills.agents.well_formed import well_formed_response
 from flink_skills.errors import ModelError
 from flink_skills.options import SkillOptions
-from flink_skills.telemetry import Withdrawn, delta_listener, note, observe
+from flink_skills.telemetry import OnDelta, Withdrawn, delta_listener, note, observe
 
 if TYPE_CHECKING:
     from flink_skills.agents.agent_run import AgentRun
@@ -60,6 +59,12 @@ async def respond(
     return response
 
 
+async def _request(model: ModelRuntime, request: ModelRequest, on_delta: OnDelta | None) -> ModelResponse:
+    if on_delta is None:
+        return await model.chat_model.request(request)
+    return await model.chat_model.stream(request, on_delta)
+
+
 async def _request_with_retries(run: AgentRun, model: ModelRuntime, request: ModelRequest) -> ModelResponse:
     config = run.runtime.config
     retries = config.get(SkillOptions.MODEL_MAX_RETRIES)
@@ -68,10 +73,10 @@ async def _request_with_retries(run: AgentRun, model: ModelRuntime, request: Mod
     for attempt in range(retries + 1):
         try:
             # A pause before the next attempt holds no permit, and waiting for one is not part of the request's time.
-            async with contextlib.nullcontext() if model.permits is None else model.permits.one():
-                if on_delta is None:
-                    return await model.chat_model.request(request)
-                return await model.chat_model.stream(request, on_delta)
+            if model.permits is None:
+                return await _request(model, request, on_delta)
+            async with model.permits.one():
+                return await _request(model, request, on_delta)
         except ModelError as error:
             if not error.retryable:
                 raise

@@ -202,7 +202,11 @@ class AgentRuntime:
                 declared=declared,
                 manager=manager,
                 chat_models=chat_models,
-                permits={m.name: Permits.of(m.setup, config, place.scratch_dir) for m in plan.models},
+                permits={
+                    m.name: permits
+                    for m in plan.models
+                    if (permits := Permits.of(m.setup, config, place.scratch_dir)) is not None
+                },
                 services=own,
                 callees=callees,
                 workspaces=workspaces,

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.history import about_tokens_of, cut
+from flink_skills.agents.history import Cut, about_tokens_of, cut
 from flink_skills.agents.messages import AssistantMessage, Message, ModelRequest, ToolMessage, UserMessage
 from flink_skills.agents.responding import respond
 from flink_skills.errors import ModelError
@@ -36,34 +36,47 @@ async def history_of(run: AgentRun, model: ModelRuntime) -> list[Message]:
     """The conversation with ``model`` before this turn, as its requests begin; made shorter once in a turn."""
     found = run.histories.get(model.name)
     if found is None:
-        found = run.histories[model.name] = asyncio.ensure_future(_history_of(run, model))
+        found = run.histories[model.name] = _history_of(run, model)
     # Chats of one turn may run at the same time, and the end of one must not end what the others wait for.
-    return list(await asyncio.shield(found))
+    return list(await asyncio.shield(found) if isinstance(found, asyncio.Future) else found)
 
 
-async def _history_of(run: AgentRun, model: ModelRuntime) -> Sequence[Message]:
+def _history_of(run: AgentRun, model: ModelRuntime) -> Sequence[Message] | asyncio.Future[Sequence[Message]]:
+    """A future where a model has to be asked for it: most turns have nothing to wait for."""
     kept = run.before.messages.get(model.name, ())
     most = run.runtime.config.get(SkillOptions.SESSION_MAX_TOKENS)
-    before = run.before.about_tokens(model.name) if most and kept else 0
-    if before <= most:
+    if not most or not kept or run.before.about_tokens(model.name) <= most:
         return kept
     summarizes = run.runtime.config.get(SkillOptions.SESSION_STRATEGY) == "summarize"
     # Half of the limit is free afterwards; a summary takes up to a quarter of what is kept.
     parts = cut(kept, most * 3 // 8 if summarizes else most // 2)
     if not parts.gone:
         return kept
-    history = list(parts.kept)
-    if summarizes and (summary := await _summary(run, model, parts.gone, most // 8)):
-        history.insert(0, UserMessage(_SUMMARY.format(summary)))
+    if summarizes:
+        return asyncio.ensure_future(_summed_up(run, model, parts, most))
+    return _shortened(run, model, list(parts.kept), parts.gone, "left out")
+
+
+async def _summed_up(run: AgentRun, model: ModelRuntime, parts: Cut, most: int) -> Sequence[Message]:
+    summary = await _summary(run, model, parts.gone, most // 8)
+    if not summary:
+        return _shortened(run, model, list(parts.kept), parts.gone, "left out")
+    return _shortened(run, model, [UserMessage(_SUMMARY.format(summary)), *parts.kept], parts.gone, "summed up")
+
+
+def _shortened(
+    run: AgentRun, model: ModelRuntime, history: list[Message], gone: Sequence[Message], how: str
+) -> Sequence[Message]:
+    """What stands for the conversation from now on."""
     _log.info(
         "the conversation with chat model %s was at about %d tokens, over skills.session.max-tokens = %d: %d of its %d "
         "messages were %s, about %d tokens are left",
         model.name,
-        before,
-        most,
-        len(parts.gone),
-        len(kept),
-        "summed up" if len(history) > len(parts.kept) else "left out",
+        run.before.about_tokens(model.name),
+        run.runtime.config.get(SkillOptions.SESSION_MAX_TOKENS),
+        len(gone),
+        len(run.before.messages[model.name]),
+        how,
         about_tokens_of(history),
     )
     run.shortened[model.name] = history

@@ -47,7 +47,10 @@ __all__ = ["Worker"]
 
 _log = logging.getLogger("flink_skills.worker")
 _CACHED_SESSIONS = 10_000
-_BEGUN_AT_ONCE = 8
+# How many seconds a round of the loop should take that begins turns, and how many it begins before one was measured.
+_ROUND = (0.02, 0.05)
+_BEGUN_AT_FIRST = 8
+_BEGUN_AT_MOST = 1024
 
 
 @dataclass
@@ -69,6 +72,7 @@ class Worker:
         self._beginning = False
         self._turns: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._frames: dict[asyncio.Task[object], StartTurn] = {}
+        self._begun_at_once = _BEGUN_AT_FIRST
         self._watchdog = Watchdog(lambda: len(self._frames), self._name_of)
         self._waiting: dict[tuple[int, int], asyncio.Future[list[bytes]]] = {}
         self._sessions: OrderedDict[tuple[int, str], _CachedSession] = OrderedDict()
@@ -92,19 +96,26 @@ class Worker:
         elif isinstance(frame, Close):
             self._end("")
 
-    def _begin_some(self) -> None:
-        """Begin the turns that arrived, a few in each round of the loop.
+    def _begin_some(self, last: float | None = None) -> None:
+        """Begin the turns that arrived, in each round of the loop as many as it has time for.
 
         After a restart a thousand may come at once. Begun all in one round, their first steps would hold the loop for
         seconds: no answer comes in meanwhile and no finished step gets out, so a worker that is often killed would
-        never get ahead.
+        never get ahead. Where turns cost little, small rounds would only send their results in small pieces.
+
+        ``last`` is when the round before began.
         """
-        self._beginning = False
-        for _ in range(min(_BEGUN_AT_ONCE, len(self._arrived))):
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if last is not None and now - last < _ROUND[0]:
+            self._begun_at_once = min(2 * self._begun_at_once, _BEGUN_AT_MOST)
+        elif last is not None and now - last > _ROUND[1]:
+            self._begun_at_once = max(self._begun_at_once // 2, 1)
+        for _ in range(min(self._begun_at_once, len(self._arrived))):
             self._begin(self._arrived.popleft())
-        if self._arrived:
-            self._beginning = True
-            asyncio.get_running_loop().call_soon(self._begin_some)
+        self._beginning = bool(self._arrived)
+        if self._beginning:
+            loop.call_soon(self._begin_some, now)
 
     def _begin(self, frame: StartTurn) -> None:
         key = (frame.operator, frame.turn)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import gc
+import weakref
+from typing import Any, ClassVar
 
 import pytest
 
@@ -54,3 +56,20 @@ def test_inside_of_a_running_loop() -> None:
         return env.from_list(["x"]).apply(Counts).to_list()
 
     assert asyncio.run(notebook()) == [[None, 1, 1]]
+
+
+class KeepsNothing(Agent):
+    contexts: ClassVar[list[weakref.ref[Any]]] = []
+    alive: ClassVar[list[int]] = []
+
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        self.contexts.append(weakref.ref(ctx))
+        gc.collect()
+        self.alive.append(sum(of() is not None for of in self.contexts))
+        return await ctx.step("s", lambda: event)
+
+
+def test_turns_that_ended_are_forgotten_while_others_of_their_key_run() -> None:
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    env.from_list([*range(50)]).apply(KeepsNothing).to_list()
+    assert max(KeepsNothing.alive) <= 2

@@ -48,27 +48,23 @@ class Permits:
         self._first = asyncio.Lock()
         self._freed = asyncio.Event()
         self._said = -_SAY_AGAIN
-        if concurrent or per_minute:
-            folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
 
     @classmethod
-    def of(cls, setup: ModelSetup, config: SkillConfig, scratch_dir: str) -> Permits:
-        """Those of the options, for one model at one place: agents that use the same one share them."""
+    def of(cls, setup: ModelSetup, config: SkillConfig, scratch_dir: str) -> Permits | None:
+        """Those of the options, for one model at one place: agents that use the same one share them. None where
+        nothing is limited."""
+        concurrent = config.get(SkillOptions.MODEL_MAX_CONCURRENT)
+        per_minute = config.get(SkillOptions.MODEL_MAX_PER_MINUTE)
+        if not concurrent and not per_minute:
+            return None
         place = f"{setup.label}\0{setup.base_url or ''}"
         folder = Path(scratch_dir) / "permits" / hashlib.sha256(place.encode()).hexdigest()[:16]
-        return cls(
-            setup.label,
-            folder,
-            concurrent=config.get(SkillOptions.MODEL_MAX_CONCURRENT),
-            per_minute=config.get(SkillOptions.MODEL_MAX_PER_MINUTE),
-        )
+        return cls(setup.label, folder, concurrent=concurrent, per_minute=per_minute)
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
         """Wait for a permit and hold it. Raises :class:`ModelError` where the files cannot be used."""
-        if not self._concurrent and not self._interval:
-            yield
-            return
         place: int | None = None
         try:
             async with self._first:
