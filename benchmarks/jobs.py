@@ -154,9 +154,16 @@ def _figures(stamps: list[tuple[int, ...]], began: int) -> dict[str, Any]:
         "turns": len(stamps),
         "seconds": seconds,
         "turns_per_second": len(stamps) / seconds,
+        "steady_turns_per_second": _steady(emitted),
         "start_up_seconds": (stamps[0][0] - began) / 1e9,
         "emission_delay_ms": {"p50": delays[len(delays) // 2], "p99": delays[len(delays) * 99 // 100]},
     }
+
+
+def _steady(emitted: list[int]) -> float:
+    """Without the first fifth, in which the JVM compiles and workers import, and the last, in which keys run out."""
+    first, last = len(emitted) // 5, len(emitted) * 4 // 5
+    return (last - first) / max((emitted[last] - emitted[first]) / 1e9, 1e-9)
 
 
 class _Memory:

@@ -67,21 +67,23 @@ def _medians(runs: list[dict[str, Any]], ideal: float | None) -> dict[str, Any]:
     found = report.medians(runs)
     if ideal is not None:
         found["share_of_ideal"] = round(found["turns_per_second"] / ideal, 3)
+        found["steady_share_of_ideal"] = round(found["steady_turns_per_second"] / ideal, 3)
     return found
 
 
 def table(results: dict[str, dict[str, Any]]) -> str:
     """The medians as a Markdown table."""
     lines = [
-        "| design | turns/s | of ideal | emission delay p50 / p99, ms | start-up, s | JVM, MB | workers, MB |",
-        "|---|---|---|---|---|---|---|",
+        "| design | turns/s | of ideal | steady | of ideal | emission delay p50 / p99, ms | start-up, s | JVM, MB "
+        "| workers, MB |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, of in results.items():
-        share = f"{of['share_of_ideal']:.1%}" if "share_of_ideal" in of else ""
+        share, steady = (f"{of[key]:.1%}" if key in of else "" for key in ("share_of_ideal", "steady_share_of_ideal"))
         delay = f"{of['emission_delay_ms']['p50']:.1f} / {of['emission_delay_ms']['p99']:.1f}"
         workers = f"{of['workers_mb']:.0f} in {of['worker_processes']:.0f}"
         lines.append(
-            f"| {name} | {of['turns_per_second']:,.0f} | {share} | {delay} | {of['start_up_seconds']:.1f} "
-            f"| {of['jvm_mb']:.0f} | {workers} |"
+            f"| {name} | {of['turns_per_second']:,.0f} | {share} | {of['steady_turns_per_second']:,.0f} | {steady} "
+            f"| {delay} | {of['start_up_seconds']:.1f} | {of['jvm_mb']:.0f} | {workers} |"
         )
     return "\n".join(lines)
