@@ -71,5 +71,5 @@ class KeepsNothing(Agent):
 
 def test_turns_that_ended_are_forgotten_while_others_of_their_key_run() -> None:
     env = AgentsExecutionEnvironment.get_execution_environment()
-    env.from_list([*range(50)]).apply(KeepsNothing).to_list()
+    env.from_list([*range(10)]).apply(KeepsNothing).to_list()
     assert max(KeepsNothing.alive) <= 2

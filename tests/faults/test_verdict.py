@@ -146,6 +146,17 @@ def test_a_fault_of_the_operator_is_never_excused() -> None:
     assert verdict(rows(), attempts(), Kill(88, "TaskManager", "0"), restore).broken
 
 
+def test_workers_that_were_killed_while_they_started_fail_the_job() -> None:
+    cause = "org.flinkskills.bridge.AgentWorkerException: The agent worker process died 3 times in a row before it was "
+    restore = Restore(100, 1, 95, cause + "ready: exit code 137, that is signal 9.", failed=90)
+    kills = [Kill(at, "worker", "7") for at in (86, 87, 88)]
+    assert verdict(rows(), attempts(), *kills, restore).broken == []
+    # Fewer than it speaks of: something else ended one of them. So did another exit code.
+    assert verdict(rows(), attempts(), *kills[1:], restore).broken
+    other = Restore(100, 1, 95, cause + "ready: exit code 1.", failed=90)
+    assert verdict(rows(), attempts(), *kills, other).broken
+
+
 def test_the_first_starts_need_no_reason() -> None:
     begun, rescaled = Restore(1, 0, 0.0, planned=True), Restore(50, 7, 49, planned=True)
     found = verdict(rows(), attempts(), begun, rescaled)

@@ -29,6 +29,8 @@ LAST_BREATH = 0.5
 NOTICED = 60.0
 # No death of a TaskManager excuses these.
 _OURS = re.compile(r"\borg\.flinkskills\.")
+# But for this one: a worker that cannot be started fails the task, and the chooser may hit each that is starting.
+_NEVER_READY = re.compile(r"died (\d+) times in a row before it was ready: exit code 137\b")
 
 _LOST = "has no output"
 _UNDONE = "was never done"
@@ -105,7 +107,8 @@ def judge(
 
 
 def _restores(verdict: Verdict, kills: Sequence[Kill], restores: Sequence[Restore]) -> None:
-    """A job is restored only because a TaskManager or the JobManager died, never by a fault of the agent's operator."""
+    """A job is restored only because a TaskManager or the JobManager died, never by a fault of the agent's operator;
+    or because workers were killed again and again while they started."""
     for kill in kills:
         if kill.back is not None:
             verdict.outages.setdefault(kill.kind, []).append(kill.back - kill.at)
@@ -115,12 +118,16 @@ def _restores(verdict: Verdict, kills: Sequence[Kill], restores: Sequence[Restor
         cause = restore.cause or "no task had failed: the JobManager was started"
         verdict.causes[_without_names(cause)] += 1
         at = restore.failed or restore.at
-        killed = any(kill.kind != "worker" and at - NOTICED <= kill.at <= at + LAST_BREATH for kill in kills)
-        if not killed or _OURS.search(restore.cause):
+        near = [kill for kill in kills if at - NOTICED <= kill.at <= at + LAST_BREATH]
+        if match := _NEVER_READY.search(restore.cause):
+            killed = sum(kill.kind == "worker" for kill in near) >= int(match[1])
+        else:
+            killed = any(kill.kind != "worker" for kill in near) and not _OURS.search(restore.cause)
+        if not killed:
             unexplained += 1
-            near = _story(at - NOTICED, restore.at, kills, ())
+            story = _story(at - NOTICED, restore.at, kills, ())
             verdict.broken.append(
-                f"the job was restored at {restore.at:.3f} without a kill as its reason: {cause}; {near}"
+                f"the job was restored at {restore.at:.3f} without a kill as its reason: {cause}; {story}"
             )
     verdict.counts["restores from a checkpoint"] = sum(restore.number > 0 for restore in restarts)
     verdict.counts["restores from the beginning"] = sum(restore.number == 0 for restore in restarts)

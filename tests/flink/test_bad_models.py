@@ -49,6 +49,9 @@ def rules() -> list[Rule]:
         Rule(Reply(status=500, error="out of order"), last_user="broken"),
         Rule(Reply(body='{"choices": [{"mess'), last_user="garbage"),
         Rule(Reply(body='{"choices": 7, "content": 7}'), last_user="another shape"),
+        Rule(Reply("half of this", cut_after=60), last_user="cut once", times=1),
+        Rule(Reply("at last"), last_user="cut once"),
+        Rule(Reply("half of this", cut_after=60), last_user="always half"),
         Rule(Reply("x" * LONG), last_user="long"),
         Rule(Reply(tool_calls=(Call("price", {"article": 3.5}),)), last_user="wrong", tool_results=0),
         Rule(Reply(tool_calls=(Call("price", {"a": "b"}),)), last_user="wrong", tool_results=1),
@@ -77,7 +80,19 @@ def test_a_bad_model_costs_its_own_turns_and_no_others(
     serve: Callable[..., ScriptedModelServer],
 ) -> None:
     openai, anthropic = serve(rules()), serve(rules())
-    bad = ("hangs", "busy", "date", "broken", "garbage", "another shape", "long", "wrong", "endless")
+    bad = (
+        "hangs",
+        "busy",
+        "date",
+        "broken",
+        "garbage",
+        "another shape",
+        "long",
+        "wrong",
+        "endless",
+        "cut once",
+        "always half",
+    )
     fine = [f"{n} is well" for n in range(10)]
     records = job(
         [(case,) for case in (*bad, *fine)],
@@ -93,16 +108,17 @@ def test_a_bad_model_costs_its_own_turns_and_no_others(
     errors = [r for r in records if "error" in r]
     for agent in ("openai", "anthropic"):
         assert [answers[agent, case] for case in fine] == ["fine"] * len(fine)
-        assert answers[agent, "busy"] == answers[agent, "date"] == "at last"
+        assert {answers[agent, case] for case in ("busy", "date", "cut once")} == {"at last"}
         assert len(answers[agent, "long"]) == LONG
     assert "price" in answers["openai", "wrong"]
 
     said = {case: [r["error"] for r in errors if r["key"] == case] for case in bad}
-    failed = {"hangs", "broken", "garbage", "another shape", "endless"}
+    failed = {"hangs", "broken", "garbage", "another shape", "endless", "always half"}
     assert {case: len(of_case) for case, of_case in said.items() if case in failed} == dict.fromkeys(failed, 2)
     assert {case for case, of_case in said.items() if of_case} - {"wrong"} == failed
     assert all("did not answer within 8 s" in text and "skills.model.timeout" in text for text in said["hangs"])
     assert all("status 500" in text and "given up after 2 attempts" in text for text in said["broken"])
+    assert all("given up after 2 attempts" in text for text in said["always half"])
     assert all("no chat completion" in text for text in (*said["garbage"], *said["another shape"]))
     assert all("skills.turn.max-steps = 12" in text for text in said["endless"])
     # Enough to run each of them again.

@@ -86,6 +86,21 @@ def test_other_parallelism_and_other_workers_lose_repeat_and_reorder_nothing(
         assert [int(id_[1:]) for _, id_, _ in done if id_[0] == customer] == [1, 1, 2, 2, 3, 3]
 
 
+def test_another_maximum_parallelism_is_refused_and_the_savepoint_stays_good(
+    place: Place, start: Callable[..., Stoppable]
+) -> None:
+    place.send("a1")
+    first = start(Gated(place), options={"pipeline.max-parallelism": "16"})
+    place.wait_for("first", "a1")
+    savepoint = first.stop()
+    place.gate.touch()
+    with pytest.raises(Exception, match="max parallelism"):
+        start(Gated(place), savepoint=savepoint, options={"pipeline.max-parallelism": "32"})
+    start(Gated(place), savepoint=savepoint, options={"pipeline.max-parallelism": "16"})
+    check(place, (1,), "a")
+    assert [(step, id_) for step, id_, _ in place.done()] == [("first", "a1"), ("second", "a1")]
+
+
 def counts(agent: Gated) -> Callable[[AgentsExecutionEnvironment, Any], DataStream]:
     """The agent's results, and behind it how many there were of each customer: a window that ends with all time."""
 

@@ -60,6 +60,9 @@ class FaultyProxy:
     def count(self, method: str = "") -> int:
         return sum(1 for seen, _ in self.requests if method in ("", seen))
 
+    def open_connections(self) -> int:
+        return len(self._tasks)
+
     def reset_counts(self) -> None:
         self.requests.clear()
         self.heads.clear()
