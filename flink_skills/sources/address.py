@@ -21,8 +21,10 @@ _HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 _DOTS = str.maketrans(dict.fromkeys("\u3002\uff0e\uff61", "."))  # full stops that host names may use for '.'
 # Blocks that hold an IPv4 address in their last 32 bits, beside those that ipaddress knows.
 _EMBEDDING = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
-# Not for the internet, whatever the ipaddress of this Python says.
-_RESERVED = tuple(ipaddress.ip_network(block) for block in ("192.0.0.0/24", "64:ff9b:1::/48", "fec0::/10"))
+# Not for the internet, whatever the ipaddress of this Python says. The last is what Azure serves its machines from.
+_RESERVED = tuple(
+    ipaddress.ip_network(block) for block in ("192.0.0.0/24", "64:ff9b:1::/48", "fec0::/10", "168.63.129.16/32")
+)
 
 
 def redact(url: str) -> str:
