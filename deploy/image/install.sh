@@ -48,7 +48,7 @@ matching_constraints() {
 }
 
 venv() {
-  local wheel='' extras=flink,models,http,s3,zstd,otel,cli constraints=()
+  local wheel='' extras=flink,models,http,s3,zstd,otel,mcp,files,web,cli constraints=()
   while [ $# -gt 0 ]; do
     case $1 in
       --wheel) wheel=$2 ;;
