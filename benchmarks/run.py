@@ -17,6 +17,7 @@ SUITES = {
     "skills": "benchmarks.skills",
     "turns": "benchmarks.turns",
     "execution": "benchmarks.execution",
+    "tools": "benchmarks.tools",
     "load": "benchmarks.load",
     "economics": "benchmarks.economics",
     "cold_start": "benchmarks.cold_start",

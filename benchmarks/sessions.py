@@ -110,21 +110,11 @@ class Desk(Agent):
         """The tools that models always have, as the agent's own."""
         common = business_tools.tools(_COMMON, self.setting.common_tools)
         for tool in (*common, *(self._tools() if self.mode.tools else ())):
-            found.tools[tool.spec.name] = _Made(tool.spec.name, tool.spec.description, tool.call, made=tool)
+            found.tools[tool.spec.name] = DeclaredTool(tool.spec.name, tool.spec.description, tool.call, made=tool)
 
     def _tools(self) -> list[BusinessTool]:
         texts = own_texts.texts(self.setting.skills)
         return [tool for text in texts for tool in business_tools.tools(text.subject, self.setting.tools)]
-
-
-@dataclass(frozen=True)
-class _Made(DeclaredTool):
-    """A tool that is one already."""
-
-    made: BusinessTool | None = None
-
-    def make(self) -> Any:
-        return self.made
 
 
 def run(mode: Mode, setting: Setting, skills: Path) -> list[ModelRequest]:

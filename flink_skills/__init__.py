@@ -42,6 +42,7 @@ _EXPORTS = {
     "SkillOptions": "flink_skills.options",
     "SkillsError": "flink_skills.errors",
     "SourceError": "flink_skills.errors",
+    "StreamingFunctionTool": "flink_skills.tools.streaming.function",
     "Tool": "flink_skills.tools.base",
     "ToolContext": "flink_skills.tools.base",
     "ToolResult": "flink_skills.tools.base",
@@ -54,12 +55,14 @@ _EXPORTS = {
     "chat_model_setup": "flink_skills.agents.decorators",
     "get_tool": "flink_skills.tools.dynamic.registry",
     "load_agent_yaml": "flink_skills.agents.declarative",
+    "mcp_server": "flink_skills.agents.decorators",
     "prompt": "flink_skills.agents.decorators",
     "register_tool": "flink_skills.tools.dynamic.registry",
     "register_tools": "flink_skills.tools.dynamic.registry",
     "skills": "flink_skills.agents.decorators",
     "tool": "flink_skills.agents.decorators",
     "tool_pool": "flink_skills.agents.decorators",
+    "tool_set": "flink_skills.agents.decorators",
 }
 
 __all__ = [*_EXPORTS, "__version__"]  # noqa: PLE0604
@@ -71,10 +74,12 @@ if TYPE_CHECKING:
     from flink_skills.agents.decorators import agent_tool as agent_tool
     from flink_skills.agents.decorators import chat_model_connection as chat_model_connection
     from flink_skills.agents.decorators import chat_model_setup as chat_model_setup
+    from flink_skills.agents.decorators import mcp_server as mcp_server
     from flink_skills.agents.decorators import prompt as prompt
     from flink_skills.agents.decorators import skills as skills
     from flink_skills.agents.decorators import tool as tool
     from flink_skills.agents.decorators import tool_pool as tool_pool
+    from flink_skills.agents.decorators import tool_set as tool_set
     from flink_skills.agents.event import Record as Record
     from flink_skills.agents.models.base import ChatModel as ChatModel
     from flink_skills.agents.plan import AgentPlan as AgentPlan
@@ -113,6 +118,7 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.registry import register_tools as register_tools
     from flink_skills.tools.dynamic.toolset_base import BaseToolSet as BaseToolSet
     from flink_skills.tools.function import FunctionTool as FunctionTool
+    from flink_skills.tools.streaming.function import StreamingFunctionTool as StreamingFunctionTool
 
 
 def __getattr__(name: str) -> Any:

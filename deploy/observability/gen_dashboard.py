@@ -249,6 +249,21 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
                 graph("Calls by tool", "ops", (rate("toolCalls", "tool", by="tool"), tool)),
                 graph("Failures by tool", "ops", (rate("toolFailures", "tool", by="tool"), tool)),
                 graph("Tool latency, p95", "ms", (quantile("toolLatency", "tool", q="0.95", by="tool"), tool)),
+                graph("Requests to MCP servers", "ops", (rate("mcpRequests", "server", by="server"), "{{server}}")),
+                graph(
+                    "Requests without an answer",
+                    "ops",
+                    (rate("mcpFailures", "server", by="server"), "{{server}}"),
+                    text="The MCP server was not there, went away, or answered nonsense.",
+                ),
+                graph(
+                    "MCP servers",
+                    "short",
+                    (f"max by (operator_name) ({series('mcpServers', 'worker')})", operator),
+                    (f"max by (operator_name) ({series('mcpServersDown', 'worker')})", f"down, {operator}"),
+                    (f"max by (operator_name) ({series('mcpReconnects', 'worker')})", f"reconnects, {operator}"),
+                    text="At the worker that reaches the fewest. The log of the TaskManager says which ones.",
+                ),
             ],
         ),
         (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flink_skills.agents.context import AgentContext
+    from flink_skills.telemetry import Observer
+    from flink_skills.tools.calling import Approval, ApprovalRequest
 
 __all__ = ["Agent"]
 
@@ -29,6 +31,7 @@ class Agent:
             events, or a function (a method, too) of an event that gives a text or a number. None, or an event without
             the field: the key's one conversation. ``ctx.state`` and the workspace are the key's all the same.
         state_type: A pydantic model for ``ctx.state``; None: a dict.
+        run_code: Whether the code of its models' answers is run in the sandbox; None: as ``skills.code.enabled`` says.
         model: Shorthand for a chat model without a ``@chat_model_setup``: ``"offline"`` or ``"provider:model"``.
 
     >>> class Triage(Agent):
@@ -44,6 +47,7 @@ class Agent:
     session_selector: Any = None
     state_type: Any = None
     model: Any = None
+    run_code: bool | None = None
 
     #: Field of an event that holds files for commands: a list of mappings with ``name`` and ``data`` (bytes or base64),
     #: ``text`` or ``uri`` (``artifact://…``). They are staged to ``work/inputs/``, and models read only their names.
@@ -59,6 +63,22 @@ class Agent:
         key and state.
         """
         return None
+
+    def approve(self, request: ApprovalRequest) -> Approval | bool | str | Awaitable[Approval | bool | str]:
+        """Whether a call may be made of a tool that ``skills.tools.approve`` names: True, False, or a text, which is a
+        no and its reason for the model. May be asynchronous, and take as long as the turn may.
+
+        Asked where the call is made, so again if the turn is restarted before the call has a result.
+        """
+        return "this agent approves no calls: give it a method approve"
+
+    def listeners(self) -> Sequence[Observer]:
+        """Who is told what happens in the turns of this agent, in the process where they run: calls and results, and
+        with ``hears_deltas`` answers while they arrive. Asked once in each worker, which closes them with the agent.
+
+        They are told everything as it is, secrets in it too. What they raise is logged and harms no turn.
+        """
+        return ()
 
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
         """Handle one event. What is returned, when not None, is emitted.

@@ -16,8 +16,9 @@ from flink_skills.agents.context import AgentContext
 from flink_skills.agents.journal import NOTHING_ASKED, Asked, fingerprint
 from flink_skills.agents.messages import Message, Usage
 from flink_skills.agents.session import Conversation
+from flink_skills.agents.state import changed_state
 from flink_skills.agents.steps import StepCodec
-from flink_skills.errors import TurnError
+from flink_skills.errors import LimitError, TurnError
 from flink_skills.telemetry import observe
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import Tool, ToolResult, TurnInterruptedError
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
     from flink_skills.agents.runtime import AgentRuntime
     from flink_skills.agents.turn import Turn
 
-__all__ = ["CALLER", "SPENT", "AgentRun", "Spent"]
+__all__ = ["CALLER", "SPENT", "STATE_EFFECT", "AgentRun", "Budget", "BudgetError", "Spent"]
 
 #: In ``ToolContext.extra``: the run that calls a tool, and the step in which it does.
 CALLER = "flink_skills.caller"
 #: The same for what an agent that is a tool has spent.
 SPENT = "flink_skills.spent"
+
+#: Effect of a call that changed the state of the agent that called: ``set`` has values, ``gone`` what it removed.
+STATE_EFFECT = "agent-state"
 
 # The call of an agent's code that came last in this task, or in the one that started it, with the run that made it.
 _last_call: contextvars.ContextVar[tuple[AgentRun, str] | None] = contextvars.ContextVar(
@@ -59,6 +63,29 @@ class Spent:
         return cls(data[0], Usage(*data[1:]))
 
 
+@dataclass(frozen=True)
+class Budget:
+    """The most that one agent may spend in a turn, with the agents that it calls; 0: what the turn has left."""
+
+    steps: int = 0
+    tokens: int = 0
+
+    def check(self, spent: Spent) -> None:
+        """Raises :class:`BudgetError` for more."""
+        if self.steps and spent.steps > self.steps:
+            raise BudgetError(self, f"it took more than its {self.steps} steps without an answer")
+        if self.tokens and spent.usage.total_tokens > self.tokens:
+            raise BudgetError(self, f"it used {spent.usage.total_tokens} tokens, more than its {self.tokens}")
+
+
+class BudgetError(LimitError):
+    """An agent that is a tool has spent what one call of it may; ends that call, not the turn."""
+
+    def __init__(self, budget: Budget, problem: str) -> None:
+        super().__init__(problem)
+        self.budget = budget
+
+
 class AgentRun:
     """What one agent does in a turn.
 
@@ -76,6 +103,7 @@ class AgentRun:
         conversation: Conversation,
         state: Any,
         prefix: str = "",
+        budget: Budget | None = None,
     ) -> None:
         self.turn = turn
         self._journal = turn.journal
@@ -88,6 +116,7 @@ class AgentRun:
         self.state = state
         self.prefix = prefix
         self.spent = Spent()
+        self.budget = budget or Budget()
         self.loaded: list[str] = []
         self.tool_calls: list[dict[str, Any]] = []
         self.conversations: dict[str, list[Message]] = {}
@@ -95,7 +124,7 @@ class AgentRun:
         # What replaces the conversations of the session, where they were too long.
         self.shortened: dict[str, list[Message]] = {}
         self.skill_states: dict[str, SkillState] = {}
-        self._pools: dict[str, asyncio.Future[Mapping[str, Tool]]] = {}
+        self._pools: dict[str, asyncio.Future[tuple[ToolSet, Mapping[str, Tool]]]] = {}
         self._tools: dict[str, tuple[int, ToolSet]] = {}
         self._revisions: dict[str, int] = {}
         self._outlive_turn: set[str] = set()
@@ -167,11 +196,13 @@ class AgentRun:
         """Count the tokens of a model response; see :meth:`Turn.add_usage`."""
         self.spent += Spent(0, usage)
         self.turn.add_usage(usage)
+        self.budget.check(self.spent)
 
     async def durable(self, step: str, run: Callable[[], Awaitable[Any]], asked: Asked = NOTHING_ASKED) -> Any:
         """See :meth:`Turn.durable`."""
         self._check_current()
         self.spent += Spent(1)
+        self.budget.check(self.spent)
         return await self.turn.durable(step, run, asked)
 
     def skill_state_of(self, model: ModelRuntime) -> SkillState:
@@ -249,13 +280,11 @@ class AgentRun:
         """What ``model`` may call now: its own tools, and those of the skills that it has loaded."""
         if not model.is_dynamic:
             return model.tools
-        if model.name not in self._pools:
-            self._pools[model.name] = asyncio.ensure_future(self._pool_tools(model))
-        pool = await asyncio.shield(self._pools[model.name])
+        always, pool = self._fixed_tools(model) or await self._asked_tools(model)
         state = self.skill_state_of(model)
-        revision, tools = self._tools.get(model.name, (-1, model.tools))
+        revision, tools = self._tools.get(model.name, (-1, always))
         if revision != state.revision:
-            tools = model.tools_with(state, pool)
+            tools = model.tools_with(always, state, pool)
             self._tools[model.name] = (state.revision, tools)
         return tools
 
@@ -265,12 +294,28 @@ class AgentRun:
         self._revisions[model.name] = state.revision
         return before != state.revision
 
-    async def _pool_tools(self, model: ModelRuntime) -> Mapping[str, Tool]:
-        """The tools of the job's pool, asked for once in a turn: they may depend on the key."""
-        pool = model.services.pool
-        if pool is None:
-            return {}
-        return await pool.tools(await self.turn.tool_context(self, model, self.prefix, workspace=False))
+    def _fixed_tools(self, model: ModelRuntime) -> tuple[ToolSet, Mapping[str, Tool]] | None:
+        """What :meth:`_asked_tools` would give, where nobody has to be asked: at no cost for the turn."""
+        services = model.services
+        if services.toolsets is not None:
+            return None
+        pool = {} if services.pool is None else services.pool.fixed()
+        return None if pool is None else (model.tools, pool)
+
+    async def _asked_tools(self, model: ModelRuntime) -> tuple[ToolSet, Mapping[str, Tool]]:
+        if model.name not in self._pools:
+            self._pools[model.name] = asyncio.ensure_future(self._pool_tools(model))
+        return await asyncio.shield(self._pools[model.name])
+
+    async def _pool_tools(self, model: ModelRuntime) -> tuple[ToolSet, Mapping[str, Tool]]:
+        """The tools that the model always has, and those of the job's pool; asked for once in a turn: both may depend
+        on the key."""
+        toolsets, pool = model.services.toolsets, model.services.pool
+        if toolsets is None and pool is None:
+            return model.tools, {}
+        context = await self.turn.tool_context(self, model, self.prefix, workspace=False)
+        given = {} if toolsets is None else await toolsets.tools(context)
+        return model.always(given), {} if pool is None else await pool.tools(context)
 
     async def run_tool(
         self,
@@ -279,18 +324,27 @@ class AgentRun:
         name: str,
         arguments: Mapping[str, Any] | str,
         place: Asked = NOTHING_ASKED,
+        *,
+        model_call_id: str = "",
+        tools: ToolSet | None = None,
     ) -> ToolResult:
-        """Call a tool durably, as ``model`` may now; the result changes nothing before :meth:`apply`."""
+        """Call a tool durably, as ``model`` may now, or one of ``tools``; the result changes nothing before
+        :meth:`apply`.
+
+        ``model_call_id`` is what the model calls it, which listeners know from its answer.
+        """
 
         replayed = True
 
         async def run() -> Any:
             nonlocal replayed
             replayed = False
-            tools = await self.tools_of(model)
-            tool = tools.get(name)
+            offered = tools or await self.tools_of(model)
+            tool = offered.get(name)
             workspace = tool is not None and tool.uses_workspace
             context = await self.turn.tool_context(self, model, step, workspace=workspace)
+            if tool is not None and not tool.idempotent:
+                context.attempt = await self.turn.begins(step)
             context.extra[CALLER] = (self, step)
             observed = observe(
                 "tool",
@@ -298,13 +352,14 @@ class AgentRun:
                 step,
                 model=model.name,
                 call_id=context.call_id,
+                model_call_id=model_call_id,
                 arguments=arguments,
                 digests=self.digests_of(model),
                 # Models invent names.
                 known=tool is not None,
             )
             with observed as activity:
-                called = await tools.call(name, arguments, context)
+                called = await offered.call(name, arguments, context)
                 activity.attributes.update(content=called.content, is_error=called.is_error)
             result = result_to_json(called)
             spent: Spent | None = context.extra.get(SPENT)
@@ -314,6 +369,7 @@ class AgentRun:
         if "sub" in entry:
             spent = Spent.from_json(entry["sub"])
             self.spent += spent
+            self.budget.check(self.spent)
             if replayed:
                 # What the agent that was called has spent counts as if it had done so now.
                 self.turn.count_steps(spent.steps)
@@ -329,6 +385,9 @@ class AgentRun:
         self.tool_calls.append({"name": name, "arguments": arguments, "error": result.is_error})
         state = self.skill_state_of(model)
         for effect in result.effects:
+            if effect.get("op") == STATE_EFFECT:
+                self.state = changed_state(self.state, effect["set"], effect["gone"])
+                continue
             state.apply(effect)
             if effect.get("op") == "load" and effect["skill"] not in self.loaded:
                 self.loaded.append(effect["skill"])

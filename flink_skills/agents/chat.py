@@ -7,7 +7,9 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from flink_skills.agents.additions import Additions
 from flink_skills.agents.answers import AnswerType
+from flink_skills.agents.code_rounds import CodeRounds
 from flink_skills.agents.event import event_text
 from flink_skills.agents.journal import Asked, fingerprint
 from flink_skills.agents.materialise import build_request
@@ -30,6 +32,7 @@ from flink_skills.tools.base import ToolResult
 if TYPE_CHECKING:
     from flink_skills.agents.agent_run import AgentRun
     from flink_skills.agents.generation import ModelRuntime
+    from flink_skills.tools import ToolSet
 
 __all__ = ["chat"]
 
@@ -59,15 +62,31 @@ async def _chat(
     if notices:
         say(notice_message(notices))
     say(UserMessage(text))
+    additions, code = Additions(), CodeRounds(run, model)
     refused = 0
     for step in range(run.runtime.config.get(SkillOptions.TURN_MAX_STEPS) + 1):
-        request = await build_request(run, model, [*history, *conversation, *new], answer_type)
+        id_ = f"{chat_id}/m{step}"
+        said = [*history, *conversation, *new]
+        request = await build_request(run, model, said, answer_type, step=id_, additions=additions)
         first: dict[str, Any] = {"notices": notices, "asked": asked} if step == 0 else {}
-        response = await respond(run, model, f"{chat_id}/m{step}", request, **first)
+        calls = f"{chat_id}/t{step}"
+        response = await respond(run, model, id_, request, calls=calls, additions=additions.take_new(), **first)
         if response.tool_calls:
             say(AssistantMessage(response.text, response.tool_calls))
-            say(*await _run_tools(run, model, f"{chat_id}/t{step}", response.tool_calls))
-            continue
+            results = await _run_tools(run, model, calls, response.tool_calls)
+            say(*results)
+            answered = _answered(await run.tools_of(model), results, answer_type)
+            if answered is None:
+                continue
+            # As if the model had said so: what comes next in a conversation follows an answer.
+            say(AssistantMessage(results[0].content))
+            run.conversations[model.name] = [*run.conversations.get(model.name, []), *new]
+            return answered[0]
+        if response.finish_reason != "invalid":
+            printed = await code.outputs(f"{chat_id}/c{step}", response.text)
+            if printed is not None:
+                say(AssistantMessage(response.text), UserMessage(printed))
+                continue
         problem, answer = _answer(response, answer_type)
         if response.text.strip() and response.finish_reason != "invalid":
             say(AssistantMessage(response.text))
@@ -95,6 +114,15 @@ def _answer(response: ModelResponse, answer_type: AnswerType) -> tuple[str | Non
     return answer_type.read(response.text)
 
 
+def _answered(tools: ToolSet, results: Sequence[ToolMessage], answer_type: AnswerType) -> list[Any] | None:
+    """The answer that the only call of a response gave, in a list; None where the model has to answer."""
+    tool = tools.get(results[0].name) if len(results) == 1 else None
+    if tool is None or not tool.ends_chat or results[0].is_error or not results[0].content.strip():
+        return None
+    problem, answer = answer_type.read(results[0].content)
+    return [answer] if problem is None else None
+
+
 def _take_notices(run: AgentRun, model: ModelRuntime, first_step: str) -> list[Notice]:
     """What this conversation must be told of its skills, which it then has no longer loaded.
 
@@ -110,13 +138,14 @@ def _take_notices(run: AgentRun, model: ModelRuntime, first_step: str) -> list[N
     return notices
 
 
-async def _run_tools(run: AgentRun, model: ModelRuntime, step: str, calls: tuple[ToolCall, ...]) -> list[Message]:
+async def _run_tools(run: AgentRun, model: ModelRuntime, step: str, calls: tuple[ToolCall, ...]) -> list[ToolMessage]:
     """Run the calls of one response, at the same time where none decides what another does; results in their order."""
     results: list[ToolResult] = []
     for group in _groups(model, calls):
         first = len(results)
         done = await _all(
-            run.run_tool(model, f"{step}.{first + i}", call.name, call.arguments) for i, call in enumerate(group)
+            run.run_tool(model, f"{step}.{first + i}", call.name, call.arguments, model_call_id=call.id)
+            for i, call in enumerate(group)
         )
         for call, result in zip(group, done, strict=True):
             run.apply(model, call.name, call.arguments, result)

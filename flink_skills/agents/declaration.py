@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
 from flink_skills.agents.agent import Agent
-from flink_skills.agents.decorators import Mark, mark_of
+from flink_skills.agents.decorators import MCP_DEFAULTS, Mark, mark_of
 from flink_skills.agents.prompt import Prompt
 from flink_skills.agents.resource import ResourceDescriptor, ResourceName
 from flink_skills.errors import ConfigError, PlanError, UnknownNameError
@@ -18,6 +19,7 @@ from flink_skills.manager.scope import SOURCE_KINDS
 from flink_skills.sources import SourceSpec
 from flink_skills.tools.base import Tool
 from flink_skills.tools.dynamic.pool import PoolItem, ToolPool
+from flink_skills.tools.dynamic.registry import get_tool, tool_names
 from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 from flink_skills.tools.function import FunctionTool
 from flink_skills.tools.profiles import TOOL_NAMES
@@ -29,6 +31,7 @@ __all__ = [
     "agent_id",
     "declared_pool",
     "declared_sources",
+    "mcp_tool_set",
     "pool_item",
     "read_declaration",
     "skill_scope",
@@ -39,31 +42,38 @@ _SESSIONS = ("event", "key")
 
 @dataclass(frozen=True)
 class DeclaredTool:
-    """A function that the agent offers to models; a ``dynamic`` one only with a skill that names it."""
+    """A function that the agent offers to models; a ``dynamic`` one only with a skill that names it. ``made`` is the
+    tool itself where the agent gave one."""
 
     name: str
     description: str
     function: Callable[..., Any]
     dynamic: bool = False
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    made: Tool | None = None
 
-    def make(self) -> FunctionTool:
+    def make(self) -> Tool:
         """The tool. Raises :class:`ConfigError` for arguments that cannot be described to a model."""
-        return FunctionTool(self.function, name=self.name, description=self.description or None)
+        if self.made is not None:
+            return self.made
+        return FunctionTool(self.function, name=self.name, description=self.description or None, **self.limits)
 
 
 @dataclass(frozen=True)
 class DeclaredAgent:
-    """An agent that models may call as a tool."""
+    """An agent that models may call as a tool. ``manner`` is how: see :func:`agent_tool`."""
 
     description: str
     agent: Agent
+    manner: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Declaration:
     """Everything that an agent declares, in the order of declaration.
 
-    ``tools`` are its own functions, with those that are dynamic; ``pool`` is what its pools hold beside them.
+    ``tools`` are its own functions, with those that are dynamic; ``toolsets`` give more that models always have, and
+    ``pool`` is what its pools hold.
     """
 
     agent_id: str
@@ -75,13 +85,41 @@ class Declaration:
     setups: dict[str, ResourceDescriptor] = field(default_factory=dict)
     prompts: dict[str, Prompt] = field(default_factory=dict)
     tools: dict[str, DeclaredTool] = field(default_factory=dict)
+    toolsets: list[BaseToolSet] = field(default_factory=list)
     pool: list[PoolItem] = field(default_factory=list)
     agents: dict[str, DeclaredAgent] = field(default_factory=dict)
+    run_code: bool | None = None
 
     @property
     def own_tools(self) -> dict[str, DeclaredTool]:
         """The tools that models have whatever is loaded, by name."""
         return {name: tool for name, tool in self.tools.items() if not tool.dynamic}
+
+    @property
+    def uses_sandbox(self) -> bool:
+        """Whether any of its tools works in a workspace, or runs in the sandbox."""
+        made = [tool.made for tool in self.tools.values() if tool.made is not None]
+        given = [*made, *self.toolsets, *(item for item in self.pool if isinstance(item, (Tool, BaseToolSet)))]
+        return any(item.uses_workspace for item in given)
+
+    @property
+    def all_toolsets(self) -> list[BaseToolSet]:
+        """The tool sets, those of its pools included."""
+        return [*self.toolsets, *(item for item in self.pool if isinstance(item, BaseToolSet))]
+
+    def add_tool(self, item: PoolItem, place: str) -> None:
+        """Add a tool that models always have; raises :class:`PlanError` naming ``place``."""
+        if isinstance(item, BaseToolSet):
+            self.toolsets.append(item)
+            return
+        tool = get_tool(item) if isinstance(item, str) else item if isinstance(item, Tool) else FunctionTool(item)
+        if tool is None:
+            unknown = UnknownNameError("registered tool", str(item), tool_names())
+            raise PlanError(f"{place}: {unknown}: register it in the agent's module, or in YAML write 'module:name'")
+        name = tool.spec.name
+        if name in self.tools or name in self.agents:
+            raise PlanError(f"{place}: two tools are named {name!r}; rename one")
+        self.tools[name] = DeclaredTool(name, "", tool.call, made=tool)
 
 
 def agent_id(agent: Agent) -> str:
@@ -100,7 +138,7 @@ def read_declaration(agent: Agent) -> Declaration:
             raise PlanError(f"agent {id_}: session_selector={selector!r}: give the name of a field, or a function")
         if agent.session != "key":
             raise PlanError(f"agent {id_}: session_selector needs session = 'key': each event is a conversation now")
-    found = Declaration(id_, agent.session, agent.output_type, agent.state_type)
+    found = Declaration(id_, agent.session, agent.output_type, agent.state_type, run_code=agent.run_code)
     if not isinstance(agent.instructions, str) and mark_of(agent.instructions) is None:
         raise PlanError(f"agent {id_}: instructions must be a text, or a method with @prompt")
     if isinstance(agent.instructions, str) and agent.instructions:
@@ -204,18 +242,78 @@ def _read_prompt(found: Declaration, agent: Agent, name: str, mark: Mark) -> Non
 
 
 def _read_tool(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
-    tool_name = mark.name or name
+    made = _made_tool(found, agent, name, mark)
+    tool_name = made.spec.name if made is not None else mark.name or name
     if tool_name in found.tools:
         raise PlanError(f"agent {found.agent_id}: two tools are named {tool_name!r}; rename one with @tool(name=…)")
-    found.tools[tool_name] = DeclaredTool(tool_name, mark.description, getattr(agent, name), mark.dynamic)
+    found.tools[tool_name] = DeclaredTool(
+        tool_name, mark.description, getattr(agent, name), mark.dynamic, mark.arguments, made
+    )
 
 
-def _read_pool(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
-    place = f"agent {found.agent_id}: @tool_pool {name}()"
+def _made_tool(found: Declaration, agent: Agent, name: str, mark: Mark) -> Tool | None:
+    """The tool of a method that says it returns one and takes no arguments; None where the method is the tool."""
+    place = f"agent {found.agent_id}: @tool {name}()"
+    method = getattr(agent, name)
+    try:
+        if inspect.signature(method).parameters:
+            return None
+        hint = typing.get_type_hints(method).get("return")
+    except (NameError, TypeError, ValueError):  # the method is a tool, which says so better
+        return None
+    if not (isinstance(hint, type) and issubclass(hint, Tool)):
+        return None
+    value = _given(agent, name, place)
+    if not isinstance(value, Tool):
+        raise PlanError(f"{place} returns {type(value).__name__}, and says it returns a {hint.__name__}")
+    if mark.name or mark.description or mark.arguments:
+        raise PlanError(f"{place} returns a tool, which has a name, a description and limits: give them to the tool")
+    return value
+
+
+def _given(agent: Agent, name: str, place: str) -> Any:
     value = getattr(agent, name)()
     if inspect.iscoroutine(value):
         value.close()
         raise PlanError(f"{place} is asynchronous: make it a plain method")
+    return value
+
+
+def _read_tool_set(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
+    place = f"agent {found.agent_id}: @tool_set {name}()"
+    value = _given(agent, name, place)
+    items = value if isinstance(value, Iterable) and not isinstance(value, (str, Mapping)) else [value]
+    for number, item in enumerate(items, 1):
+        where = f"{place}, item {number}"
+        found.add_tool(pool_item(item, where), where)
+
+
+def mcp_tool_set(name: str, server: Any, arguments: Mapping[str, Any], place: str) -> BaseToolSet:
+    """The tools of an MCP server that an agent declares; raises :class:`PlanError` naming ``place``."""
+    try:
+        # What it needs is an extra.
+        from flink_skills.tools.mcp import McpToolSet
+
+        return McpToolSet(server, name=name, **arguments)
+    except (ConfigError, TypeError) as error:
+        raise PlanError(f"{place}: {error}") from error
+
+
+def _read_mcp_server(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
+    place = f"agent {found.agent_id}: @mcp_server {name}()"
+    value = _given(agent, name, place)
+    if isinstance(value, BaseToolSet):
+        given = [key for key, said in mark.arguments.items() if said != MCP_DEFAULTS[key]]
+        if given:
+            raise PlanError(f"{place} returns a tool set: give {', '.join(given)} to that one, and not to @mcp_server")
+        found.toolsets.append(value)
+        return
+    found.toolsets.append(mcp_tool_set(name, value, mark.arguments, place))
+
+
+def _read_pool(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
+    place = f"agent {found.agent_id}: @tool_pool {name}()"
+    value = _given(agent, name, place)
     if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
         raise PlanError(f"{place} returns {type(value).__name__}; return a list of tools")
     # A dynamic tool that is in a pool, too, is there once.
@@ -243,9 +341,9 @@ def pool_item(value: Any, place: str) -> PoolItem:
         )
     mark = mark_of(value)
     function: Callable[..., Any] = value
-    if mark is None or not (mark.name or mark.description):
+    if mark is None or not (mark.name or mark.description or mark.arguments):
         return function
-    return FunctionTool(function, name=mark.name or None, description=mark.description or None)
+    return FunctionTool(function, name=mark.name or None, description=mark.description or None, **mark.arguments)
 
 
 def declared_pool(found: Declaration) -> ToolPool | None:
@@ -289,8 +387,12 @@ def _read_agent(found: Declaration, agent: Agent, name: str, mark: Mark) -> None
     tool_name = mark.name or name
     if tool_name in found.tools or tool_name in found.agents:
         raise PlanError(f"agent {found.agent_id}: two tools are named {tool_name!r}; rename one with name=…")
+    for key in ("max_steps", "max_tokens"):
+        most = mark.arguments.get(key, 0)
+        if not isinstance(most, int) or most < 0:
+            raise PlanError(f"{place}: {key} is {most!r}; give a whole number, 0 for what the turn has left")
     doc = inspect.getdoc(getattr(type(agent), name)) or ""
-    found.agents[tool_name] = DeclaredAgent(mark.description or doc.split("\n\n")[0], callee)
+    found.agents[tool_name] = DeclaredAgent(mark.description or doc.split("\n\n")[0], callee, mark.arguments)
 
 
 _READERS: dict[str, Callable[[Declaration, Agent, str, Mark], None]] = {
@@ -299,6 +401,8 @@ _READERS: dict[str, Callable[[Declaration, Agent, str, Mark], None]] = {
     "chat_model_setup": _read_setup,
     "prompt": _read_prompt,
     "tool": _read_tool,
+    "tool_set": _read_tool_set,
+    "mcp_server": _read_mcp_server,
     "agent_tool": _read_agent,
     "tool_pool": _read_pool,
 }

@@ -11,7 +11,7 @@ from pydantic import BaseModel, create_model
 
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.context import AgentContext
-from flink_skills.agents.declaration import Declaration, DeclaredTool, pool_item, skill_scope
+from flink_skills.agents.declaration import Declaration, mcp_tool_set, pool_item, skill_scope
 from flink_skills.agents.prompt import Prompt
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
@@ -25,13 +25,16 @@ _KEYS = (
     "session_selector",
     "model",
     "output_type",
+    "run_code",
     "skills",
     "chat_model_connections",
     "chat_model_setups",
     "prompts",
     "tools",
     "tool_pool",
+    "mcp_servers",
 )
+_MCP_ARGUMENTS = ("prefix", "tools", "prompts", "resources", "interval")
 _TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict, "any": Any}
 
 
@@ -39,10 +42,12 @@ def load_agent_yaml(path: str | Path) -> Agent:
     """The agent that a YAML file declares.
 
     Keys are those of an agent class: ``name``, ``instructions``, ``session``, ``session_selector``, ``model``,
-    ``output_type`` (a mapping of field to type, or ``module:Class``), ``skills`` (``paths``, ``resources``,
-    ``urls``), ``chat_model_connections`` and ``chat_model_setups`` (by name, with ``clazz`` and arguments),
-    ``prompts`` (by name), ``tools`` (``module:function``), ``tool_pool`` (``module:function``, ``module:tool_set`` or
-    the name of a registered tool): the tools that models get with a loaded skill that names them.
+    ``output_type`` (a mapping of field to type, or ``module:Class``), ``run_code``, ``skills`` (``paths``,
+    ``resources``, ``urls``), ``chat_model_connections`` and ``chat_model_setups`` (by name, with ``clazz`` and
+    arguments),
+    ``prompts`` (by name), ``tools`` (``module:function``, ``module:tool_set`` or the name of a registered tool),
+    ``mcp_servers`` (by name, with ``url`` or ``command`` and what :func:`flink_skills.mcp_server` takes), ``tool_pool``
+    (as ``tools``): the tools that models get with a loaded skill that names them.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or a key is wrong; with the line where that is known.
@@ -82,6 +87,9 @@ class DeclarativeAgent(Agent):
         self.session = _text(spec, "session") or "event"
         self.session_selector = _text(spec, "session_selector") or None
         self.model = _text(spec, "model") or None
+        self.run_code = spec.get("run_code")
+        if self.run_code is not None and not isinstance(self.run_code, bool):
+            raise ConfigError(f"run_code: is {self.run_code!r}; write true or false")
         self.output_type = _output_type(spec.get("output_type"), self.name)
 
     @classmethod
@@ -107,12 +115,26 @@ class DeclarativeAgent(Agent):
             found.setups[name] = _descriptor(value, f"chat_model_setups.{name}")
         for name, value in _section(self.spec, "prompts"):
             found.prompts[name] = _prompt(value, f"prompts.{name}")
-        for path in _list(self.spec, "tools", "'module:function'"):
-            function = _load(path, "tools")
-            tool_name = path.rpartition(":")[2].rpartition(".")[2]
-            found.tools[tool_name] = DeclaredTool(tool_name, "", function)
+        for path in _list(self.spec, "tools", "'module:name' and of names of registered tools"):
+            place = f"tools: {path!r}"
+            found.add_tool(pool_item(_load(path, "tools") if ":" in path else path, place), place)
+        for name, value in _section(self.spec, "mcp_servers"):
+            place = f"mcp_servers.{name}"
+            server = dict(_mapping(value, place))
+            arguments = {key: server.pop(key) for key in _MCP_ARGUMENTS if key in server}
+            if "tools" in arguments:
+                arguments["tool_filter"] = arguments.pop("tools")
+            found.toolsets.append(mcp_tool_set(name, _stdio(server), arguments, place))
         for path in _list(self.spec, "tool_pool", "'module:name' and of names of registered tools"):
             found.pool.append(pool_item(_load(path, "tool_pool") if ":" in path else path, f"tool_pool: {path!r}"))
+
+
+def _stdio(server: dict[str, Any]) -> dict[str, Any]:
+    """``command`` may be a list, as commands are elsewhere in YAML."""
+    command = server.get("command")
+    if isinstance(command, list) and command:
+        return {**server, "command": str(command[0]), "args": [*map(str, command[1:]), *server.get("args", [])]}
+    return server
 
 
 def _list(spec: Mapping[str, Any], key: str, of: str) -> list[str]:

@@ -18,6 +18,7 @@ from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.base import Tool, ToolContext, ToolSpec
+from flink_skills.tools.calling import CallGuard
 from flink_skills.tools.services import ToolServices
 
 __all__ = ["described_models"]
@@ -32,6 +33,7 @@ def described_models(plan: AgentPlan, views: Mapping[str, SkillView]) -> Generat
     parts = GenerationParts(
         plan=plan,
         permits={},
+        guard=CallGuard(config),
         chat_models={model.name: _Silent() for model in plan.models},
         own_tools={str(spec["name"]): _Described(spec) for spec in plan.tools},
         services=ToolServices(SkillView([]), config, shell=_describing_shell(config)),

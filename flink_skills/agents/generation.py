@@ -5,6 +5,7 @@ A generation never changes. When skills are refreshed there is a new one; a turn
 
 from __future__ import annotations
 
+import fnmatch
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,10 @@ from flink_skills.errors import TurnError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import Tool, ToolSpec
+from flink_skills.tools.calling import CallGuard
+from flink_skills.tools.code import RunCode
 from flink_skills.tools.dynamic.active import active_tools, not_active
+from flink_skills.tools.dynamic.pool import PoolTools
 from flink_skills.tools.profiles import profile_tools
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.settings import SkillSettings
@@ -32,21 +36,31 @@ __all__ = ["Generation", "GenerationParts", "ModelRuntime", "effective_names", "
 # Views of skills that agents chose for events (see Agent.visible_skills): as many as are kept ready.
 _LIMITED = 64
 
+_CODE = (
+    "Code in an answer of yours is run where it is fenced as ```python or ```bash, in your working folder. You read "
+    "what it printed in a ```tool_output block and go on. An answer without such a block is your final one."
+)
+
 
 @dataclass(frozen=True)
 class ModelRuntime:
     """One chat model of an open agent, with what it may see.
 
     ``tools`` holds exactly what this model may call before it has loaded a skill, and ``view`` the skills that it may
-    load: a filter is enforced there, whatever a prompt or a model says.
+    load: a filter is enforced there, whatever a prompt or a model says. ``chosen`` are the names and patterns of the
+    tools that its setup names; None: all of the agent's. ``code`` runs the code of its answers, where the job wants
+    that; it is not offered as a tool.
     """
 
     name: str
+    agent_id: str
     setup: ModelSetup | None
     chat_model: ChatModel
     permits: Permits | None
     services: ToolServices
     tools: ToolSet
+    chosen: tuple[str, ...] | None
+    code: ToolSet | None
     prompt: Prompt
     system: str
     provider_settings: Mapping[str, Any]
@@ -80,15 +94,38 @@ class ModelRuntime:
     @property
     def is_dynamic(self) -> bool:
         """Whether loading a skill can change which tools there are."""
-        return self.services.pool is not None or self.services.bundled is not None
+        services = self.services
+        return services.pool is not None or services.bundled is not None or services.toolsets is not None
 
-    def tools_with(self, state: SkillState, pool: Mapping[str, Tool]) -> ToolSet:
-        """The tools of the model together with those that the loaded skills of ``state`` bring or activate."""
-        active = active_tools(state, self.view, pool, self.services.bundled, self.tools.names)
+    def always(self, given: Mapping[str, Tool]) -> ToolSet:
+        """The tools of the model together with those that its agent's tool sets give in a turn."""
+        if not given:
+            return self.tools
+        clear = {name: tool for name, tool in given.items() if name not in self.tools and self.has(name)}
+        if self.services.toolsets is not None:
+            self.services.toolsets.note(
+                f"tool {name!r} of a tool set is left out: agent {self.agent_id} has one of that name"
+                for name in given
+                if name in self.tools
+            )
+        speakers = given.speakers if isinstance(given, PoolTools) else None
+        return self.tools.extended(clear.values(), lambda name: None, speakers)
+
+    def has(self, name: str) -> bool:
+        """Whether the model's setup lets it have a tool of this name; any where it names none."""
+        return self.chosen is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.chosen)
+
+    def tools_with(self, tools: ToolSet, state: SkillState, pool: Mapping[str, Tool]) -> ToolSet:
+        """``tools`` together with those that the loaded skills of ``state`` bring or activate."""
+        if self.services.pool is None and self.services.bundled is None:
+            return tools
+        active = active_tools(state, self.view, pool, self.services.bundled, tools.names)
         if self.services.pool is not None:
             self.services.pool.note(active.notes)
-        return self.tools.extended(
-            active.tools, lambda name: not_active(name, state, self.view, pool, self.tools.names)
+        return tools.extended(
+            active.tools,
+            lambda name: not_active(name, state, self.view, pool, tools.names),
+            pool.speakers if isinstance(pool, PoolTools) else None,
         )
 
 
@@ -101,6 +138,7 @@ class GenerationParts:
     permits: Mapping[str, Permits]
     own_tools: Mapping[str, Tool]
     services: ToolServices
+    guard: CallGuard
     default_answer: AnswerType
     timeout: float
 
@@ -185,23 +223,33 @@ def effective_view(plan: AgentPlan, manager: AgentSkillManager, model: ModelPlan
 
 def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> ModelRuntime:
     settings = SkillSettings.of(parts.services.config, plan.skill_settings if plan is not None else None)
-    chosen = plan.tools if plan is not None and plan.tools is not None else tuple(parts.own_tools)
+    chosen = plan.tools if plan is not None else None
+    own = [
+        name
+        for name in parts.own_tools
+        if chosen is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in chosen)
+    ]
     services = replace(
         parts.services,
         view=view,
-        own_tools=frozenset(chosen),
+        own_tools=frozenset(own),
         settings=settings,
         bundled=parts.services.bundled if settings.bundled else None,
     )
-    faces = profile_tools(settings.tools, services)
+    # Without skills there is nothing to run commands of: a sandbox is for the agent's own tools then.
+    with_skills = bool(parts.plan.scopes or view.names)
+    faces = profile_tools(settings.tools, services if with_skills else replace(services, shell=None))
     prompt = Prompt(**parts.plan.prompts[plan.prompt]) if plan is not None and plan.prompt else Prompt()
     return ModelRuntime(
         name=plan.name if plan is not None else "",
+        agent_id=parts.plan.agent_id,
         setup=plan.setup if plan is not None else None,
         chat_model=parts.chat_models[plan.name] if plan is not None else _NoModel(),
         permits=parts.permits.get(plan.name) if plan is not None else None,
         services=services,
-        tools=ToolSet([*faces, *(parts.own_tools[tool] for tool in chosen)]),
+        tools=ToolSet([*faces, *(parts.own_tools[tool] for tool in own)], parts.guard),
+        chosen=chosen,
+        code=ToolSet([RunCode(services.config)], parts.guard) if settings.runs_code else None,
         prompt=prompt,
         system=_system(prompt, view, settings, [tool.spec.name for tool in faces]),
         provider_settings=plan.setup.settings if plan is not None else {},
@@ -213,6 +261,8 @@ def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> Mo
 def _system(prompt: Prompt, view: SkillView, settings: SkillSettings, tools: Sequence[str]) -> str:
     """The part of the system text that never changes: instructions, the menu of skills, how to work with the tools."""
     parts = [prompt.system.strip()]
+    if settings.runs_code:
+        parts.append(_CODE)
     if view.names:
         parts += [view.menu(introduction(tools)), guidance(settings, tools)]
     return "\n\n".join(part for part in parts if part)

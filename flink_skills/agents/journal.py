@@ -1,5 +1,7 @@
 """The journal of a turn: every finished step, so that a restarted turn does not repeat it.
 
+Of steps that must not be repeated it also has that they began: one without a result was lost with its worker.
+
 A step is known by an id that follows from the program alone (``chat#0/m1``: second model request of the
 first chat), never from the order in which parallel steps happen to finish. With its result the journal keeps what was
 asked, and after which step of the agent's code: so it finds out that the code is another one.
@@ -65,7 +67,7 @@ class Journal:
     often the turn was started anew.
     """
 
-    __slots__ = ("_append", "_asked", "_before", "_entries", "_following", "anew", "replayed")
+    __slots__ = ("_append", "_asked", "_before", "_begun", "_entries", "_following", "anew", "replayed")
 
     def __init__(self, entries: Iterable[bytes], append: Callable[[str, bytes], None]) -> None:
         self._entries: dict[str, Mapping[str, Any]] = {}
@@ -75,6 +77,7 @@ class Journal:
         self._following: dict[tuple[str, str], str] = {}
         # Of steps that were done before the turn was started anew: what they asked for, and how often it was by then.
         self._before: dict[str, tuple[str, int]] = {}
+        self._begun: set[str] = set()
         self._append = append
         self.anew = 0
         self.replayed = 0
@@ -83,6 +86,9 @@ class Journal:
             if entry["id"] == _ANEW:
                 self.anew = entry["r"]["n"]
                 self._before = {step: (what, anew) for step, what, anew in entry["r"]["done"]}
+                continue
+            if "r" not in entry:
+                self._begun.add(entry["id"])
                 continue
             self._entries[entry["id"]] = entry
             self._asked[entry["id"]] = entry["fp"]
@@ -115,6 +121,14 @@ class Journal:
             )
         self.replayed += 1
         return [entry["r"]]
+
+    def begin(self, step: str) -> bool:
+        """Keep that ``step`` begins; whether it did before, and was lost."""
+        if step in self._begun:
+            return True
+        self._begun.add(step)
+        self._append(step, encode({"id": step}))
+        return False
 
     def end(self, line: str, after: str) -> None:
         """The code of ``line`` has ended, and ``after`` was its last call.

@@ -51,6 +51,7 @@ async def run_events(
             events=record,
             on_event=None if on_event is None else lambda event: on_event(event.unpacked()),
             hides=hides,
+            begun=hides.begun,
         )
         runtime = await AgentRuntime.open(plan, scratch_dir=scratch, telemetry=telemetry)
         hides.runtime = runtime
@@ -87,7 +88,7 @@ async def _run_key(
         async with limit:
             start = TurnStart(key, number, _event_bytes(event), event, session)
             earlier: list[tuple[str, Any]] = []
-            outcome = await Turn(runtime, start, _keeps(earlier), encode=_unpacked).run()
+            outcome = await Turn(runtime, start, _keeps(earlier), encode=_unpacked, emit=earlier.extend).run()
         session = outcome.session
         finished.put_nowait((index, replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome))
 
@@ -104,6 +105,11 @@ class _Hides:
     def __call__(self, text: str) -> str:
         text = self._values.in_text(text)
         return text if self.runtime is None else self.runtime.without_hidden(text)
+
+    def begun(self, text: str) -> int:
+        """How many characters at the end of ``text`` may be the beginning of such a value."""
+        begun = self._values.begun_in_text(text)
+        return begun if self.runtime is None else max(begun, self.runtime.begun_hidden(text))
 
 
 def _keeps(outputs: list[tuple[str, Any]]) -> AppendStep:

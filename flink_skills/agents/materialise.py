@@ -1,8 +1,8 @@
 """What a request to a model has: which skills are still loaded, where their content stands, which tools there are.
 
-All of it follows from the conversation and its skill state, so that a request is the same when a turn is restarted. A
-request begins with the bytes of the one before as long as no skill is loaded, put away or chosen from in between:
-what is loaded stands behind everything fixed, and nothing else of the fixed text ever changes.
+All of it follows from the conversation, its skill state and its journal, so that a request is the same when a turn is
+restarted. A request begins with the bytes of the one before as long as no skill is loaded, put away or chosen from in
+between: what is loaded stands behind everything fixed, and nothing else of the fixed text ever changes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from flink_skills.agents.additions import Additions
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.messages import Message, ModelRequest, ToolMessage
 from flink_skills.agents.well_formed import well_formed, well_formed_message
@@ -29,7 +30,13 @@ _NOWHERE_ELSE = "Loaded skill context:"
 
 
 async def build_request(
-    run: AgentRun, model: ModelRuntime, messages: Sequence[Message], answer_type: AnswerType
+    run: AgentRun,
+    model: ModelRuntime,
+    messages: Sequence[Message],
+    answer_type: AnswerType,
+    *,
+    step: str,
+    additions: Additions,
 ) -> ModelRequest:
     """The next request of a conversation. Puts skills away whose time is over, and those above the limit, before."""
     state, settings = run.skill_state_of(model), model.settings
@@ -38,21 +45,25 @@ async def build_request(
     state.evict(settings.max_loaded)
     tools = await run.tools_of(model)
     system = model.system
+    if tools.speakers:
+        system = _joined(system, additions.text(tools.speakers, run.turn.journal, step))
     if len(state):
         if run.is_new(model, state):
             # Files may have to be read, and other turns run on this loop. Later they are in memory.
-            system, messages = await asyncio.to_thread(_materialised, model, state, messages)
+            system, messages = await asyncio.to_thread(_materialised, model, system, state, messages)
         else:
-            system, messages = _materialised(model, state, messages)
+            system, messages = _materialised(model, system, state, messages)
     if settings.lifetime == "once":
         state.note_shown()
     return model.request(well_formed(system), messages, tools.specs(), answer_type)
 
 
-def _materialised(model: ModelRuntime, state: SkillState, messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
+def _materialised(
+    model: ModelRuntime, system: str, state: SkillState, messages: Sequence[Message]
+) -> tuple[str, Sequence[Message]]:
     most = model.services.config.get(SkillOptions.PROMPT_MAX_DOC_CHARS)
     if model.settings.content == "system":
-        return _joined(model.system, system_block(state, model.view, max_doc_chars=most)), messages
+        return _joined(system, system_block(state, model.view, max_doc_chars=most)), messages
     placed = list(messages)
     results = [(at, of) for at, of in enumerate(placed) if isinstance(of, ToolMessage) and of.skill]
     held = {(of.skill, of.holds) for _, of in results}
@@ -68,7 +79,7 @@ def _materialised(model: ModelRuntime, state: SkillState, messages: Sequence[Mes
             placed[at] = well_formed_message(replace(message, content=block))
         else:
             homeless.append(block)
-    return _joined(model.system, *([_NOWHERE_ELSE, *homeless] if homeless else [])), placed
+    return _joined(system, *([_NOWHERE_ELSE, *homeless] if homeless else [])), placed
 
 
 def _joined(*parts: str) -> str:

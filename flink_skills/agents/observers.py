@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from flink_skills.agents.agent import Agent
 from flink_skills.agents.models.registry import has_listed_price
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.errors import PlanError
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.telemetry import Telemetry
+from flink_skills.telemetry import Observer, Telemetry
 from flink_skills.telemetry.event_detail import Hides
+from flink_skills.telemetry.event_pieces import Begun
 from flink_skills.telemetry.events import OnEvent
 from flink_skills.telemetry.opening import OnMetrics, open_telemetry
 from flink_skills.telemetry.settings import TelemetrySettings
 
-__all__ = ["telemetry_of"]
+__all__ = ["listeners_of", "telemetry_of"]
 
 
 def telemetry_of(
@@ -22,11 +27,13 @@ def telemetry_of(
     events: bool | None = None,
     on_event: OnEvent | None = None,
     hides: Hides | None = None,
+    begun: Begun | None = None,
 ) -> Telemetry:
     """The observers of the agent of ``plan``.
 
     ``on_metrics`` takes what is counted; without it nothing is. ``events`` overrules ``skills.events.enabled``;
-    ``on_event`` takes the events that belong to no turn, and ``hides`` takes secrets out of the texts of events. Raises
+    ``on_event`` takes the events that belong to no turn, ``hides`` takes secrets out of the texts of events, and
+    ``begun`` says how much of the end of a text may be the beginning of a secret. Raises
     :class:`~flink_skills.errors.SkillsError` where an observer cannot be had, such as spans without their library.
     """
     settings = TelemetrySettings(
@@ -35,9 +42,25 @@ def telemetry_of(
         max_labels=config.get(SkillOptions.METRICS_MAX_LABELS),
         events=config.get(SkillOptions.EVENTS_ENABLED) if events is None else events,
         events_content=config.get(SkillOptions.EVENTS_CONTENT),
+        events_deltas=config.get(SkillOptions.EVENTS_DELTAS),
+        events_delta_interval=config.get(SkillOptions.EVENTS_DELTA_INTERVAL),
         trace_exporter=config.get(SkillOptions.TRACE_EXPORTER),
         trace_content=config.get(SkillOptions.TRACE_CONTENT),
     )
     return open_telemetry(
-        settings, on_metrics=on_metrics, on_event=on_event, hides=hides, has_listed_price=has_listed_price
+        settings, on_metrics=on_metrics, on_event=on_event, hides=hides, begun=begun, has_listed_price=has_listed_price
     )
+
+
+def listeners_of(agent_id: str, agent: Agent) -> Sequence[Observer]:
+    """The agent's own listeners. Raises :class:`PlanError` where they are none."""
+    try:
+        found = tuple(agent.listeners())
+    except Exception as error:  # the agent is the user's
+        raise PlanError(f"agent {agent_id}: listeners() failed ({type(error).__name__}: {error})") from error
+    for listener in found:
+        if not isinstance(listener, Observer):
+            raise PlanError(
+                f"agent {agent_id}: listeners() gives {listener!r}; give instances of flink_skills.telemetry.Observer"
+            )
+    return found

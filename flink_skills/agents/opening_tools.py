@@ -9,6 +9,7 @@ from flink_skills.agents.declaration import Declaration, declared_pool
 from flink_skills.artifacts import ArtifactStore
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.dynamic.bundled import BundledTools
+from flink_skills.tools.dynamic.pool import ToolPool
 from flink_skills.tools.interactive.sessions import ProcessSessions
 from flink_skills.tools.services import ToolServices
 
@@ -29,11 +30,15 @@ async def with_shell(services: ToolServices, shell: ShellRunner | None) -> ToolS
 
 
 async def with_pool(services: ToolServices, declared: Declaration) -> ToolServices:
-    """The services with the pool of tools that an agent declares, started."""
+    """The services with the tool sets and the pool of tools that an agent declares, started."""
     pool = declared_pool(declared)
-    if pool is not None:
-        await pool.initialize()
-    return replace(services, pool=pool)
+    toolsets = ToolPool(declared.toolsets, owner=declared.agent_id) if declared.toolsets else None
+    for given in declared.all_toolsets:
+        given.attach(services)
+    for started in (pool, toolsets):
+        if started is not None:
+            await started.initialize()
+    return replace(services, pool=pool, toolsets=toolsets)
 
 
 async def close_shell(services: ToolServices) -> None:

@@ -85,7 +85,8 @@ class AgentPlan:
     turn's id and its timestamp.
     ``lock`` is the content of ``skills.lock`` where the client could read that file. ``agents`` are the agents that are
     tools of this one, by tool; they have its options and lock, and come with its code. ``operator`` is the name of the
-    job's operator where it is not the agent's own: the job has the agent twice, or gave it another name.
+    job's operator where it is not the agent's own: the job has the agent twice, or gave it another name. ``sandbox``
+    says that tools of the agent itself need one, with skills or without.
     """
 
     agent_id: str
@@ -103,6 +104,7 @@ class AgentPlan:
     rows: Mapping[str, Any] | None = field(default=None, repr=False)
     agents: Mapping[str, AgentPlan] = field(default_factory=dict)
     operator: str = ""
+    sandbox: bool = False
     version: int = field(default=PLAN_VERSION)
 
     def to_json(self) -> dict[str, Any]:
@@ -123,6 +125,7 @@ class AgentPlan:
             "rows": self.rows,
             "agents": {name: _callee_to_json(callee) for name, callee in self.agents.items()},
             **({"operator": self.operator} if self.operator else {}),
+            **({"sandbox": True} if self.sandbox else {}),
         }
 
     @property
@@ -144,14 +147,18 @@ class AgentPlan:
 
     @property
     def runs_commands(self) -> bool:
-        """Whether any model of the agent can come to run a command, so that there must be a sandbox."""
+        """Whether any model of the agent can come to run a command, or tools of it need a sandbox."""
         if any(callee.runs_commands for callee in self.agents.values()):
             return True
         config = SkillConfig(self.options)
-        if not self.scopes or not config.get(SkillOptions.SHELL_ENABLED):
+        if not config.get(SkillOptions.SHELL_ENABLED):
             return False
+        if self.sandbox:
+            return True
         said: list[Mapping[str, Any]] = [model.skill_settings for model in self.models] or [{}]
         settings = [SkillSettings.of(config, of_model) for of_model in said]
+        if any(of.runs_code for of in settings) or not self.scopes:
+            return any(of.runs_code for of in settings)
         return any(of.bundled or not COMMAND_TOOLS.isdisjoint(of.tools) for of in settings)
 
     def seal(self) -> tuple[AgentPlan, dict[str, Any]]:
@@ -290,6 +297,7 @@ def compile_plan(
         events=events,
         outputs=outputs,
         agents=agents,
+        sandbox=declared.uses_sandbox,
     )
 
 
@@ -384,9 +392,12 @@ def _model_plan(
         )
     tools = _names(arguments.pop("tools", None), f"{place}: tools")
     for tool in tools or ():
-        if tool not in declared.own_tools and tool not in declared.agents:
+        # What tool sets give is known when they run.
+        if tool not in declared.own_tools and tool not in declared.agents and not declared.toolsets:
             raise UnknownNameError("tool", tool, [*declared.own_tools, *declared.agents], place=place)
     said = {key: arguments.pop(key) for key in MODEL_KEYS if key in arguments}
+    if declared.run_code is not None:
+        said.setdefault("run_code", declared.run_code)
     try:
         SkillSettings.of(config, said)
     except ConfigError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.codec import response_from_json, response_to_json
@@ -16,10 +16,12 @@ from flink_skills.agents.well_formed import well_formed_response
 from flink_skills.errors import ModelError
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry import OnDelta, Withdrawn, delta_listener, note, observe
+from flink_skills.tools.streaming import ArgumentFeed
 
 if TYPE_CHECKING:
     from flink_skills.agents.agent_run import AgentRun
     from flink_skills.agents.generation import ModelRuntime
+    from flink_skills.tools.base import Tool, ToolContext
 
 __all__ = ["respond"]
 
@@ -33,10 +35,13 @@ async def respond(
     step: str,
     request: ModelRequest,
     *,
+    calls: str = "",
     notices: Sequence[Notice] = (),
+    additions: Mapping[str, str] | None = None,
     asked: Asked = NOTHING_ASKED,
 ) -> ModelResponse:
-    """What ``model`` answers to ``request`` in ``step``; ``notices`` are journalled with it.
+    """What ``model`` answers to ``request`` in ``step``; ``notices`` and ``additions`` to the system text are
+    journalled with it, and calls that it asks for will be the steps ``calls`` with ``.0``, ``.1`` and so on.
 
     The request is not compared with that of the journal: instructions, tools and skills may change while a turn is
     under way.
@@ -45,18 +50,37 @@ async def respond(
     async def ask() -> Any:
         digests = run.digests_of(model)
         with observe("chat", model.name, step, request=request, setup=model.setup, digests=digests) as activity:
-            response = well_formed_response(await _request_with_retries(run, model, request))
+            response = well_formed_response(await _heard(run, model, request, calls))
             activity.attributes.update(
                 response=response,
                 # Loaded when the request was made: these tokens are what they cost.
                 skills=list(run.skill_state_of(model)),
             )
         entry = response_to_json(response)
-        return {**entry, "n": [notice.to_json() for notice in notices]} if notices else entry
+        if notices:
+            entry["n"] = [notice.to_json() for notice in notices]
+        return {**entry, "p": dict(additions)} if additions else entry
 
     response = response_from_json(await run.durable(step, ask, asked))
     run.add_usage(response.usage)
     return response
+
+
+async def _heard(run: AgentRun, model: ModelRuntime, request: ModelRequest, calls: str) -> ModelResponse:
+    """The answer, which those who listen get while it arrives: observers of the turn, and tools that are streaming."""
+    on_delta = delta_listener()
+    scope = run.turn.scope
+    if on_delta is not None and (scope.attempt > 1 or scope.resumed or scope.restarts):
+        on_delta(Withdrawn(restarted=True))
+    tools = await run.tools_of(model)
+    if not (tools.is_streaming and request.tools):
+        return await _request_with_retries(run, model, request, on_delta)
+
+    async def context_of(tool: Tool, index: int) -> ToolContext:
+        return await run.turn.tool_context(run, model, f"{calls}.{index}", workspace=tool.uses_workspace)
+
+    async with ArgumentFeed(tools, context_of, on_delta) as feed:
+        return await _request_with_retries(run, model, request, feed)
 
 
 async def _request(model: ModelRuntime, request: ModelRequest, on_delta: OnDelta | None) -> ModelResponse:
@@ -65,11 +89,12 @@ async def _request(model: ModelRuntime, request: ModelRequest, on_delta: OnDelta
     return await model.chat_model.stream(request, on_delta)
 
 
-async def _request_with_retries(run: AgentRun, model: ModelRuntime, request: ModelRequest) -> ModelResponse:
+async def _request_with_retries(
+    run: AgentRun, model: ModelRuntime, request: ModelRequest, on_delta: OnDelta | None
+) -> ModelResponse:
     config = run.runtime.config
     retries = config.get(SkillOptions.MODEL_MAX_RETRIES)
     wait = config.get(SkillOptions.MODEL_RETRY_BACKOFF)
-    on_delta = delta_listener()
     for attempt in range(retries + 1):
         try:
             # A pause before the next attempt holds no permit, and waiting for one is not part of the request's time.
@@ -88,6 +113,6 @@ async def _request_with_retries(run: AgentRun, model: ModelRuntime, request: Mod
             _log.info("chat model %s: %s; again in %.1f s", model.name, error, pause)
             note("retry", model=model.name, error=str(error), attempt=attempt + 1, pause=pause)
             if on_delta is not None:
-                on_delta(Withdrawn())
+                on_delta(Withdrawn(restarted=True))
             await asyncio.sleep(pause)
     raise AssertionError("unreachable")

@@ -6,30 +6,30 @@ A worker opens one runtime per agent plan, and all turns share it.
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ValidationError
-
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.declaration import Declaration, read_declaration
-from flink_skills.agents.event import Record, event_text, to_plain
+from flink_skills.agents.event import event_text
 from flink_skills.agents.files import EventFile, event_files, stage_files, with_names
 from flink_skills.agents.generation import Generation, GenerationParts, effective_names
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.permits import Permits
 from flink_skills.agents.models.registry import create_model
+from flink_skills.agents.observers import listeners_of
 from flink_skills.agents.opening import log_diagnostic, log_isolation, log_skills, open_skills, tell
 from flink_skills.agents.opening_tools import close_shell, with_pool, with_shell
 from flink_skills.agents.plan import AgentPlan, ModelPlan, load_agent
 from flink_skills.agents.record_rows import RecordRows
+from flink_skills.agents.state import new_state
 from flink_skills.agents.subagent import AgentTool
 from flink_skills.errors import PlanError, SkillsError, TurnError, UnknownNameError
 from flink_skills.execution import Workspace, WorkspaceManager
@@ -41,6 +41,7 @@ from flink_skills.skill import Diagnostic
 from flink_skills.sources.store import usual_folder
 from flink_skills.telemetry import Telemetry
 from flink_skills.tools import ShellRunner
+from flink_skills.tools.calling import CallGuard
 from flink_skills.tools.services import ToolServices
 
 __all__ = ["AgentRuntime"]
@@ -97,15 +98,21 @@ class AgentRuntime:
         self._refresher: asyncio.Task[None] | None = None
         for callee in self._callees.values():
             callee._on_figures = lambda _: self._tell_figures()
+        for toolset in declared.all_toolsets:
+            toolset.on_change = self._tell_figures
         self._parts = GenerationParts(
             plan=plan,
             chat_models=chat_models,
             permits=permits or {},
             own_tools={
                 **{name: tool.make() for name, tool in declared.own_tools.items()},
-                **{name: AgentTool(name, declared.agents[name].description, of) for name, of in self._callees.items()},
+                **{
+                    name: AgentTool(name, declared.agents[name].description, of, **declared.agents[name].manner)
+                    for name, of in self._callees.items()
+                },
             },
             services=services,
+            guard=CallGuard(self.config, agent.approve),
             default_answer=AnswerType.of(declared.output_type),
             timeout=self.config.get(SkillOptions.MODEL_TIMEOUT),
         )
@@ -146,7 +153,10 @@ class AgentRuntime:
             store_dir = store_dir or usual_folder(str(Path(scratch_dir).parent))
         place = _Place(scratch_dir, resource_paths, store_dir, opened, telemetry or Telemetry(), quiet)
         try:
-            return await cls._open(plan, load_agent(plan.agent), place, on_figures=on_figures)
+            agent = load_agent(plan.agent)
+            if listeners := listeners_of(plan.agent_id, agent):
+                place = place._replace(telemetry=place.telemetry.also(*listeners))
+            return await cls._open(plan, agent, place, on_figures=on_figures)
         except BaseException:
             await place.telemetry.close()
             raise
@@ -305,7 +315,12 @@ class AgentRuntime:
         def total(name: str) -> int:
             return sum(summary[name] for summary in summaries)
 
+        of_tools: Counter[str] = Counter()
+        for agent in agents:
+            for toolset in agent._declared.all_toolsets:
+                of_tools.update(toolset.figures())
         return {
+            **of_tools,
             **({"isolationLevel": int(self._shell.level)} if self._shell is not None else {}),
             "skills": total("skills"),
             "diagnosticErrors": total("errors"),
@@ -321,32 +336,12 @@ class AgentRuntime:
 
     def new_state(self, kept: Any) -> Any:
         """``ctx.state`` from its kept form. Raises :class:`TurnError` where that does not fit its type."""
-        declared = self._declared.state_type
-        if declared is None:
-            return copy.deepcopy(kept) if kept is not None else {}
-        try:
-            return declared() if kept is None else declared.model_validate(kept)
-        except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(map(str, problem['loc'])) or 'all of it'}: {problem['msg']}"
-                for problem in error.errors(include_url=False, include_input=False)
-            )
-            raise TurnError(
-                f"the state of this key does not fit state_type {declared.__name__} ({problems}): give new fields a "
-                "default, and read what has another form now with a model_validator(mode='before')"
-            ) from None
+        return new_state(self._declared.state_type, kept)
 
-    def plain_state(self, state: Any) -> Any:
-        """The form of ``ctx.state`` that is kept; None when there is nothing to keep."""
-        if isinstance(state, BaseModel):
-            return state.model_dump(mode="json")
-        if not state:
-            return None
-        plain = to_plain(state)
-        if plain != state and not isinstance(state, Record):
-            # Tuples and the like come back as lists: say so now and not as a surprise in the next turn.
-            _log.debug("ctx.state was kept as JSON, some of its values changed their type")
-        return plain
+    @property
+    def has_plain_state(self) -> bool:
+        """Whether ``ctx.state`` is a dict, so that it has just the keys that the agent's code gave it."""
+        return self._declared.state_type is None
 
     def session_id(self, event: Any) -> str:
         """Which conversation of its key an event belongs to; see ``Agent.session_selector``. Raises
@@ -432,6 +427,10 @@ class AgentRuntime:
         """``text`` without the values of ``skills.env`` that commands were given so far."""
         return self._shell.hidden.in_text(text) if self._shell is not None else text
 
+    def begun_hidden(self, text: str) -> int:
+        """How many characters at the end of ``text`` may be the beginning of such a value."""
+        return self._shell.hidden.begun_in_text(text) if self._shell is not None else 0
+
     def report(self) -> dict[str, Any]:
         """What an operator wants to know after opening."""
         return {
@@ -489,8 +488,9 @@ async def _release(
         await callee.close()
     for model in chat_models.values():
         await model.close()
-    if services.pool is not None:
-        await services.pool.close()
+    for pool in (services.pool, services.toolsets):
+        if pool is not None:
+            await pool.close()
     if is_main:
         await close_shell(services)
         if workspaces is not None:

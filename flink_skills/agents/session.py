@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from flink_skills.agents.codec import decode, encode, message_from_json, message_to_json
+from flink_skills.agents.codec import decode_all, encode, message_from_json, message_to_json
 from flink_skills.agents.history import about_tokens_of
 from flink_skills.agents.messages import Message
 
@@ -94,17 +94,19 @@ class Session:
     @classmethod
     def decode(cls, chunks: Sequence[bytes]) -> Session:
         session = cls()
-        for chunk in chunks:
-            part = decode(chunk)
+        said: dict[str, tuple[dict[str, list[Message]], dict[str, Any]]] = {}
+        for part, chunk in zip(decode_all(chunks), chunks, strict=True):
             if "m" in part or "a" in part:
                 id_ = part.get("d", "")
-                said = {model: [message_from_json(m) for m in of] for model, of in part.get("m", {}).items()}
-                known = session.conversations.pop(id_, NO_CONVERSATION)
-                session.conversations[id_] = known.after(Conversation(said, part.get("a", {})), {})
+                messages, skill_states = said[id_] = said.pop(id_, ({}, {}))
+                for model, of in part.get("m", {}).items():
+                    messages.setdefault(model, []).extend(map(message_from_json, of))
+                skill_states.update(part.get("a", {}))
             if "s" in part:
                 session.superseded += session.state_bytes
                 session.state_bytes = len(chunk)
                 session.state = part["s"]
+        session.conversations = {id_: Conversation(*of) for id_, of in said.items()}
         return session
 
     def conversation(self, id_: str = "") -> Conversation:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from flink_skills.agents.agent_run import CALLER, SPENT, AgentRun
+from flink_skills.agents.agent_run import CALLER, SPENT, STATE_EFFECT, AgentRun, Budget, BudgetError
 from flink_skills.agents.event import to_plain
 from flink_skills.agents.session import NO_CONVERSATION
-from flink_skills.errors import LimitError, PlanError, SkillsError
+from flink_skills.agents.state import plain_state
+from flink_skills.errors import LimitError, PlanError, SkillsError, TurnError
 from flink_skills.telemetry import observe
 from flink_skills.tools.arguments import plain_schema
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
@@ -54,8 +55,22 @@ class AgentTool(Tool):
     loads is never in a prompt of the caller (row D13).
     """
 
-    def __init__(self, name: str, description: str, runtime: AgentRuntime) -> None:
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        runtime: AgentRuntime,
+        *,
+        skip_summarization: bool = False,
+        share_state: bool = False,
+        max_steps: int = 0,
+        max_tokens: int = 0,
+    ) -> None:
         self.runtime = runtime
+        self.ends_chat = skip_summarization
+        # Of several calls in one response, each sees what the one before it changed.
+        self.changes_state = self._shares_state = share_state
+        self._steps, self._tokens = max_steps, max_tokens
         self._spec = agent_tool_spec(name, description, runtime.agent)
 
     @property
@@ -69,21 +84,29 @@ class AgentTool(Tool):
             event = self._event(arguments)
         except ValueError as error:
             return ToolResult(f"{self._spec.name}: {error}", is_error=True)
+        try:
+            before = plain_state(parent.state) if self._shares_state else None
+            state = self.runtime.new_state(before)
+        except TurnError as error:
+            return ToolResult(f"{self._spec.name} failed: {error}", is_error=True)
         run = AgentRun(
             parent.turn,
             self.runtime,
             parent.turn.generation_of(self.runtime),
             event=event,
             conversation=NO_CONVERSATION,
-            state=self.runtime.new_state(None),
+            state=state,
             prefix=f"{step}/",
+            budget=Budget(self._steps, self._tokens),
         )
         try:
             with observe("agent", self.runtime.plan.agent_id) as activity:
                 answer = await run.run()
                 activity.attributes.update(skills=list(run.loaded))
-        except LimitError:
-            raise  # the limits are those of the whole turn
+        except LimitError as error:
+            if not isinstance(error, BudgetError) or error.budget is not run.budget:
+                raise  # the limit is that of the whole turn, or of an agent which calls this one
+            return ToolResult(f"{self._spec.name} failed: {error}", is_error=True)
         except SkillsError as error:
             return ToolResult(f"{self._spec.name} failed: {error}", is_error=True)
         finally:
@@ -92,7 +115,7 @@ class AgentTool(Tool):
         return ToolResult(
             plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False),
             value=plain,
-            effects=tuple(self._artifacts(run, context.call_id)),
+            effects=(*self._artifacts(run, context.call_id), *self._state(before, run)),
         )
 
     def _event(self, arguments: Mapping[str, Any]) -> Any:
@@ -111,6 +134,15 @@ class AgentTool(Tool):
             )
             raise ValueError(f"the arguments do not fit: {problems}") from None
         return value.model_dump(mode="json") if isinstance(value, BaseModel) else to_plain(value)
+
+    def _state(self, before: Any, run: AgentRun) -> list[dict[str, Any]]:
+        """What the agent changed of its caller's state. Journalled with its answer: a replay does not call it."""
+        if not self._shares_state:
+            return []
+        old, new = before or {}, plain_state(run.state) or {}
+        changed = {key: value for key, value in new.items() if key not in old or old[key] != value}
+        gone = [key for key in old if key not in new] if self.runtime.has_plain_state else []
+        return [{"op": STATE_EFFECT, "set": changed, "gone": gone}] if changed or gone else []
 
     def _artifacts(self, run: AgentRun, call_id: str) -> list[dict[str, Any]]:
         """What the agent saved: the caller may read it, too."""

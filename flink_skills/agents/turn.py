@@ -20,6 +20,7 @@ from flink_skills.agents.journal import NOTHING_ASKED, Asked, Journal, JournalMi
 from flink_skills.agents.keys import key_from_text
 from flink_skills.agents.messages import Usage
 from flink_skills.agents.session import NO_CONVERSATION, Conversation, Session, SessionChange
+from flink_skills.agents.state import plain_state
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import ExecutionError, LimitError, SkillsError, TurnError
 from flink_skills.options import SkillOptions
@@ -84,6 +85,8 @@ class Turn:
 
     ``append(entry, reset, outputs)`` is called with each finished step's journal entry, and with what leaves together
     with it as pairs of side-output tag and value; ``reset`` asks to empty the journal first.
+    ``flush`` waits until what was given to ``append`` outlives this process.
+    ``emit(outputs)`` is for what leaves at once, beside the journal: pieces of answers that are being written.
     ``encode`` makes the form in which values leave, those of steps and of the end; what it raises fails the turn.
     Models, skills and tools are those of the runtime when the turn is made, to its end.
     """
@@ -95,6 +98,8 @@ class Turn:
         append: AppendStep,
         *,
         encode: Callable[[Any], Any] | None = None,
+        flush: Callable[[], Awaitable[None]] | None = None,
+        emit: Callable[[Sequence[tuple[str, Any]]], None] | None = None,
     ) -> None:
         self.runtime = runtime
         self.start = start
@@ -102,6 +107,7 @@ class Turn:
         self._generations = {id(of): of.generation for of in runtime.tree()}
         self._append = append
         self._encode = encode
+        self._flush = flush
         self._call_numbers: dict[str, int] = {}
         self._event_digest = hashlib.sha256(start.event_bytes).digest()
         self._workspace: asyncio.Future[Workspace] | None = None
@@ -115,6 +121,7 @@ class Turn:
             attempt=start.crashes + 1,
             timestamp=start.timestamp,
             resumed=len(start.journal),
+            emit=None if emit is None else lambda outputs: emit(self._encoded(outputs)),
         )
         self.session_id, self._problem = "", start.problem
         if runtime.keeps_conversation and start.problem is None:
@@ -272,7 +279,7 @@ class Turn:
         if result is not None:
             self.emit("", result)
         outputs = [pair for tag, value in self._outputs if (pair := self._leaving(tag, value)) is not None]
-        state = self.runtime.plain_state(self.main.state)
+        state = plain_state(self.main.state)
         if self.runtime.keeps_conversation:
             session, change = self.start.session.after(
                 Conversation(self.main.conversations, self.main.kept_skill_states()),
@@ -417,6 +424,16 @@ class Turn:
         journal.add(step, result, asked)
         return result
 
+    async def begins(self, step: str) -> int:
+        """Keep that ``step`` begins, which must not be repeated unknowingly: which attempt at it this is, from 1."""
+        journal = self.journal
+        lost = journal.begin(step)
+        if not lost and self._flush is not None:
+            await self._flush()
+            if journal is not self.journal:
+                raise TurnInterruptedError(f"step {step} belongs to an attempt at the turn that was given up")
+        return max(2, self.start.crashes + 1) if lost else 1
+
     def ended(self, line: str, after: str) -> None:
         """The agent's code of ``line`` has ended after the call ``after``; see :meth:`Journal.end`."""
         try:
@@ -496,9 +513,11 @@ class Turn:
             call_id=self.call_id(step),
             attempt=self.start.crashes + 1,
             agent=run.runtime.plan.agent_id,
+            model=model.name,
             skills=model.view,
             skill_state=run.skill_state_of(model),
             workspace=opened,
             open_workspace=self.workspace,
             staged_inputs=self._staged_inputs,
+            shell=model.services.shell,
         )

@@ -68,6 +68,8 @@ def _tools(conversation: Conversation) -> bool:
             print_line((spec.name, "bold"), f"  {first}", stream=sys.stderr)
         if not model.tools.names:
             print_line("no tools", stream=sys.stderr)
+        if model.services.toolsets is not None:
+            print_line("and those of the agent's tool sets, which depend on the event's key", stream=sys.stderr)
         if model.services.pool is not None:
             print_line("and those of the agent's pool that a loaded skill names", stream=sys.stderr)
     return True

@@ -105,7 +105,7 @@ class Conversation:
         """The tools of ``model``, with those that its loaded skills bring themselves."""
         if not model.is_dynamic:
             return model.tools.specs()
-        return model.tools_with(self.loaded(model), {}).specs()
+        return model.tools_with(model.tools, self.loaded(model), {}).specs()
 
     def close(self) -> None:
         """End commands, and remove what belongs to the conversation."""

@@ -7,12 +7,12 @@ import logging
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from flink_skills.agents.messages import ModelResponse
 from flink_skills.cli.output import Styled, print_line, visible
 from flink_skills.execution import CommandResult
-from flink_skills.telemetry import Activity, Delta, Note, Observer, TextDelta, Withdrawn
+from flink_skills.telemetry import Activity, Delta, Note, Observer, TextDelta, ToolCallDelta
 
 __all__ = ["ChatView", "LogToView", "short"]
 
@@ -32,7 +32,10 @@ class ChatView(Observer):
         self._lock = threading.RLock()
         self._speaking: Activity | None = None
         self._said = ""
-        self._is_line_open = False
+        self._open_line: TextIO | None = None
+        # The call whose arguments stand in the open line, and those that were shown, if only in part.
+        self._writing = -1
+        self._written: set[int] = set()
         # Calls of tools whose effect has been told, so that their result is no news.
         self._told: set[Activity] = set()
 
@@ -47,20 +50,25 @@ class ChatView(Observer):
     def _say(self, text: str) -> None:
         if not text:
             return
-        sys.stdout.write(visible(text))
-        sys.stdout.flush()
-        self._is_line_open = not text.endswith("\n")
+        if self._open_line is sys.stderr:
+            self._close_line()
+        self._write(sys.stdout, visible(text))
+
+    def _write(self, out: TextIO, text: str) -> None:
+        out.write(text)
+        out.flush()
+        self._open_line = None if text.endswith("\n") else out
 
     def _close_line(self) -> None:
-        if self._is_line_open:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
-            self._is_line_open = False
+        if self._open_line is not None:
+            self._write(self._open_line, "\n")
+        self._writing = -1
 
     def begin(self) -> None:
         """A turn begins."""
         with self._lock:
-            self._speaking, self._said, self._is_line_open = None, "", False
+            self._speaking, self._said, self._open_line = None, "", None
+            self._writing = -1
             self._told.clear()
 
     def end(self, outputs: Sequence[tuple[str, Any]]) -> None:
@@ -87,6 +95,7 @@ class ChatView(Observer):
             with self._lock:
                 if self._speaking is None:
                     self._speaking, self._said = activity, ""
+                    self._written.clear()
 
     def delta(self, activity: Activity, delta: Delta) -> None:
         with self._lock:
@@ -95,9 +104,24 @@ class ChatView(Observer):
             if isinstance(delta, TextDelta):
                 self._said += delta.text
                 self._say(delta.text)
-            elif isinstance(delta, Withdrawn) and self._said:
+            elif isinstance(delta, ToolCallDelta):
+                if delta.is_streaming:
+                    self._say_arguments(delta)
+            elif self._said or self._written:
                 self._said = ""
+                self._written.clear()
                 self.line(("  the answer broke off and does not count", _DIM))
+
+    def _say_arguments(self, delta: ToolCallDelta) -> None:
+        """Show the arguments of a call while they are written: one call at a time, each in a line of its own."""
+        if delta.index != self._writing:
+            if delta.index in self._written:
+                return  # calls take turns: the whole of it comes with the call
+            self._close_line()
+            self._write(sys.stderr, f"  {visible(delta.name)} … ")
+            self._writing = delta.index
+            self._written.add(delta.index)
+        self._write(sys.stderr, visible(delta.arguments).replace("\n", " "))
 
     def ended(self, activity: Activity) -> None:
         if activity.error == "CancelledError":

@@ -144,7 +144,8 @@ def _data(state: KeyState) -> dict[str, Any]:
             for model in dict.fromkeys([*of.messages, *of.skill_states])
         ],
         "unfinished": [stored_event(event) for event in state.pending],
-        "journal": [{"step": entry["id"], "result": entry["r"]} for entry in map(decode, state.journal)],
+        # A step that only began has no result.
+        "journal": [{"step": entry["id"], "result": entry.get("r")} for entry in map(decode, state.journal)],
     }
 
 

@@ -76,6 +76,7 @@ class SetupSpec(BaseModel):
     skill_tools: Text | list[Text] | None = Field(None, description="As the option `skills.tools`.")
     skill_lifetime: Text | None = Field(None, description="As the option `skills.load.lifetime`.")
     skill_content: Text | None = Field(None, description="As the option `skills.load.content`.")
+    run_code: StrictBool | None = Field(None, description="As the option `skills.code.enabled`.")
     max_loaded_skills: StrictInt | None = Field(None, description="As the option `skills.max-loaded`.")
     skill_guidance: StrictStr | None = Field(None, description="As the option `skills.prompt.guidance`.")
 
@@ -105,11 +106,15 @@ class AgentSpec(_Part):
     output_type: Text | dict[Text, FieldType] | None = Field(
         None, description="What the answer must be: a mapping of field to type, or `module:Class`; default: text."
     )
+    run_code: StrictBool | None = Field(None, description="As the option `skills.code.enabled`.")
     skills: SkillsSection | None = Field(None, description="Skills of this agent, besides those of the job.")
     chat_model_connections: dict[Text, ConnectionSpec] | None = Field(None, description="Connections by name.")
     chat_model_setups: dict[Text, SetupSpec] | None = Field(None, description="Chat models by name.")
     prompts: dict[Text, StrictStr | PromptSpec] | None = Field(None, description="Prompts by name.")
     tools: list[Text] | None = Field(None, description="Tools of the models, each `module:function`.")
+    mcp_servers: dict[Text, dict[Text, Any]] | None = Field(
+        None, description="MCP servers by name, each with `url` or `command`, whose tools the models have."
+    )
     tool_pool: list[Text] | None = Field(None, description="Tools that a model gets with a skill that names them.")
 
 

@@ -461,7 +461,7 @@ class SkillOptions(ToolOptions, TelemetryOptions):
     @classmethod
     def families(cls) -> list[OptionFamily[Any]]:
         """The options whose keys end in a name that the job chooses, sorted by key."""
-        found = [value for value in vars(cls).values() if isinstance(value, OptionFamily)]
+        found = [value for of in cls.__mro__ for value in vars(of).values() if isinstance(value, OptionFamily)]
         return sorted(found, key=lambda family: family.prefix)
 
     @classmethod

@@ -33,6 +33,19 @@ class TelemetryOptions:
         "Emit what happens in turns to the side output 'events'. to_event_stream() turns it on.",
     )
     EVENTS_CONTENT = Option[str]("skills.events.content", _CONTENT, "none", f"What events hold. {_LEVELS}")
+    EVENTS_DELTAS = Option[bool](
+        "skills.events.deltas",
+        parse_bool,
+        False,
+        "Emit the texts of answers and the arguments of tool calls while models write them, as events of the kind "
+        "delta. They hold what is written, whatever skills.events.content says, without secrets of the job.",
+    )
+    EVENTS_DELTA_INTERVAL = Option[float](
+        "skills.events.delta-interval",
+        parse_duration,
+        0.1,
+        "How long pieces of an answer are joined before they leave as one event; 0: each piece is one.",
+    )
     TRACE_EXPORTER = Option[str](
         "skills.trace.exporter",
         one_of("none", "otlp", "console"),

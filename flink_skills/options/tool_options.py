@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flink_skills.options.option import Option
+from flink_skills.options.option import Option, OptionFamily
 from flink_skills.options.values import (
     one_of,
     parse_bool,
@@ -27,6 +27,91 @@ class ToolOptions:
         ("core",),
         "The tools for skills that models get: core, full, knowledge_only, or a list of tools. A model may have its "
         "own: skill_tools.",
+    )
+    TOOLS_APPROVE = Option[tuple[str, ...]](
+        "skills.tools.approve",
+        parse_list,
+        (),
+        "Tools whose calls need a yes of the agent's approve method, by name or pattern (Write, mcp_*); without such a "
+        "method they are never called.",
+    )
+    TOOL_TIMEOUT = Option[float](
+        "skills.tool.timeout",
+        parse_duration,
+        0.0,
+        "Deadline for a call of any tool; 0: that of the turn. A tool may have its own.",
+    )
+    TOOL_MAX_OUTPUT = Option[int](
+        "skills.tool.max-output",
+        parse_count,
+        200_000,
+        "Most characters of a tool's result that a model reads; what is longer is cut, and the text says so. 0: no "
+        "limit. A tool may have its own.",
+    )
+    TOOL_MAX_CONCURRENT = Option[int](
+        "skills.tool.max-concurrent",
+        parse_count,
+        0,
+        "Most calls of a tool that run at once in a worker process, for each tool; 0: any number. A tool may have its "
+        "own.",
+    )
+    TOOL_RETRIES = Option[int](
+        "skills.tool.retries",
+        parse_count,
+        0,
+        "How often a call is made again that failed in a way that passes (no connection, no answer in time); never of "
+        "a tool that is not idempotent.",
+    )
+    TOOL_LOST_CALLS = Option[str](
+        "skills.tool.lost-calls",
+        one_of("repeat", "refuse"),
+        "repeat",
+        "What happens with a call of a tool that is not idempotent, when it may have been made before a worker or a "
+        "TaskManager was lost: it is made again with attempt > 1, or the model is told that it is not.",
+    )
+    TOOL_TIMEOUT_OF = OptionFamily[float](
+        "skills.tool.timeout.", "<tool>", parse_duration, 0.0, "skills.tool.timeout for one tool."
+    )
+    TOOL_MAX_OUTPUT_OF = OptionFamily[int](
+        "skills.tool.max-output.", "<tool>", parse_count, 0, "skills.tool.max-output for one tool."
+    )
+    TOOL_MAX_CONCURRENT_OF = OptionFamily[int](
+        "skills.tool.max-concurrent.", "<tool>", parse_count, 0, "skills.tool.max-concurrent for one tool."
+    )
+    TOOL_RETRIES_OF = OptionFamily[int](
+        "skills.tool.retries.", "<tool>", parse_count, 0, "skills.tool.retries for one tool."
+    )
+    TOOL_LOST_CALLS_OF = OptionFamily[str](
+        "skills.tool.lost-calls.",
+        "<tool>",
+        one_of("repeat", "refuse"),
+        "repeat",
+        "skills.tool.lost-calls for one tool.",
+    )
+    CODE_ENABLED = Option[bool](
+        "skills.code.enabled",
+        parse_bool,
+        False,
+        "Run the code of a model's answers in the sandbox (blocks fenced as python, tool_code or bash) and let the "
+        "model go on with its output. An agent, or a model, may have its own: run_code.",
+    )
+    CODE_TIMEOUT = Option[float](
+        "skills.code.timeout", parse_duration, 60.0, "Deadline for each block of code of an answer."
+    )
+    CODE_MAX_OUTPUT = Option[int](
+        "skills.code.max-output", parse_count, 20_000, "Most characters of what a block printed that a model reads."
+    )
+    CODE_MAX_ROUNDS = Option[int](
+        "skills.code.max-rounds",
+        parse_positive,
+        5,
+        "Answers of a model to one message whose code is run; the next one is final, with code or without.",
+    )
+    CODE_ERROR_RETRIES = Option[int](
+        "skills.code.error-retries",
+        parse_count,
+        2,
+        "How often in a row a model may mend code that failed; the answer after that is final.",
     )
     BUNDLED_TOOLS = Option[str](
         "skills.bundled-tools",

@@ -12,7 +12,7 @@ import contextvars
 import hashlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
@@ -74,6 +74,9 @@ class TurnScope:
     timestamp: int | None = None
     resumed: int = 0
     restarts: int = 0
+    #: Emits pairs of side-output tag and value at once, beside the journal: no failover repeats them, and an attempt
+    #: before may have emitted them too. To be called on the event loop, while the turn runs.
+    emit: Callable[[Sequence[tuple[str, Any]]], None] | None = None
     #: What observers keep for this turn, by their own name.
     kept: dict[str, Any] = field(default_factory=dict)
 

@@ -59,6 +59,11 @@ class EventDetail:
         found = {name: self._cut_in(value) for name, value in fields.items() if value or value == 0}
         return _json(found) if found else None
 
+    def of_piece(self, fields: Mapping[str, Any]) -> str | None:
+        """The detail of a piece of an answer, whose text is already without what is hidden."""
+        found = {name: self.shown(value) if name == "model_call_id" else value for name, value in fields.items()}
+        return _json(found) if found else None
+
     def of_retry(self, attributes: Mapping[str, Any]) -> str | None:
         """The detail of a request that is made again: what the provider said is its text, not ours."""
         fields = {"try": attributes["attempt"], "pause_ms": round(attributes["pause"] * 1000)}

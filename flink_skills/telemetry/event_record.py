@@ -26,6 +26,7 @@ EVENT_VERSION = 1
 EVENT_KINDS = {
     "turn": "A turn ended.",
     "chat": "A chat model answered, or failed for good.",
+    "delta": "A piece of an answer, while a chat model writes it, with `skills.events.deltas`.",
     "tool": "A tool call ended.",
     "command": "A command of a sandbox ended; a process that goes on after its call: it was started.",
     "step": "A durable step of the agent's own code (`ctx.step`) ended.",
@@ -49,9 +50,9 @@ class EventColumn:
     doc: str
 
 
-_TURN = ("turn", "chat", "tool", "command", "step", "agent", "skill", "retry", "restart")
+_TURN = ("turn", "chat", "delta", "tool", "command", "step", "agent", "skill", "retry", "restart")
 _TIMED = ("turn", "chat", "tool", "command", "step", "agent")
-_MODEL = ("chat", "tool", "command", "agent", "skill", "retry")
+_MODEL = ("chat", "delta", "tool", "command", "agent", "skill", "retry")
 _CALLED = ("tool", "command", "step", "skill")
 
 EVENT_COLUMNS = (
@@ -78,11 +79,16 @@ EVENT_COLUMNS = (
     EventColumn("name", "STRING", (), "Name of what it is about: agent, chat model, tool, program, step or skill."),
     EventColumn("model", "STRING", _MODEL, "The agent's name for the chat model that answered or called."),
     EventColumn("model_id", "STRING", ("chat",), "Provider and model behind it, such as `openai:gpt-5`."),
-    EventColumn("tool", "STRING", ("tool", "command", "agent", "skill"), "The tool that was called."),
+    EventColumn("tool", "STRING", ("delta", "tool", "command", "agent", "skill"), "The tool that was called."),
     EventColumn("call_id", "STRING", _CALLED, "Id of the call, the same on every attempt; tools and commands get it."),
     EventColumn("skill", "STRING", ("command", "skill", "diagnostic"), "Name of the skill."),
     EventColumn("skill_digest", "STRING", ("command", "skill"), "sha256 over the skill's files."),
-    EventColumn("action", "STRING", ("skill",), "`activate` or `read`."),
+    EventColumn(
+        "action",
+        "STRING",
+        ("delta", "skill"),
+        "`activate` or `read`; `text`, `arguments`, `withdrawn` or `restarted`.",
+    ),
     EventColumn("path", "STRING", ("skill", "diagnostic"), "The file that was read, or that the diagnostic is about."),
     EventColumn("input_tokens", "BIGINT", ("turn", "chat"), "Tokens that models read."),
     EventColumn("output_tokens", "BIGINT", ("turn", "chat"), "Tokens that models wrote."),
@@ -96,7 +102,12 @@ EVENT_COLUMNS = (
         "The limit that the command ran into; for too much time see `error`: `timeout`.",
     ),
     EventColumn("isolation", "STRING", ("command", "open"), "Isolation level of commands."),
-    EventColumn("output_size", "BIGINT", ("chat", "tool", "command"), "Characters of the answer, bytes of a command."),
+    EventColumn(
+        "output_size",
+        "BIGINT",
+        ("chat", "delta", "tool", "command"),
+        "Characters of the answer or the piece, bytes of a command.",
+    ),
     EventColumn("code", "STRING", ("diagnostic",), "Code of the diagnostic."),
     EventColumn("severity", "STRING", ("diagnostic",), "`error`, `warning` or `info`."),
     EventColumn("detail", "STRING", (), "JSON: what else is known, see below. Null where there is nothing."),

@@ -3,17 +3,23 @@
 A record waits in its turn until the step that it is part of has finished, and then leaves in the same frame as the
 step's journal entry. The operator adds the entry to its state and emits the records in one go, so a checkpoint has
 both or neither: of a step that is in the journal there is each record once, however often the job fails.
+
+Pieces of answers, where a job wants them, leave at once: what is still being written is part of no finished step.
 """
 
 from __future__ import annotations
 
 import json
+import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flink_skills.telemetry.activity import Activity, Note, Observer, TurnScope
+from flink_skills.telemetry.deltas import Delta
 from flink_skills.telemetry.event_detail import EventDetail, Hides
+from flink_skills.telemetry.event_pieces import AnswerPieces, Begun, Piece
 from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENT_VERSION, EVENTS_TAG, PackedEvent, position
 
 __all__ = ["EventObserver", "OnEvent"]
@@ -22,6 +28,7 @@ __all__ = ["EventObserver", "OnEvent"]
 OnEvent = Callable[[PackedEvent], None]
 
 _KEPT = "events"
+_PIECES = "event_pieces"
 _WIDTH = len(EVENT_COLUMNS)
 
 _VERSION, _ID, _KIND, _AT = (position(name) for name in ("version", "id", "kind", "at"))
@@ -39,13 +46,14 @@ _Values = list[Any]
 
 
 class _TurnEvents:
-    """The records of a turn that have not left, by step, and what all of them begin with."""
+    """The records of a turn that have not left, by step, and what all of them begin with; how many pieces have."""
 
-    __slots__ = ("base", "by_step")
+    __slots__ = ("base", "by_step", "pieces")
 
     def __init__(self, base: _Values) -> None:
         self.base = base
         self.by_step: dict[str, list[PackedEvent]] = {}
+        self.pieces: Counter[str] = Counter()
 
 
 class EventObserver(Observer):
@@ -56,14 +64,26 @@ class EventObserver(Observer):
         content: What records hold, as ``skills.events.content`` says.
         hides: Takes secrets out of texts.
         on_event: Is given records that belong to no turn; without it there are none.
+        deltas: Seconds for which pieces of an answer are joined, see ``skills.events.delta-interval``; None: no pieces.
+        begun: Where in a piece something may begin that ``hides`` would take out of the whole.
     """
 
     def __init__(
-        self, agent: str, content: str = "none", *, hides: Hides | None = None, on_event: OnEvent | None = None
+        self,
+        agent: str,
+        content: str = "none",
+        *,
+        hides: Hides | None = None,
+        on_event: OnEvent | None = None,
+        deltas: float | None = None,
+        begun: Begun | None = None,
     ) -> None:
         self._agent = agent
         self._detail = EventDetail(content, hides)
         self._on_event = on_event
+        self._deltas = deltas
+        self._begun = begun or (lambda text: 0)
+        self.hears_deltas = deltas is not None
         self._fill = {
             "chat": self._chat,
             "tool": self._tool,
@@ -75,6 +95,10 @@ class EventObserver(Observer):
     # -- activities ------------------------------------------------------------------------
 
     def ended(self, activity: Activity) -> None:
+        if activity.kind == "chat" and _PIECES in activity.scope.kept:
+            pieces: AnswerPieces | None = activity.scope.kept[_PIECES].pop(activity, None)
+            if pieces is not None:
+                pieces.end()
         events = self._events_of(activity.scope)
         values = events.base.copy()
         kind, error = activity.kind, activity.error
@@ -242,6 +266,39 @@ class EventObserver(Observer):
             values[_ISOLATION] = said.get("isolation")
             rest = {name: value for name, value in said.items() if name not in ("agent", "isolation")}
             values[_DETAIL] = self._detail.of_fields(rest)
+
+    # -- pieces ----------------------------------------------------------------------------
+
+    def delta(self, activity: Activity, delta: Delta) -> None:
+        answers = activity.scope.kept.setdefault(_PIECES, {})
+        if activity not in answers:
+            answers[activity] = AnswerPieces(
+                activity, self._deltas or 0.0, self._detail.whole, self._begun, self._send_piece
+            )
+        answers[activity].add(delta)
+
+    def _send_piece(self, activity: Activity, piece: Piece) -> None:
+        scope = activity.scope
+        if scope.emit is None:
+            return
+        events = self._events_of(scope)
+        values = events.base.copy()
+        values[_KIND] = "delta"
+        values[_AT] = int(time.time() * 1000)
+        values[_NAME] = values[_MODEL] = activity.name
+        values[_ACTION] = piece.action
+        self._place(values, activity)
+        if piece.tool:
+            values[_TOOL] = self._detail.shown(piece.tool)
+        if piece.size:
+            values[_OUTPUT_SIZE] = piece.size
+        values[_DETAIL] = self._detail.of_piece(piece.detail)
+        number = events.pieces[activity.step]
+        events.pieces[activity.step] += 1
+        # The pieces of another attempt are others.
+        attempt = f"{scope.attempt}.{scope.restarts}"
+        values[_ID] = f"{values[_TURN_ID]}/{activity.step}#{attempt}.{number}"
+        scope.emit([(EVENTS_TAG, PackedEvent(tuple(values)))])
 
     # -- out -------------------------------------------------------------------------------
 

@@ -83,6 +83,8 @@ METRICS: tuple[Metric, ...] = (
     _counter(("tool",), "toolFailures", "Calls whose result was an error."),
     _histogram(("tool",), "toolLatency", "Of a call to its result."),
     _counter(("tool",), "toolTime", "The sum of these times.", "ms"),
+    _counter(("server",), "mcpRequests", "Requests of tools to an MCP server."),
+    _counter(("server",), "mcpFailures", "Those without an answer: it was not there, went away, or answered nonsense."),
     _counter(("step",), "stepRuns", "Runs of a step of the agent's own code (`ctx.step`)."),
     _counter(("step",), "stepFailures", "Runs that raised an exception."),
     _histogram(("step",), "stepLatency", "Of a run from its start to its end."),
@@ -110,6 +112,9 @@ METRICS: tuple[Metric, ...] = (
     _worker("refreshes", "Refreshes of the skills that were tried."),
     _worker("refreshFailures", "Refreshes in which a source, or all of it, failed."),
     _worker("isolationLevel", "What isolates commands, see below; not there in a job without commands."),
+    _worker("mcpServers", "MCP servers of the agent, those of agents that are tools included."),
+    _worker("mcpServersDown", "Those that are not connected now."),
+    _worker("mcpReconnects", "How often a connection to one of them was made again."),
     _worker("eventLoopLag", "The longest time that the worker's event loop was late since the last report.", "ms"),
     _worker("memory", "Resident memory of the worker process, without its commands.", "bytes"),
 )

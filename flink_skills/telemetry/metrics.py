@@ -98,6 +98,10 @@ class MetricsObserver(Observer):
                 name = activity.name if activity.attributes.get("known", True) else UNKNOWN
                 failed = activity.error or activity.attributes.get("is_error")
                 _count(self._of("tool", name), "toolCalls", "toolFailures", activity, failed)
+                if (server := activity.attributes.get("mcp_server")) is not None:
+                    counts = self._of("server", server).counts
+                    counts["mcpRequests"] += 1
+                    counts["mcpFailures"] += bool(activity.attributes.get("mcp_failed"))
             elif kind == "command":
                 figures = self._of("skill", activity.attributes.get("skill") or NO_SKILL)
                 _count(figures, "commands", "commandFailures", activity, activity.error)
@@ -185,7 +189,7 @@ class MetricsObserver(Observer):
         with self._lock:
             self._turns.take(_TIMED[""], counters, histograms)
             for labels, figures in self._labelled.items():
-                figures.take(_TIMED[labels[-2]], counters, histograms)
+                figures.take(_TIMED.get(labels[-2], ""), counters, histograms)
             lag, self._lag = self._lag, 0.0
         report = {"counters": counters, "histograms": histograms, "eventLoopLag": round(lag * 1000)}
         memory = resident_memory()

@@ -25,12 +25,14 @@ def open_telemetry(
     on_metrics: OnMetrics | None = None,
     on_event: Callable[[PackedEvent], None] | None = None,
     hides: Callable[[str], str] | None = None,
+    begun: Callable[[str], int] | None = None,
     has_listed_price: Callable[[Any], bool] | None = None,
 ) -> Telemetry:
     """The observers of an agent; none that the job did not ask for is even imported.
 
     ``on_metrics`` is who takes the metrics; without it nothing is counted. ``on_event`` takes the events that belong to
-    no turn, and ``hides`` takes secrets out of the texts of events and spans. ``has_listed_price`` says whether a
+    no turn, and ``hides`` takes secrets out of the texts of events and spans; ``begun`` says how much of the end of a
+    text may be the beginning of a secret. ``has_listed_price`` says whether a
     list of prices may know the model of a setup that has no price of its own; without it none is looked up. Raises
     :class:`~flink_skills.errors.SkillsError` where an observer cannot be had, such as spans without their library.
     """
@@ -42,7 +44,16 @@ def open_telemetry(
     if settings.events:
         from flink_skills.telemetry.events import EventObserver
 
-        observers.append(EventObserver(settings.agent, settings.events_content, hides=hides, on_event=on_event))
+        observers.append(
+            EventObserver(
+                settings.agent,
+                settings.events_content,
+                hides=hides,
+                on_event=on_event,
+                deltas=settings.events_delta_interval if settings.events_deltas else None,
+                begun=begun,
+            )
+        )
     if settings.trace_exporter != "none":
         observers.append(_tracing(settings, hides))
     if observers:

@@ -11,7 +11,7 @@ __all__ = ["TelemetrySettings"]
 class TelemetrySettings:
     """The options ``skills.metrics.*``, ``skills.events.*`` and ``skills.trace.*`` of a job, and whose it is.
 
-    ``agent`` is the agent's id. ``metrics_interval`` is in seconds. The contents are ``none``, ``metadata`` or
+    ``agent`` is the agent's id. The intervals are in seconds. The contents are ``none``, ``metadata`` or
     ``full``.
 
     >>> TelemetrySettings("triage").trace_exporter
@@ -23,5 +23,7 @@ class TelemetrySettings:
     max_labels: int = 200
     events: bool = False
     events_content: str = "none"
+    events_deltas: bool = False
+    events_delta_interval: float = 0.1
     trace_exporter: str = "none"
     trace_content: str = "none"

@@ -226,7 +226,8 @@ class ScriptedModelServer:
             usage = dialect == "anthropic" or bool((body.get("stream_options") or {}).get("include_usage"))
             events = stream_events(dialect, reply, text, calls, model=conversation.model, number=number, usage=usage)
             return await _stream(request, reply, events)
-        return _json(message_body(dialect, reply, text, calls, model=conversation.model, number=number))
+        answer = message_body(dialect, reply, text, calls, model=conversation.model, number=number)
+        return _json(answer) if reply.cut_after is None else await _cut(request, answer, reply.cut_after)
 
     async def _choose(self, body: dict[str, Any], conversation: Conversation) -> Reply:
         if isinstance(self._script, Script):
@@ -278,9 +279,23 @@ async def _stream(request: web.Request, reply: Reply, events: Sequence[str]) -> 
             if request.transport is not None:
                 request.transport.abort()
             break
+        if position == reply.stall_after:
+            await asyncio.Event().wait()
         if reply.piece_latency > 0:
             await asyncio.sleep(reply.piece_latency)
         await response.write(event.encode())
+    return response
+
+
+async def _cut(request: web.Request, answer: Any, size: int) -> web.StreamResponse:
+    """The first ``size`` bytes of an answer whose header promises all."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    body = json.dumps(answer).encode()
+    response.content_length = len(body)
+    await response.prepare(request)
+    await response.write(body[:size])
+    if request.transport is not None:
+        request.transport.close()
     return response
 
 

@@ -32,8 +32,10 @@ class Reply:
     ``status`` other than 200 sends an error with ``error`` as its message, and ``retry_after`` seconds
     in the header (a text, such as a date, as it is). ``body`` is sent as it is, as JSON by its content type and garbage
     in truth. A ``status`` and a ``body`` together send the body as the error.
-    Where a stream is asked for, ``piece_latency`` seconds pass before each event of it, and after ``break_after``
-    events the connection is cut.
+    Where a stream is asked for, ``piece_latency`` seconds pass before each event of it, after ``break_after``
+    events the connection is cut, and after ``stall_after`` nothing more comes, while it stays open. With
+    ``interleaved``, the pieces of several tool calls take turns. A whole answer is cut after
+    ``cut_after`` bytes.
     In ``text`` and in arguments, ``{last_user}``, ``{last_tool}`` and ``{n}`` stand for the last user's
     text, the last tool result and the number of the request.
     """
@@ -48,6 +50,9 @@ class Reply:
     latency: float | None = None
     piece_latency: float = 0.0
     break_after: int | None = None
+    cut_after: int | None = None
+    stall_after: int | None = None
+    interleaved: bool = False
     finish_reason: str = ""
     input_tokens: int = 10
     output_tokens: int = 5

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flink_skills.testing.scripts import Call, Reply
@@ -43,11 +44,18 @@ def _openai(
     yield chunk({"role": "assistant", "content": ""})
     for word in _WORD.findall(text):
         yield chunk({"content": word})
-    for index, call in enumerate(calls):
-        function = {"name": call.name, "arguments": ""}
-        yield chunk({"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": function}]})
-        for piece in _pieces(arguments_text(call.arguments)):
-            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    begun = [
+        {"index": i, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
+        for i, call in enumerate(calls)
+    ]
+    for piece in _turns(
+        [
+            [of, *({"index": of["index"], "function": {"arguments": text}} for text in _pieces(call.arguments))]
+            for of, call in zip(begun, calls, strict=True)
+        ],
+        reply,
+    ):
+        yield chunk({"tool_calls": [piece]})
     yield chunk({}, reply.finish_reason or ("tool_calls" if calls else "stop"))
     if usage:
         total = reply.input_tokens + reply.output_tokens
@@ -73,18 +81,24 @@ def _anthropic(reply: Reply, text: str, calls: Sequence[Call], *, model: str, nu
             ({"type": "text", "text": ""}, [{"type": "text_delta", "text": word} for word in _WORD.findall(text)])
         )
     for call in calls:
-        written = _pieces(arguments_text(call.arguments))
+        written = _pieces(call.arguments)
         blocks.append(
             (
                 {"type": "tool_use", "id": call.id, "name": call.name, "input": {}},
                 [{"type": "input_json_delta", "partial_json": piece} for piece in written],
             )
         )
-    for index, (block, deltas) in enumerate(blocks):
-        yield {"type": "content_block_start", "index": index, "content_block": block}
-        for delta in deltas:
-            yield {"type": "content_block_delta", "index": index, "delta": delta}
-        yield {"type": "content_block_stop", "index": index}
+    yield from _turns(
+        [
+            [
+                {"type": "content_block_start", "index": index, "content_block": block},
+                *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+                {"type": "content_block_stop", "index": index},
+            ]
+            for index, (block, deltas) in enumerate(blocks)
+        ],
+        reply,
+    )
     yield {
         "type": "message_delta",
         "delta": {"stop_reason": reply.finish_reason or ("tool_use" if calls else "end_turn"), "stop_sequence": None},
@@ -93,5 +107,14 @@ def _anthropic(reply: Reply, text: str, calls: Sequence[Call], *, model: str, nu
     yield {"type": "message_stop"}
 
 
-def _pieces(text: str) -> list[str]:
+def _turns(parts: Sequence[Sequence[dict[str, Any]]], reply: Reply) -> Iterator[dict[str, Any]]:
+    """The events of all parts: one part after the other, or one event of each in turn."""
+    if not reply.interleaved:
+        return itertools.chain.from_iterable(parts)
+    rounds = itertools.chain.from_iterable(itertools.zip_longest(*parts))
+    return (event for event in rounds if event is not None)
+
+
+def _pieces(arguments: Mapping[str, Any] | str) -> list[str]:
+    text = arguments_text(arguments)
     return [text[at : at + _ARGUMENT_CHARS] for at in range(0, len(text), _ARGUMENT_CHARS)]

@@ -5,14 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flink_skills.errors import ExecutionError
 
 if TYPE_CHECKING:
     from flink_skills.execution.workspace import Workspace
     from flink_skills.manager.view import SkillView
+    from flink_skills.tools.commands.runner import ShellRunner
     from flink_skills.tools.state import SkillState
+    from flink_skills.tools.streaming.streamed import StreamedArguments
 
 __all__ = ["Tool", "ToolContext", "ToolResult", "ToolSpec", "TurnInterruptedError"]
 
@@ -33,23 +35,25 @@ class ToolResult:
     ``content`` is the text for the model. ``value`` is the same as JSON-like data for code that called the
     tool itself. ``effects`` are changes of the turn's skill state (see
     :meth:`flink_skills.tools.state.SkillState.apply`), kept in the journal, so that a replay ends in
-    the same state without calling the tool again.
+    the same state without calling the tool again. ``retryable`` says of an error that the same call may succeed later.
     """
 
     content: str
     is_error: bool = False
     value: Any = None
     effects: tuple[Mapping[str, Any], ...] = ()
+    retryable: bool = False
 
 
 @dataclass
 class ToolContext:
     """Where and for whom a tool runs.
 
-    ``call_id`` is the same on every retry of the same call; ``attempt`` counts from 1. ``owner`` stands for the job's
-    agent and the key: artifacts and processes belong to it. ``workspace`` is the key's, for
-    tools with ``uses_workspace``; others that come to need it call :meth:`need_workspace`. ``staged_inputs`` describes
-    the files of the event that are in ``work/inputs/`` since the workspace was opened (row F22).
+    ``call_id`` is the same on every retry of the same call; ``attempt`` counts from 1. ``model`` is whose call it is;
+    empty for a call of the agent's code. ``owner`` stands for the job's agent and the key: artifacts and processes
+    belong to it. ``workspace`` is the key's, for tools with ``uses_workspace``; others that come to need it call
+    :meth:`need_workspace`. ``staged_inputs`` describes the files of the event that are in ``work/inputs/`` since the
+    workspace was opened (row F22). ``shell`` runs commands in the sandbox of the job; None where it has none.
     """
 
     key: Any = None
@@ -58,11 +62,13 @@ class ToolContext:
     call_id: str = ""
     attempt: int = 1
     agent: str = ""
+    model: str = ""
     skills: SkillView | None = None
     skill_state: SkillState | None = None
     workspace: Workspace | None = None
     open_workspace: Callable[[], Awaitable[Workspace]] | None = field(default=None, repr=False)
     staged_inputs: Sequence[Mapping[str, Any]] = ()
+    shell: ShellRunner | None = field(default=None, repr=False)
     extra: dict[str, Any] = field(default_factory=dict)
 
     async def need_workspace(self) -> Workspace:
@@ -91,17 +97,54 @@ class Tool(ABC):
 
     ``uses_workspace`` says whether calls need ``context.workspace``: a key's workspace is only made for those that do.
     ``changes_state`` says that its effects decide what other tools do: of the calls of one model response, those after
-    it wait for it, and it waits for those before.
+    it wait for it, and it waits for those before. ``ends_chat`` says that its result, where it is the only call of a
+    model response and no error, is the answer that the model was asked for.
+
+    ``place`` is where a call runs: in the worker (the job's own code), in the sandbox (what a skill or a model brought)
+    or at another machine. A tool that is not ``idempotent`` must not be called twice for one call of a model, see
+    ``skills.tool.lost-calls``. ``timeout`` (seconds), ``max_output`` (characters) and ``max_concurrent`` are its own
+    limits; None: those of the job (:class:`flink_skills.tools.calling.CallLimits`).
+
+    One that ``is_streaming`` is given arguments while the model writes them (:meth:`on_arguments`), before it is called
+    with all of them; requests that offer it are made as streams.
     """
 
     uses_workspace: bool = False
     changes_state: bool = False
+    ends_chat: bool = False
+    place: Literal["worker", "sandbox", "remote"] = "worker"
+    idempotent: bool = True
+    timeout: float | None = None
+    max_output: int | None = None
+    max_concurrent: int | None = None
+    is_streaming: bool = False
 
     @property
     @abstractmethod
     def spec(self) -> ToolSpec:
         """What models are told. Must not change while a turn runs."""
 
+    def prompt_addition(self) -> str:
+        """What the system text of a model that may call this tool has besides; empty: nothing.
+
+        Asked for once in a chat, when the tool is first offered there, and kept with the response to that request: the
+        later requests have the same text, after a failover too, whatever this would say by then.
+        """
+        return ""
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it has a :meth:`prompt_addition` of its own."""
+        return getattr(self.prompt_addition, "__func__", None) is not Tool.prompt_addition
+
     @abstractmethod
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Run the tool. ``arguments`` were parsed from the model's JSON and not yet validated."""
+
+    async def on_arguments(self, streamed: StreamedArguments, context: ToolContext) -> None:  # noqa: B027
+        """A model has written more of the arguments of a call. Asked of tools that are ``is_streaming``.
+
+        ``context`` is that of the call to come, with the same ``call_id``, but no call may follow: what is given may be
+        withdrawn, refused or wrong, so this only looks. What it raises is logged, and it is not asked again for this
+        call; nothing of it is journalled, and an answer that is taken from the journal is not given again.
+        """

@@ -17,9 +17,9 @@ from pydantic_core import PydanticSerializationError, to_json
 from flink_skills.errors import ConfigError
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.dynamic.program.docstrings import parse_docstring
+from flink_skills.tools.dynamic.program.docstrings import docstring_of, told
 
-__all__ = ["FunctionTool"]
+__all__ = ["FunctionTool", "passes", "result_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -27,10 +27,12 @@ _log = logging.getLogger(__name__)
 class FunctionTool(Tool):
     """A function, method or callable object as a tool.
 
-    Its annotations make the schema, the first paragraph of its docstring the description, and ``Args:`` lines
-    the descriptions of arguments. A parameter annotated with :class:`ToolContext` gets the context and is not
-    shown to models. Plain functions run in a thread. A text is given to the model as it is, a
-    :class:`ToolResult` too, anything else as JSON; an exception becomes an error result.
+    Its annotations make the schema, the first paragraph of its docstring and what it says of the result the
+    description, and ``Args:`` lines the descriptions of arguments. A parameter annotated with :class:`ToolContext`, or
+    one without an annotation that is called ``tool_context``, gets the context and is not shown to models. Plain
+    functions run in a thread. A text is given to the model as it is, a :class:`ToolResult` too, anything else as JSON;
+    an exception becomes an error result, which is ``retryable`` where the exception says so or is one of connections
+    and deadlines. The other arguments are those of :class:`Tool`.
 
     Raises :class:`ConfigError` for a function whose arguments have no schema.
 
@@ -41,17 +43,31 @@ class FunctionTool(Tool):
     'Add two numbers.'
     """
 
-    def __init__(self, func: Callable[..., Any], name: str | None = None, description: str | None = None) -> None:
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        idempotent: bool = True,
+        timeout: float | None = None,
+        max_output: int | None = None,
+        max_concurrent: int | None = None,
+    ) -> None:
+        self.idempotent, self.timeout = idempotent, timeout
+        self.max_output, self.max_concurrent = max_output, max_concurrent
         if isinstance(func, (staticmethod, classmethod)):
             func = func.__func__
         if not callable(func):
             raise ConfigError(f"tool {name or func!r} is not callable: give a function")
         self._func = func
-        inner = _inner(func)
-        is_object = not inspect.isroutine(inner) or inner is type(func).__call__
-        self._name: str = name or (type(func).__name__ if is_object else inner.__name__)
+        called = _called(func)
+        is_object = not (inspect.isroutine(called) or inspect.isclass(called))
+        # What has the docstring and the annotations.
+        inner = type(called).__call__ if is_object else called
+        self._name: str = name or (type(called).__name__ if is_object else called.__name__)
         self._is_async = inspect.iscoroutinefunction(inner)
-        summary, described = parse_docstring(inspect.getdoc(inner))
+        summary, described = told(docstring_of(inner, called))
         # In the order of the signature; the field of the argument model, or None for the context.
         self._parameters: list[tuple[inspect.Parameter, str | None]] = []
         self._arguments = Arguments(self._name, self._argument_model(inner, described))
@@ -76,11 +92,12 @@ class FunctionTool(Tool):
                     raise value.error
                 if inspect.isawaitable(value):
                     value = await value
-            return _result(value)
+            return result_of(value)
         # A function that calls sys.exit() must not take the worker with it.
         except (Exception, SystemExit) as error:
             _log.exception("tool %s failed in turn %s (call %s)", self._name, context.turn, context.call_id)
-            return ToolResult(f"{self._name} failed: {type(error).__name__}: {error}", is_error=True)
+            told = f"{self._name} failed: {type(error).__name__}: {error}"
+            return ToolResult(told, is_error=True, retryable=passes(error))
 
     def _argument_model(self, inner: Any, described: Mapping[str, str]) -> type[pydantic.BaseModel]:
         try:
@@ -98,7 +115,7 @@ class FunctionTool(Tool):
                 raise ConfigError(f"tool {self._name!r}: models cannot give *{parameter.name}: name the arguments")
             if parameter.kind is parameter.VAR_KEYWORD:
                 takes_any = True
-            elif _is_context(hint):
+            elif _is_context(hint) or (parameter.name == "tool_context" and parameter.name not in hints):
                 self._parameters.append((parameter, None))
             else:
                 # Any name is allowed for an argument, not for a field of a pydantic model: hence aliases.
@@ -142,6 +159,12 @@ class FunctionTool(Tool):
         return positional, named
 
 
+def passes(error: BaseException) -> bool:
+    """Whether the same call may succeed later: by the error's own word, else by its kind."""
+    said = getattr(error, "retryable", None)
+    return said if isinstance(said, bool) else isinstance(error, (ConnectionError, TimeoutError, asyncio.TimeoutError))
+
+
 class _Raised:
     """An exception on its way out of a thread: a future refuses StopIteration, and would never end."""
 
@@ -156,13 +179,11 @@ def _call(func: Callable[..., Any], positional: list[Any], named: dict[str, Any]
         return _Raised(error)
 
 
-def _inner(func: Any) -> Any:
-    """The function that has the name, docstring and annotations."""
+def _called(func: Any) -> Any:
+    """What is called in the end."""
     while hasattr(func, "func"):  # functools.partial
         func = func.func
-    if inspect.isroutine(func) or inspect.isclass(func):
-        return func
-    return type(func).__call__
+    return func
 
 
 def _is_context(hint: Any) -> bool:
@@ -179,7 +200,8 @@ def _field(parameter: inspect.Parameter, hint: Any, described: str | None) -> tu
     return Annotated[hint, pydantic.Field(alias=parameter.name, description=described)], default
 
 
-def _result(value: Any) -> ToolResult:
+def result_of(value: Any) -> ToolResult:
+    """The result that ``value`` is: a text as it is, anything else as JSON; what has no JSON form as its text."""
     if isinstance(value, ToolResult):
         return value
     if isinstance(value, str):

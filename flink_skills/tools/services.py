@@ -24,7 +24,8 @@ class ToolServices:
     """The services of one model. What a job does not have is None.
 
     ``view`` are the skills that the model may use, ``settings`` how it gets them and ``own_tools`` the names of the
-    agent's own tools that it has; the others are the same for all models of a job.
+    agent's own tools that it has; the others are the same for all models of a job. ``toolsets`` give tools that models
+    always have, ``pool`` has those that skills activate.
     """
 
     view: SkillView
@@ -33,6 +34,7 @@ class ToolServices:
     shell: ShellRunner | None = None
     sessions: ProcessSessions | None = None
     artifacts: ArtifactStore | None = None
+    toolsets: ToolPool | None = None
     pool: ToolPool | None = None
     bundled: BundledTools | None = None
     own_tools: frozenset[str] = frozenset()

@@ -22,6 +22,7 @@ MODEL_KEYS: Mapping[str, Option[Any]] = {
     "skill_content": SkillOptions.LOAD_CONTENT,
     "max_loaded_skills": SkillOptions.MAX_LOADED,
     "skill_guidance": SkillOptions.PROMPT_GUIDANCE,
+    "run_code": SkillOptions.CODE_ENABLED,
 }
 
 
@@ -31,7 +32,7 @@ class SkillSettings:
 
     ``tools`` are names of tools, ``profile`` is what they are called together, "" for a list of the user's own.
     ``guidance`` is None for the text that belongs to the tools. ``bundled`` says whether the tools that a skill brings
-    itself are offered.
+    itself are offered. ``runs_code`` says whether the code of its answers is run.
     """
 
     profile: str = CORE
@@ -41,6 +42,7 @@ class SkillSettings:
     max_loaded: int = 0
     guidance: str | None = None
     bundled: bool = False
+    runs_code: bool = False
 
     @property
     def loads_in_place(self) -> bool:
@@ -76,6 +78,10 @@ class SkillSettings:
         by_hand = LOAD_SKILL in tools
         lifetime, content = get("skill_lifetime"), get("skill_content")
         bundled = config.get(SkillOptions.BUNDLED_TOOLS)
+        runs_code = get("run_code")
+        if runs_code and not config.get(SkillOptions.SHELL_ENABLED):
+            code = "run_code" if "run_code" in said else f"option {SkillOptions.CODE_ENABLED.key}"
+            raise ConfigError(f"{code}: code runs in the sandbox, and {SkillOptions.SHELL_ENABLED.key} is false")
         return cls(
             profile=profile,
             tools=tools,
@@ -83,6 +89,7 @@ class SkillSettings:
             content=cast(Content, ("tool-result" if by_hand else "system") if content == "auto" else content),
             max_loaded=get("max_loaded_skills"),
             guidance=get("skill_guidance"),
+            runs_code=runs_code,
             bundled=profile not in (CORE, KNOWLEDGE_ONLY) if bundled == "auto" else bundled == "true",
         )
 

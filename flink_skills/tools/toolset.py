@@ -6,12 +6,13 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from flink_skills.errors import ConfigError, LimitError, UnknownNameError, near_misses
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
+from flink_skills.tools.calling import CallGuard
 
-__all__ = ["ToolSet"]
+__all__ = ["Speaker", "ToolSet"]
 
 _log = logging.getLogger(__name__)
 
@@ -22,29 +23,55 @@ _SHOWN_NAMES = 40
 _SHOWN_CHARS = 200
 
 
+class Speaker(Protocol):
+    """A tool, or a set of them, with something to say to models."""
+
+    def prompt_addition(self) -> str:
+        """The text, which may be empty."""
+
+
 class ToolSet:
     """Tools by name. Raises :class:`ConfigError` for equal names and for names that no provider takes.
+
+    ``guard`` keeps the limits of calls; without it tools are called as they are. ``is_streaming`` says whether any tool
+    is.
 
     >>> def weather(city: str) -> str: ...
     >>> [spec.name for spec in ToolSet([FunctionTool(weather)]).specs()]
     ['weather']
     """
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
+    def __init__(self, tools: Iterable[Tool], guard: CallGuard | None = None) -> None:
+        self._guard = guard
         self._tools: dict[str, Tool] = {}
         self._specs: dict[str, ToolSpec] = {}
         self._not_there: Callable[[str], str | None] = _nothing
+        self.is_streaming = False
+        #: What has something to say to the model beside its tools (``prompt_addition``), by the name of a tool.
+        self.speakers: dict[str, Speaker] = {}
         self._add(tools)
 
-    def extended(self, tools: Iterable[Tool], not_there: Callable[[str], str | None]) -> ToolSet:
-        """These tools, and ``tools`` behind them.
+    def extended(
+        self,
+        tools: Iterable[Tool],
+        not_there: Callable[[str], str | None],
+        speakers: Mapping[str, Speaker] | None = None,
+    ) -> ToolSet:
+        """These tools, and ``tools`` behind them. ``speakers`` are tool sets with a ``prompt_addition`` of their own,
+        by the names of their tools.
 
         ``not_there`` says why a name that is none of them is missing, or None where there is nothing better to say than
         which tools there are.
         """
-        found = ToolSet(())
+        found = ToolSet((), self._guard)
         found._tools, found._specs, found._not_there = self._tools.copy(), self._specs.copy(), not_there
-        found._add(tools)
+        found.speakers, found.is_streaming = self.speakers.copy(), self.is_streaming
+        added = list(tools)
+        found._add(added)
+        for tool in added if speakers else ():
+            speaker = (speakers or {}).get(tool.spec.name)
+            if speaker is not None and all(speaker is not other for other in found.speakers.values()):
+                found.speakers[f"{tool.spec.name} and others"] = speaker
         return found
 
     def _add(self, tools: Iterable[Tool]) -> None:
@@ -58,6 +85,9 @@ class ToolSet:
                 raise ConfigError(f"tool {spec.name!r} is there twice: rename one of the two")
             self._tools[spec.name] = tool
             self._specs[spec.name] = spec
+            self.is_streaming = self.is_streaming or tool.is_streaming
+            if tool.speaks:
+                self.speakers[spec.name] = tool
 
     @property
     def names(self) -> list[str]:
@@ -89,7 +119,9 @@ class ToolSet:
         if isinstance(parsed, ToolResult):
             return parsed
         try:
-            return await tool.call(parsed, context)
+            if self._guard is None:
+                return await tool.call(parsed, context)
+            return await self._guard.call(name, tool, parsed, context)
         except (LimitError, TurnInterruptedError):
             raise  # of an agent that is a tool: the limits and the journal are those of the whole turn
         except Exception as error:  # a turn survives a faulty tool

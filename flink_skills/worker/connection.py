@@ -31,6 +31,7 @@ class Connection:
         self._unsent = memoryview(b"")
         self._writing = False
         self._ended = False
+        self._flushing: list[asyncio.Future[None]] = []
         os.set_blocking(read_fd, False)
         os.set_blocking(write_fd, False)
         self._loop.add_reader(read_fd, self._readable)
@@ -41,6 +42,14 @@ class Connection:
         if not self._writing:
             self._writing = True
             self._loop.call_soon(self._write)
+
+    async def flush(self) -> None:
+        """Wait until all frames so far are in the pipe, from where the JVM reads them whatever happens here. Returns
+        also where the pipe is broken."""
+        if self._writing:
+            written = self._loop.create_future()
+            self._flushing.append(written)
+            await written
 
     def _readable(self) -> None:
         try:
@@ -79,6 +88,10 @@ class Connection:
 
     def _stop_writing(self) -> None:
         self._writing = False
+        flushing, self._flushing = self._flushing, []
+        for written in flushing:
+            if not written.done():
+                written.set_result(None)
         self._loop.remove_writer(self._write_fd)
 
     def _end(self, reason: str) -> None:

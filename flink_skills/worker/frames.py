@@ -27,13 +27,14 @@ __all__ = [
     "encode_need_session",
     "encode_open_failed",
     "encode_opened",
+    "encode_outputs",
     "encode_step",
 ]
 
 MAX_FRAME = 256 * 1024 * 1024
 
 OPEN, TURN, SESSION, CANCEL, CLOSE = 0x01, 0x02, 0x03, 0x04, 0x05
-OPENED, OPEN_FAILED, STEP, END, NEED_SESSION, METRICS, EVENTS = 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87
+OPENED, OPEN_FAILED, STEP, END, NEED_SESSION, METRICS, EVENTS, OUTPUTS = 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88
 
 _U32 = struct.Struct(">I")
 _HEADER = struct.Struct(">IB")
@@ -217,6 +218,11 @@ def encode_step(
     entry is added to the state, so that a checkpoint has both or neither."""
     parts = [_STEP.pack(operator, turn, 1 if reset else 0), _sized(entry)]
     return _frame(STEP, *parts, *_outputs(outputs))
+
+
+def encode_outputs(operator: int, turn: int, outputs: Sequence[tuple[str, bytes]]) -> bytes:
+    """What a turn emits beside its journal: nothing of it is in the state, so a failover does not repeat it."""
+    return _frame(OUTPUTS, _TURN_OF.pack(operator, turn), *_outputs(outputs))
 
 
 def _outputs(outputs: Sequence[tuple[str, bytes]]) -> list[bytes]:

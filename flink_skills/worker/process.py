@@ -146,3 +146,6 @@ def _set_up_logging(redactor: Redactor) -> None:
     root.setLevel(os.environ.get("FLINK_SKILLS_LOG_LEVEL", "INFO"))
     for chatty in ("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "asyncio", "fsspec", "botocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # It logs a traceback for each message that is none, with its text, and addresses with their secrets. What there is
+    # to say, flink_skills.mcp says.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)

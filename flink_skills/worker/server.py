@@ -38,6 +38,7 @@ from flink_skills.worker.frames import (
     encode_need_session,
     encode_open_failed,
     encode_opened,
+    encode_outputs,
     encode_step,
 )
 from flink_skills.worker.redaction import Redactor
@@ -181,6 +182,7 @@ class Worker:
                     events=True if config.get("events") else None,
                     on_event=lambda event: self._connection.send(encode_events(frame.plan, [encode(event)])),
                     hides=self._redactor.redacted,
+                    begun=self._redactor.begun,
                 ),
                 quiet=config.get("worker_index", 0) > 0,
             )
@@ -194,7 +196,7 @@ class Worker:
                 # What opening brought in lives as long as the process: no collection has to look at it again.
                 gc.collect()
                 gc.freeze()
-            self._redactor.pass_through(runtime.without_hidden)
+            self._redactor.pass_through(runtime.without_hidden, runtime.begun_hidden)
             self._runtimes[frame.plan] = runtime
             self._watchdog.watch(plan)
             self._connection.send(encode_opened(frame.plan, json.dumps(runtime.report()).encode()))
@@ -240,7 +242,11 @@ class Worker:
         def append(entry: bytes, reset: bool, outputs: Sequence[tuple[str, Any]]) -> None:
             self._connection.send(encode_step(frame.operator, frame.turn, entry, reset=reset, outputs=outputs))
 
-        return await Turn(runtime, start, append, encode=encoder_of(runtime.rows)).run()
+        def emit(outputs: Sequence[tuple[str, Any]]) -> None:
+            self._connection.send(encode_outputs(frame.operator, frame.turn, outputs))
+
+        encode = encoder_of(runtime.rows)
+        return await Turn(runtime, start, append, encode=encode, flush=self._connection.flush, emit=emit).run()
 
     async def _session(self, frame: StartTurn) -> Session:
         """The key's session: as sent, from the cache, or asked for."""

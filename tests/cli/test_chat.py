@@ -133,6 +133,53 @@ def test_a_stream_that_breaks_is_begun_again(chat: Chat, server: Any) -> None:
     assert "the model is asked again" in said.stderr
 
 
+_WRITER = """
+from flink_skills import Agent, StreamingFunctionTool, tool_set
+
+def write(text: str) -> str:
+    "Write a text."
+    return f"{len(text)} characters"
+
+def look(text: str) -> str:
+    "Look at a text."
+    return "seen"
+
+class Writer(Agent):
+    model = "offline"
+
+    @tool_set
+    def at_hand(self):
+        return [StreamingFunctionTool(write), look]
+"""
+
+
+@pytest.mark.row("J21")
+@pytest.mark.parametrize("switch", ["--stream", "--no-stream"])
+def test_arguments_of_a_streaming_tool_are_shown_while_they_are_written(
+    chat: Chat, server: Any, tmp_path: Path, switch: str
+) -> None:
+    (tmp_path / "writer.py").write_text(_WRITER)
+    first = {"text": "A long report,\nred \x1b[31m."}
+    said = Reply("So:", tool_calls=(Call("write", first), Call("look", {"text": "x"}), Call("write", {"text": "two"})))
+    cut = Rule(Reply("So:", tool_calls=(Call("write", first),), break_after=6), times=1)
+    words = server([cut, Rule(said, last_role="user"), Rule(Reply("Done."))])
+    told = chat("go\n", "--agent", "writer:Writer", switch, "--set", "skills.model.retry-backoff=1 ms", *words)
+    assert told.code == 0
+    lines = told.stderr.splitlines()
+    live = [line for line in lines if " … " in line]
+    if switch == "--no-stream":
+        assert live == []
+        assert told.stdout == "Done.\n"
+        return
+    written = f"  write … {json.dumps(first)}"
+    assert live[1:] == [written, '  write … {"text": "two"}']
+    assert written.startswith(live[0]) and live[0] != written
+    assert lines[lines.index(live[0]) + 1].startswith(("  the answer broke off", "    the model is asked again"))
+    assert "the answer broke off and does not count" in told.stderr
+    assert '  look text="x"' in lines and "\x1b" not in told.stderr
+    assert told.stdout == "So:\nSo:\nDone.\n"
+
+
 def test_an_agent_with_structured_events_and_outputs(chat: Chat, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "from flink_skills import Agent\n"

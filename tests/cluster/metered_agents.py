@@ -6,8 +6,36 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flink_skills import Agent, AgentContext, ResourceDescriptor, ResourceName, agent_tool, chat_model_setup, tool
+from flink_skills import (
+    Agent,
+    AgentContext,
+    ResourceDescriptor,
+    ResourceName,
+    agent_tool,
+    chat_model_setup,
+    mcp_server,
+    tool,
+)
 from flink_skills.testing.flink_rest import wait_until
+
+# An MCP server with one tool, of Python alone: the sandbox has not all packages.
+SERVER = """
+import json, sys
+tool = {"name": "count", "description": "Counts.", "inputSchema": {"type": "object"}}
+results = {
+    "tools/list": {"tools": [tool]},
+    "tools/call": {"content": [{"type": "text", "text": "3"}]},
+    "initialize": {
+        "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "c", "version": "1"}
+    },
+}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" in asked:
+        result = results.get(asked["method"])
+        said = {"error": {"code": -32601, "message": "no"}} if result is None else {"result": result}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
+"""
 
 
 def noted(event: str) -> str:
@@ -44,6 +72,10 @@ class Metered(Modelled):
     def price(self, article: str) -> float:
         """Price of an article in euro."""
         return len(article) / 2
+
+    @mcp_server(prefix="far_")
+    def far(self) -> dict[str, Any]:
+        return {"command": "python3", "args": ["-c", SERVER]}
 
     @agent_tool
     def ask_helper(self) -> Agent:

@@ -85,6 +85,9 @@ class Line(socketserver.StreamRequestHandler):
 class Shop:
     """Orders, model and books of one job after another, all below ``folder``."""
 
+    #: How often the agent asks its model for each order.
+    requests_each = REQUESTS
+
     def __init__(self, folder: Path, latency: float) -> None:
         self._orders = folder / "orders"
         self._results = folder / "results"
@@ -204,11 +207,11 @@ class Shop:
 
     def answered(self, orders: Iterable[str]) -> set[str]:
         """The orders of which all model requests were answered."""
-        return {order for order, count in self._answers(orders).items() if count >= REQUESTS}
+        return {order for order, count in self._answers(orders).items() if count >= self.requests_each}
 
     def unfinished(self, orders: Iterable[str]) -> set[str]:
         """The orders of which some model request was answered, and not all yet."""
-        return {order for order, count in self._answers(orders).items() if count < REQUESTS}
+        return {order for order, count in self._answers(orders).items() if count < self.requests_each}
 
     def _answers(self, orders: Iterable[str]) -> dict[str, int]:
         """How many different requests of each order were answered."""

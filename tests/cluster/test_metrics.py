@@ -36,6 +36,7 @@ CALLS = (
     Call("price", {"article": "pen"}),
     Call("invented", {}),
     Call("ask_helper", {"request": "help"}),
+    Call("far_count", {}),
 )
 REQUESTS = CHATS * (len(CALLS) + 1)
 
@@ -167,6 +168,10 @@ def test_figures_are_right_over_all_workers(scrape: Callable[[], Scrape]) -> Non
     # The first request of each turn was made before the skill was loaded.
     assert now.value("inputTokens", skill="greet") == (REQUESTS - CHATS) * 10
     assert now.value("stepRuns", step="note") == CHATS
+    assert now.value("mcpRequests", server="far") == CHATS
+    assert now.value("mcpFailures", server="far") == 0
+    assert set(now.values("mcpServers", worker="0")) == {1}
+    assert set(now.values("mcpServersDown", worker="0")) == {0}
     assert now.value("resumedTurns") == 0
     assert set(now.values("skills", worker="1")) == {2}, "those of the agent, and of the one that it calls"
     assert set(now.values("isolationLevel", worker="0")) == set(now.values("isolationLevel", worker="1"))

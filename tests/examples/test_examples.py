@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-OFFLINE = ("data_analysis", "dynamic_tools", "interactive_script", "load_modes", "structured_output", "two_agents")
+OFFLINE = (
+    *("agent_tools", "data_analysis", "dynamic_tools", "file_tools", "function_tools", "interactive_script"),
+    *("langchain_tools", "load_modes", "mcp_tools", "streaming_tools", "structured_output", "toolsets"),
+    *("two_agents", "web_research"),
+)
 
 pytestmark = pytest.mark.row("A17")
 
@@ -61,6 +65,18 @@ def test_tools_come_and_go_with_skills() -> None:
     assert everything
     assert 0 < max(tokens) < int(everything[1])
     assert "Answer: Your parcel A-17" in output
+
+
+@pytest.mark.row("J13")
+def test_an_agent_corrects_a_program() -> None:
+    output = run("file_tools")
+    called = [row[0] for row in rows(output) if row[0]]
+    assert called == ["Bash", "Glob", "Bash", "Grep", "Read", "Edit", "Bash", "Write", "Read"]
+    said = " ".join(row[2] for row in rows(output))
+    assert said.index("shipping of exactly 50: 490, not 0") < said.index("edited, lines 16-16")
+    assert said.index("edited, lines 16-16") < said.index("all prices are right")
+    assert "is outside of the workspace" in said
+    assert "Answer: Orders of exactly 50" in output
 
 
 def test_artifacts_of_one_event_are_there_for_the_next(tmp_path: Path) -> None:
@@ -141,3 +157,88 @@ def test_answers_are_of_the_declared_type() -> None:
     story = output[output.index("How that of R-18") :]
     assert "it reads:  Your answer does not fit: invoice: Field required; total: Field required" in story
     assert story.endswith('{"invoice":"R-18","total":142.44,"problems":["total is 124.24, not 142.44"]}\n')
+
+
+def test_a_search_leads_to_pages_and_the_answer_names_them() -> None:
+    output = run("web_research")
+    assert [row[:2] for row in rows(output) if row[0]] == [
+        ["web_search", "ok"],
+        ["web_fetch", "ok"],
+        ["web_fetch", "BLOCKED_URL"],
+        ["web_fetch", "HTTP_STATUS"],
+    ]
+    assert "track()" not in output
+    assert "Sources:\n[Choosing a window](http://docs.example.org:" in output
+
+
+@pytest.mark.row("J34")
+def test_a_server_that_dies_in_a_turn_is_an_error_and_then_answers() -> None:
+    output = run("mcp_tools")
+    assert [row[:2] for row in rows(output) if row[0]] == [
+        ["far_get_prompt", "ok"],
+        ["far_list_resources", "ok"],
+        ["far_get_weather", "ok"],
+        ["near_calculate", "ok"],
+        ["far_get_weather", "error"],
+        ["far_get_weather", "error"],
+        ["far_get_weather", "ok"],
+    ]
+    assert "75.2" in output
+    assert "no weather of Atlantis; there is that of Berlin and Lisbon" in " ".join(output.replace("│", "").split())
+    assert output.endswith("pack a hat. Berlin has rain: pack a coat.\n")
+
+
+def test_a_report_is_seen_while_it_is_written_and_published_once() -> None:
+    output = run("streaming_tools")
+    seen = [(tool, text.partition(":")[0]) for tool, text in rows(output)]
+    at = seen.index(("preview", "(withdrawn"))
+    assert seen[0] == ("job_state", "orders was looked at")
+    assert seen[1:at] and set(seen[1:at]) <= {("preview", "What happened"), ("preview", "Why")}
+    assert seen[at + 1 :] == [("preview", "What happened"), ("preview", "Why"), ("published", "Job orders")]
+    events = output.partition("as AG-UI events:\n")[2].split("\n")
+    assert events[0] == "  RUN_STARTED" and events[-2] == "  RUN_FINISHED"
+    assert "  CUSTOM" in events and output.count("TOOL_CALL_RESULT") == 2
+
+
+@pytest.mark.row("J1", "J2", "J3", "J5", "J33")
+def test_functions_of_every_form_are_tools() -> None:
+    output = run("function_tools")
+    assert "price: Price of an article. Returns: ``article`` and ``francs``." in output
+    assert '"count": {"default": 1, "description": "How many.", "maximum": 99, "minimum": 1' in output
+    called = [row[0] for row in rows(output) if row[0]]
+    assert called == ["price", "stock", "price", "convert", "delivery_days", "convert", "book"]
+    said = " ".join(row[2] for row in rows(output))
+    for part in ('{"article": "tea", "francs": 9.0}', "article: Field required", "there is no rate for GBP", "9.54"):
+        assert part in said
+    assert "booked: 2 tea for c7, id of 32 characters" in said
+    assert "Answer: Two packs of tea" in output
+
+
+@pytest.mark.row("J6")
+def test_a_tool_set_gives_each_customer_other_tools() -> None:
+    output = run("toolsets")
+    tools = " ".join(row[1] for row in rows(output)).split()
+    assert tools == ["price,", "discount,", "stock", "price"]
+    assert "10 % off" in output
+    assert "There is no tool 'discount'" in " ".join(row[2] for row in rows(output))
+    assert "The tool set was opened and closed." in output
+    assert output.endswith("Each model was told: Prices are in francs.\n")
+
+
+@pytest.mark.row("J12")
+def test_agents_are_tools_of_an_agent() -> None:
+    output = run("agent_tools")
+    assert [row[0] for row in rows(output) if row[0]] == ["desk", "clerk", "clerk", "desk", "writer"]
+    assert "Answer: Your order 17 is three days late" in output
+    assert "looked_up = [17]; 5 requests to models" in output
+
+
+@pytest.mark.row("J20")
+def test_tools_of_langchain_are_tools_of_an_agent() -> None:
+    output = run("langchain_tools")
+    assert [row[0] for row in rows(output) if row[0]] == ["find_pages", "orders_of", "convert", "convert"]
+    said = " ".join(row[2] for row in rows(output))
+    assert "Tea is sent within two days." in said
+    assert '"customer": "c7"' in said
+    assert "convert: no rate for GBP" in said
+    assert "Answer: Order 17 is sent within two days; it is 9.54 euro." in output

@@ -87,7 +87,7 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
             {"agent": "{model: offline, tools: ['os:nothing']}"},
             "job.yaml:2:32: agent.tools: tools: cannot import 'os:nothing'",
         ),
-        ({"agent": "{model: offline, tools: [plain]}"}, "agent.tools: tools: 'plain' is not of the form"),
+        ({"agent": "{model: offline, tools: [plain]}"}, "agent.tools: tools: 'plain': unknown registered tool 'plain'"),
     ],
 )
 def test_agents_that_are_none(tmp_path: Path, replaced: dict[str, str], said: str) -> None:

@@ -231,3 +231,21 @@ async def test_reports_come_by_themselves_and_say_how_late_the_loop_was(opened: 
         pass
     await asyncio.wait_for(reports.came.wait(), 10)
     assert reports.gauges["eventLoopLag"] >= 200
+
+
+async def test_requests_to_mcp_servers_are_counted_by_server(opened: Open, reports: Reports) -> None:
+    telemetry, metrics = opened()
+    with telemetry.turn(scope()):
+        with observe("tool", "far_price") as tool:
+            tool.attributes.update(mcp_server="far")
+        with observe("tool", "far_price") as tool:
+            tool.attributes.update(mcp_server="far", mcp_failed=True)
+        with observe("tool", "price"):
+            pass
+    metrics.tell()
+    assert reports.counters["mcpRequests", "server", "far"] == 2
+    assert reports.counters["mcpFailures", "server", "far"] == 1
+    assert [labels for labels in reports.counters if labels[0].startswith("mcp")] == [
+        ("mcpRequests", "server", "far"),
+        ("mcpFailures", "server", "far"),
+    ]

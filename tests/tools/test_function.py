@@ -180,6 +180,27 @@ async def test_argument_names_that_pydantic_keeps_for_itself() -> None:
 
 
 @pytest.mark.row("J1")
+def test_an_object_is_described_by_its_call_or_its_class() -> None:
+    class Adds:
+        """Adds numbers."""
+
+        def __call__(self, a: int, b: int) -> int:
+            return a + b
+
+    class Weighs:
+        """Of no use to models."""
+
+        def __call__(self, article: str) -> int:
+            """Weigh an article."""
+            return len(article)
+
+    assert FunctionTool(Adds()).spec.description == "Adds numbers."
+    assert FunctionTool(Weighs()).spec.description == "Weigh an article."
+    partly = FunctionTool(functools.partial(Adds(), b=1)).spec
+    assert (partly.name, partly.description, partly.parameters["required"]) == ("Adds", "Adds numbers.", ["a"])
+
+
+@pytest.mark.row("J1")
 async def test_kinds_of_callables() -> None:
     class Box:
         factor = 3
@@ -308,3 +329,40 @@ def test_annotations_for_type_checkers_only_are_named() -> None:
 
 async def test_builtin_without_annotations() -> None:
     assert (await call(sys.intern, string="x")).is_error is False
+
+
+@pytest.mark.row("J33")
+def test_what_a_docstring_says_of_the_result_is_told() -> None:
+    def price(article: str) -> dict[str, Any]:
+        """Price of an article.
+
+        Args:
+            article: Its name.
+
+        Returns:
+            dict: ``euro``, the price.
+        """
+        return {"euro": len(article)}
+
+    assert FunctionTool(price).spec.description == "Price of an article. Returns: dict: ``euro``, the price."
+    assert FunctionTool(price, description="Other.").spec.description == "Other."
+
+
+@pytest.mark.row("J2")
+async def test_a_parameter_is_known_as_the_context_by_its_name() -> None:
+    def whose(article: str, tool_context) -> str:  # type: ignore[no-untyped-def]
+        """Whose article it is."""
+        return f"{article} of {tool_context.key}"
+
+    tool = FunctionTool(whose)
+    assert list(tool.spec.parameters["properties"]) == ["article"]
+    assert (await tool.call({"article": "a"}, CONTEXT)).content == "a of k"
+    refused = await tool.call({"article": "a", "tool_context": "x"}, CONTEXT)
+    assert refused.is_error
+
+
+@pytest.mark.row("J1", "J4")
+async def test_a_mandatory_argument_that_is_missing_is_an_error_that_names_it() -> None:
+    result = await FunctionTool(add).call({"b": 2}, CONTEXT)
+    assert result.is_error
+    assert "a: Field required" in result.content

@@ -10,6 +10,12 @@ def test_hides_what_it_was_told() -> None:
     assert redactor.redacted("abcdef abc") == "*** ***"
 
 
+def test_hides_a_value_as_json_too() -> None:
+    redactor = Redactor()
+    redactor.hide(['a "quoted" value'])
+    assert redactor.redacted('{"text": "a \\"quoted\\" value"}') == '{"text": "[hidden]"}'
+
+
 def test_passes_texts_through_what_knows_more_at_the_time() -> None:
     redactor = Redactor()
     known: list[str] = []
@@ -19,8 +25,11 @@ def test_passes_texts_through_what_knows_more_at_the_time() -> None:
             text = text.replace(value, "[hidden]")
         return text
 
-    redactor.pass_through(without_known)
+    redactor.pass_through(without_known, lambda text: 5 if text.endswith("later"[:3]) else 0)
     redactor.hide(["fixed"])
     assert redactor.redacted("fixed later") == "*** later"
     known.append("later")
     assert redactor.redacted("fixed later") == "*** [hidden]"
+    assert redactor.begun("a fix") == 3
+    assert redactor.begun("a fixed") == 0
+    assert redactor.begun("it is lat") == 5

@@ -64,7 +64,7 @@ def tell_whole(response: ModelResponse, on_delta: OnDelta) -> None:
 
 def tell_calls(calls: tuple[ToolCall, ...], on_delta: OnDelta) -> None:
     """Hand on whole tool calls, a piece for each."""
-    for call in well_formed_calls(calls):
+    for index, call in enumerate(well_formed_calls(calls)):
         arguments = call.arguments
         written = arguments if isinstance(arguments, str) else json.dumps(dict(arguments), ensure_ascii=False)
-        on_delta(ToolCallDelta(call.id, call.name, written))
+        on_delta(ToolCallDelta(call.id, call.name, written, index))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields
+from inspect import signature
 from typing import Any
 
 from pydantic_ai import messages as theirs
@@ -103,11 +104,30 @@ def _response_parts(message: AssistantMessage) -> list[theirs.ModelResponsePart]
     return parts
 
 
+class _SaysItself(theirs.ToolReturnPart):
+    """An error whose text is an object with a key ``error``: for providers that have no other place for an error it is
+    not wrapped in one more."""
+
+    def model_response_str(self, **how: Any) -> str:
+        if "wrap_if_error" in signature(super().model_response_str).parameters:
+            how["wrap_if_error"] = False
+        return super().model_response_str(**how)
+
+
 def _tool_return(message: ToolMessage) -> theirs.ToolReturnPart:
     outcome: dict[str, Any] = {"outcome": "failed"} if _HAS_OUTCOME and message.is_error else {}
-    return theirs.ToolReturnPart(
-        tool_name=message.name, content=message.content, tool_call_id=message.call_id, **outcome
-    )
+    part = _SaysItself if outcome and _has_error(message.content) else theirs.ToolReturnPart
+    return part(tool_name=message.name, content=message.content, tool_call_id=message.call_id, **outcome)
+
+
+def _has_error(content: str) -> bool:
+    if not content.startswith("{"):
+        return False
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and bool(value.get("error"))
 
 
 def _arguments(args: str | Mapping[str, Any] | None) -> Mapping[str, Any] | str:

@@ -16,6 +16,8 @@ __all__ = ["Told", "is_about_streaming", "read_stream"]
 
 # What servers answer that do not know streams, or an option of them.
 _REFUSALS = frozenset({400, 404, 405, 415, 422, 501})
+# Id, name and number of each tool call, by the index of its part.
+_Calls = dict[int, tuple[str, str, int]]
 
 
 class Told:
@@ -32,7 +34,7 @@ class Told:
 
 async def read_stream(model: Model[Any], on_delta: OnDelta, **exchange: Any) -> theirs.ModelResponse:
     """Ask ``model``, hand on its answer while it arrives, and return the whole."""
-    calls: dict[int, tuple[str, str]] = {}
+    calls: _Calls = {}
     async with model_request_stream(model, **exchange) as stream:
         async for event in stream:
             if isinstance(event, theirs.PartStartEvent):
@@ -50,28 +52,29 @@ def is_about_streaming(error: Exception) -> bool:
     return isinstance(error, (NotImplementedError, UnexpectedModelBehavior))
 
 
-def _start(event: theirs.PartStartEvent, calls: dict[int, tuple[str, str]], on_delta: OnDelta) -> None:
+def _start(event: theirs.PartStartEvent, calls: _Calls, on_delta: OnDelta) -> None:
     part = event.part
     if isinstance(part, theirs.TextPart):
         if part.content:
             on_delta(TextDelta(part.content))
     elif isinstance(part, theirs.ToolCallPart):
-        calls[event.index] = (part.tool_call_id, part.tool_name)
-        on_delta(ToolCallDelta(part.tool_call_id, part.tool_name, _written(part.args)))
+        number = calls[event.index][2] if event.index in calls else len(calls)
+        calls[event.index] = (part.tool_call_id, part.tool_name, number)
+        on_delta(ToolCallDelta(part.tool_call_id, part.tool_name, _written(part.args), number))
 
 
-def _go_on(event: theirs.PartDeltaEvent, calls: dict[int, tuple[str, str]], on_delta: OnDelta) -> None:
+def _go_on(event: theirs.PartDeltaEvent, calls: _Calls, on_delta: OnDelta) -> None:
     delta = event.delta
     if isinstance(delta, theirs.TextPartDelta):
         if delta.content_delta:
             on_delta(TextDelta(delta.content_delta))
     elif isinstance(delta, theirs.ToolCallPartDelta) and event.index in calls:
-        call_id, name = calls[event.index]
+        call_id, name, number = calls[event.index]
         if delta.tool_name_delta:
             name += delta.tool_name_delta
-            calls[event.index] = (call_id, name)
+            calls[event.index] = (call_id, name, number)
         if written := _written(delta.args_delta):
-            on_delta(ToolCallDelta(call_id, name, written))
+            on_delta(ToolCallDelta(call_id, name, written, number))
 
 
 def _written(args: Any) -> str:

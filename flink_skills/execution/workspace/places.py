@@ -106,10 +106,10 @@ class Reach:
             os.close(descriptor)
 
     @contextmanager
-    def file(self, name: str, parent: int, *, trusted: bool = False) -> Iterator[int]:
+    def file(self, name: str, parent: int, *, trusted: bool = False, append: bool = False) -> Iterator[int]:
         """Hold a regular file open for reading. Raises :class:`OSError`, and :class:`PlaceError` for anything else.
 
-        ``trusted``: it lies where no command writes.
+        ``trusted``: it lies where no command writes. ``append``: it is opened to be written at its end, instead.
         """
         pin = os.open(name, _PIN, dir_fd=parent)
         try:
@@ -118,7 +118,10 @@ class Reach:
                 raise PlaceError(f"is {kind_of(found.st_mode)}, and only files are read", "no-file")
             if not trusted and self._owner is not None and found.st_uid != self._owner:
                 raise PlaceError("is a file of another user, and only those of commands are read", "unreadable")
-            descriptor = self._open(pin, os.O_RDONLY | os.O_NONBLOCK, 0o440)
+            if append and found.st_nlink > 1:
+                raise PlaceError("has several names (hard links): make a copy of it, and write to that", "taken")
+            flags, needed = (os.O_WRONLY | os.O_APPEND, 0o660) if append else (os.O_RDONLY, 0o440)
+            descriptor = self._open(pin, flags | os.O_NONBLOCK, needed)
         finally:
             os.close(pin)
         try:

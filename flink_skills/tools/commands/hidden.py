@@ -106,6 +106,17 @@ class HiddenValues:
                 start = len(data) - self._longest_begun(data[match.end() :])
         return len(data) - start
 
+    def begun_in_text(self, text: str) -> int:
+        """How many characters at the end of ``text`` may be the beginning of a value, be it one character: of a text
+        that comes in pieces.
+
+        >>> hidden.begun_in_text("sent t0")
+        2
+        """
+        data = text.encode("utf-8", "replace")
+        begun = max((_overlap(data, form, 1) for form in self._forms), default=0)
+        return len(data[len(data) - begun :].decode("utf-8", "replace"))
+
     def _longest_begun(self, data: bytes) -> int:
         return max((_overlap(data, form) for form in self._forms), default=0)
 
@@ -120,11 +131,12 @@ class HiddenValues:
         return end
 
 
-def _overlap(text: bytes, following: bytes) -> int:
-    """How many bytes at the end of ``text`` are the beginning of ``following``, and not all of it; 0 below 3."""
-    if len(following) <= _SHORTEST_PART:
+def _overlap(text: bytes, following: bytes, shortest: int = _SHORTEST_PART) -> int:
+    """How many bytes at the end of ``text`` are the beginning of ``following``, and not all of it; 0 below
+    ``shortest``."""
+    if len(following) <= shortest:
         return 0
-    head = following[:_SHORTEST_PART]
+    head = following[:shortest]
     start = text.find(head, max(0, len(text) - len(following) + 1))
     while start >= 0:
         if following.startswith(text[start:]):

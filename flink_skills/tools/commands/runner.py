@@ -188,11 +188,13 @@ class ShellRunner:
         tty: bool = False,
         timeout: float | None = None,
         limits: Limits | None = None,
+        judged: bool = True,
     ) -> LiveProcess:
         """Start ``command`` as a process that lives on: see :meth:`run` for what is the same.
 
         It has no slot of ``skills.shell.max-concurrent``, and the workspace is in use for as long as it lives.
-        ``timeout`` is its longest life, also above that of commands, and ``stdin`` what its input begins with. What
+        ``timeout`` is its longest life, also above that of commands, and ``stdin`` what its input begins with. A
+        program that the job itself names is not ``judged`` by the policy, which is for what models ask for. What
         ``on_output`` gets may hold values of ``skills.env``: hide them by :attr:`hidden` before anybody reads it.
 
         Raises what :meth:`run` raises, and :class:`~flink_skills.errors.ExecutionError` where the backend cannot start
@@ -214,7 +216,7 @@ class ShellRunner:
 
         try:
             folder = run_dir or workspace.new_run()
-            request = await self._request(call, folder)
+            request = await self._request(call, folder, judged=judged)
             with self._observed(call, interactive=True):
                 process = await self.backend.start_process(request, tty=tty, on_output=on_output)
         except BaseException:
@@ -241,7 +243,7 @@ class ShellRunner:
         allowed = (limits or self.limits).capped_by(self.limits)
         return replace(allowed, wall_time=min(timeout or allowed.wall_time, allowed.wall_time))
 
-    async def _request(self, call: _Call, run_dir: Path) -> CommandRequest:
+    async def _request(self, call: _Call, run_dir: Path, *, judged: bool = True) -> CommandRequest:
         workspace, skill = call.workspace, call.skill_name
         added = call_variables(call.env, workspace, self._variables.names(skill))
         env = dict(self._passed_on)
@@ -257,7 +259,7 @@ class ShellRunner:
             writable=workspace.writable,
         )
         return CommandRequest(
-            argv=await self._argv(call.command, place),
+            argv=await self._argv(call.command, place) if judged else tuple(call.command),
             cwd=str(place.cwd),
             env=env,
             stdin=call.stdin,

@@ -131,6 +131,8 @@ def _choices(
 ) -> Iterator[_Choice]:
     """The active tools; those that several skills name come several times."""
     loaded = {skill: state[skill] for skill in sorted(state) if skill in view}
+    if not loaded:
+        return  # most turns, and a pool may be large
     # Whether a tool is selected, or one of the pool active, makes no difference to names: a selection renames nothing.
     exposed = brought_names(state, loaded, {*taken, *pool, *TOOL_NAMES})
     for skill, of in loaded.items():

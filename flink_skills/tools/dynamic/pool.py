@@ -16,7 +16,7 @@ from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 from flink_skills.tools.function import FunctionTool
 from flink_skills.tools.profiles import TOOL_NAMES
 
-__all__ = ["PoolItem", "ToolPool"]
+__all__ = ["PoolItem", "PoolTools", "ToolPool"]
 
 _log = logging.getLogger("flink_skills.tools")
 
@@ -32,6 +32,15 @@ _ASK_TIMEOUT = 10.0
 _RETRY_AFTER = 60.0
 _MOST_TEXTS = 1000
 _KEPT_TURNS = 256
+
+
+class PoolTools(dict[str, Tool]):
+    """Tools by name. ``speakers`` are the tool sets of those whose set has something to say to models that have them
+    (:meth:`BaseToolSet.prompt_addition`), by the names of tools."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        super().__init__(tools)
+        self.speakers: dict[str, BaseToolSet] = {}
 
 
 class ToolPool:
@@ -63,7 +72,7 @@ class ToolPool:
         self._function_tool = functools.lru_cache(maxsize=512)(FunctionTool)
         self._said: set[str] = set()
         self._initialized = False
-        self._by_turn: OrderedDict[tuple[object, ...], Mapping[str, Tool]] = OrderedDict()
+        self._by_turn: OrderedDict[tuple[object, ...], PoolTools] = OrderedDict()
         self._ask_timeout = ask_timeout
         functions: list[Any] = []
         for item in items:
@@ -98,7 +107,7 @@ class ToolPool:
             for name in self._registered:
                 self._from_registry(name)
 
-    async def tools(self, context: ToolContext) -> Mapping[str, Tool]:
+    async def tools(self, context: ToolContext) -> PoolTools:
         """The tools that skills can activate now, by name. Tool sets are asked once in a turn, whoever asks.
 
         A tool set that fails, or answers with what is no tool, is a warning in the log; its tools are absent.
@@ -115,8 +124,8 @@ class ToolPool:
                     self._by_turn.popitem(last=False)
         return found
 
-    async def _ask_all(self, context: ToolContext) -> Mapping[str, Tool]:
-        found = self._tools.copy()
+    async def _ask_all(self, context: ToolContext) -> PoolTools:
+        found = PoolTools(self._tools)
         for member, tools in zip(
             self._members, await asyncio.gather(*(self._ask(m, context) for m in self._members)), strict=True
         ):
@@ -126,11 +135,26 @@ class ToolPool:
                     self._say(f"tool {name!r} of {member.label} is named like one of the runtime's: it is left out")
                 elif found.setdefault(name, tool) is not tool:
                     self._say(f"tool {name!r} of {member.label} is left out: the pool has one of that name before it")
+                elif member.speaks:
+                    found.speakers[name] = member.toolset
+        self._add_registered(found)
+        return found
+
+    def _add_registered(self, found: dict[str, Tool]) -> None:
         for name in self._registered:
             if name not in found:
                 registered = self._from_registry(name)
                 if registered is not None:
                     found[name] = registered
+
+    def fixed(self) -> Mapping[str, Tool] | None:
+        """What :meth:`tools` would give, where no tool set has to be asked for it; otherwise None."""
+        if self._members or not self._initialized:
+            return None
+        if not self._registered:
+            return self._tools
+        found = self._tools.copy()
+        self._add_registered(found)
         return found
 
     def note(self, notes: Iterable[str]) -> None:
@@ -236,6 +260,7 @@ class _Member:
         self.started = False
         self.next_try = 0.0
         self.problem = ""
+        self.speaks = toolset.speaks
 
 
 async def _within(seconds: float, call: Callable[[], Awaitable[T]]) -> T:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from flink_skills.tools.base import Tool, ToolContext
+
+if TYPE_CHECKING:
+    from flink_skills.tools.services import ToolServices
 
 __all__ = ["BaseToolSet"]
 
@@ -25,6 +28,13 @@ class BaseToolSet(ABC):
 
     #: What logs call it; the name of the class where it is empty.
     name: str = ""
+    #: Whether it, or a tool of it, needs the sandbox and the workspaces of commands.
+    uses_workspace: bool = False
+    #: Set by the worker: to be called when :meth:`figures` are others.
+    on_change: Callable[[], None] | None = None
+
+    def attach(self, services: ToolServices) -> None:  # noqa: B027
+        """Called before :meth:`initialize` with what the job has for tools: its shell, its options, its artifacts."""
 
     async def initialize(self) -> None:  # noqa: B027 - most have nothing to do
         """Called in the worker before the first :meth:`get_tools`, and again later if it failed."""
@@ -35,6 +45,22 @@ class BaseToolSet(ABC):
 
         ``context`` has key, turn, agent, skills and skill state of the turn, and no call id.
         """
+
+    def figures(self) -> Mapping[str, int]:
+        """What metrics of the worker show of it, by the names in :mod:`flink_skills.telemetry.metric_list`."""
+        return {}
+
+    def prompt_addition(self) -> str:
+        """What the system text of a model has besides while it may call a tool of this set; empty: nothing.
+
+        See :meth:`Tool.prompt_addition`.
+        """
+        return ""
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it has a :meth:`prompt_addition` of its own."""
+        return getattr(self.prompt_addition, "__func__", None) is not BaseToolSet.prompt_addition
 
     async def close(self) -> None:  # noqa: B027
         """Called when the worker closes the agent. Not called if :meth:`initialize` never succeeded."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import json
 import os
 import socket
 import time
@@ -130,6 +131,27 @@ async def test_arguments_that_are_no_json_stay_text_and_can_be_sent_back(
     )
     sent = server.requests[1]["messages"][2]["tool_calls"][0]["function"]["arguments"]
     assert "invalid_arguments" in sent
+
+
+@pytest.mark.row("J4", "J32")
+@pytest.mark.parametrize("provider", ["openai-compatible", "anthropic"])
+@pytest.mark.parametrize("text", ['{"success": false, "error": "no such file"}', "[1]", '{"error": ""}', '{"broken'])
+async def test_an_error_is_wrapped_in_nothing_where_it_says_so_itself(
+    provider: str, text: str, serve: ServerFactory, connect: ModelFactory
+) -> None:
+    server = serve(Reply("sorry"))
+    model = connect(provider, url(server, provider), api_key_env="TEST_MODEL_KEY")
+    call = ToolCall("c1", "load_skill", {"name": "x"})
+    failed = ToolMessage(call.id, call.name, text, is_error=True)
+    await model.request(request(UserMessage("hello"), AssistantMessage("", (call,)), failed, tools=[LOAD]))
+    last = server.requests[0]["messages"][-1]
+    if provider == "anthropic":
+        [result] = last["content"]
+        assert result["is_error"] and text in str(result["content"])
+    elif "no such file" in text:
+        assert last["content"] == text
+    else:
+        assert json.loads(last["content"]) == {"error": text}
 
 
 async def test_settings_of_the_setup_and_of_the_request(serve: ServerFactory, connect: ModelFactory) -> None:

@@ -136,7 +136,7 @@ def test_signature_and_docstring_are_what_a_model_is_told(run: Any) -> None:
         [LOAD, calls(call("ship", **arguments), call("ship", article="7"), call("count", by=2)), "done"], [ship, count]
     )
     spec = offered(model.requests[1])["ship"]
-    assert spec.description == "Send an article to an address."
+    assert spec.description == "Send an article to an address. Returns: What was sent."
     properties = spec.parameters["properties"]
     assert properties["article"] == {"type": "string", "description": "Number of the article."}
     assert properties["kilograms"]["type"] == "number"

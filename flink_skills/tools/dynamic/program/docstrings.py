@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
-__all__ = ["parse_docstring"]
+__all__ = ["docstring_of", "parse_docstring", "parse_returns", "told"]
 
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Returns?|Raises|Yields?|Examples?|Notes?):\s*")
 # A program of a skill may write what it likes: no part of these patterns can match what the next one matches as well.
@@ -29,14 +29,69 @@ def parse_docstring(text: str | None) -> tuple[str, dict[str, str]]:
     """
     if not text:
         return "", {}
-    # cleandoc takes the blank lines at the beginning out one by one.
-    body = text.lstrip()
-    _, line_end, indent = text[: len(text) - len(body)].rpartition("\n")
-    lines = inspect.cleandoc(line_end + indent + body).splitlines()
+    lines = _lines(text)
     described = _fields(lines)
     described.update(_numpy_arguments(lines))
     described.update(_google_arguments(lines))
     return _summary(lines), described
+
+
+def parse_returns(text: str | None) -> str:
+    """What a docstring says of the result, on one line; empty where it says nothing.
+
+    >>> parse_returns('Add.\\n\\nReturns:\\n    int: The\\n        sum.')
+    'int: The sum.'
+    >>> parse_returns('Add.\\n\\n:returns: The sum.')
+    'The sum.'
+    """
+    lines = _lines(text or "")
+    found: list[str] = []
+    inside = False
+    for number, line in enumerate(lines):
+        if _is_heading(lines, number):
+            inside = line.strip() == "Returns"
+        elif section := _SECTION.fullmatch(line):
+            inside = section.group(1).startswith("Return")
+        elif (field := _FIELD.fullmatch(line)) and _is_field(line):
+            inside = field.group(1) in ("return", "returns")
+            found += [field.group(3)] if inside else []
+        elif inside and line.strip() and not _UNDERLINE.fullmatch(line):
+            # After a heading of numpy the type stands at the margin; elsewhere the section ends there.
+            if not line[0].isspace() and found:
+                break
+            found.append(line.strip())
+    return " ".join(part for part in found if part).strip()
+
+
+def docstring_of(inner: object, owner: object) -> str | None:
+    """The docstring of the function ``inner``; where that is the ``__call__`` of ``owner``, else that of its class.
+
+    >>> class Adds:
+    ...     "Adds numbers."
+    ...     def __call__(self, a: int, b: int) -> int: ...
+    >>> docstring_of(Adds.__call__, Adds())
+    'Adds numbers.'
+    """
+    # inspect.getdoc would find the one of every class's __call__, which says nothing.
+    return inspect.getdoc(inner) if inner is not type(owner).__call__ else inner.__doc__ or type(owner).__doc__
+
+
+def told(text: str | None) -> tuple[str, dict[str, str]]:
+    """What models are told of a function: its first paragraph and its result; and of each argument.
+
+    >>> told('Add.\\n\\nArgs:\\n    a: One number.\\n\\nReturns:\\n    The sum.')
+    ('Add. Returns: The sum.', {'a': 'One number.'})
+    """
+    summary, arguments = parse_docstring(text)
+    returns = parse_returns(text) if summary else ""
+    return (f"{summary} Returns: {returns}" if returns else summary), arguments
+
+
+def _lines(text: str) -> list[str]:
+    # cleandoc takes the blank lines at the beginning out one by one.
+    body = text.lstrip()
+    _, line_end, indent = text[: len(text) - len(body)].rpartition("\n")
+    return inspect.cleandoc(line_end + indent + body).splitlines()
 
 
 def _summary(lines: list[str]) -> str:

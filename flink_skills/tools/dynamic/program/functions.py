@@ -9,7 +9,7 @@ from dataclasses import MISSING
 from typing import Any
 
 from .annotations import hints_of
-from .docstrings import parse_docstring
+from .docstrings import docstring_of, told
 from .fitting import Problems, fit_members
 from .shapes import object_schema
 
@@ -55,7 +55,7 @@ class ToolFunction:
                 self._positional.append(parameter.name)
             default = MISSING if parameter.default is parameter.empty else parameter.default
             self._members[parameter.name] = (hints.get(parameter.name, Any), default)
-        summary, self._described = parse_docstring(inspect.getdoc(inner))
+        summary, self._described = told(docstring_of(inner, inspect.unwrap(func)))
         self._description = description or summary or name
         self._declared = parameters
 

@@ -327,6 +327,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
       switch (frame.type()) {
         case Frames.STEP -> handleStep(turn, frame);
         case Frames.END -> handleEnd(turn, frame);
+        case Frames.OUTPUTS -> emit(turn.timestamp, frame.outputs());
         default ->
             pool.send(
                 worker,

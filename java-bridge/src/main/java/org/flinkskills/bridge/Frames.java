@@ -38,6 +38,7 @@ final class Frames {
   static final int NEED_SESSION = 0x85;
   static final int METRICS = 0x86;
   static final int EVENTS = 0x87;
+  static final int OUTPUTS = 0x88;
 
   static final int TURN_HAS_TIMESTAMP = 1;
   static final int TURN_HAS_SESSION = 2;

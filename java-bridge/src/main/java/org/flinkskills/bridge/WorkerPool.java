@@ -406,7 +406,7 @@ final class WorkerPool {
       Map<Integer, List<Frames.Frame>> byOperator = new LinkedHashMap<>();
       for (Frames.Frame frame : frames) {
         switch (frame.type()) {
-          case Frames.STEP, Frames.END, Frames.NEED_SESSION ->
+          case Frames.STEP, Frames.END, Frames.NEED_SESSION, Frames.OUTPUTS ->
               byOperator.computeIfAbsent(frame.u32(), key -> new ArrayList<>()).add(frame);
           case Frames.OPENED -> opened(worker, epoch, frame.u32(), frame.str());
           case Frames.OPEN_FAILED -> openFailed(worker, epoch, frame);

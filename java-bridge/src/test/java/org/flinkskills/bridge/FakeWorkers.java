@@ -214,6 +214,12 @@ final class FakeWorkers implements WorkerLauncher {
       return frame;
     }
 
+    /** What leaves beside the journal. */
+    void tell(Turn turn, String... outputs) {
+      Frames.Writer frame = new Frames.Writer(Frames.OUTPUTS).u32(turn.operator).u64(turn.id);
+      answer(outputs(frame, outputs));
+    }
+
     void events(int plan, String... events) {
       List<byte[]> values =
           Stream.of(events).map(event -> event.getBytes(StandardCharsets.UTF_8)).toList();

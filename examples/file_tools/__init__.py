@@ -1,0 +1,1 @@
+"""An agent that reads, searches, edits and runs files in the workspace of its key."""

@@ -1,0 +1,1 @@
+"""Tools of LangChain as tools of an agent."""

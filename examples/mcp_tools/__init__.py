@@ -1,0 +1,1 @@
+"""An agent with the tools of an MCP server, and such a server."""

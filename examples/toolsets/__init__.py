@@ -1,0 +1,1 @@
+"""A tool set that gives each customer other tools."""

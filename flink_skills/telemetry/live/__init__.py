@@ -1,0 +1,1 @@
+"""Turns while they run, in the forms that user interfaces and other agents know."""

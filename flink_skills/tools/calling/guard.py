@@ -1,0 +1,140 @@
+"""Makes a call of a tool within its limits."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.tools.base import Tool, ToolContext, ToolResult
+from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Approver, needs_approval
+from flink_skills.tools.calling.limits import CallLimits
+
+__all__ = ["CallGuard"]
+
+_log = logging.getLogger(__name__)
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 10.0
+# How many tools' limits are kept: skills bring tools, and come and go.
+_KEPT = 4096
+
+
+class CallGuard:
+    """Of one agent in a worker. ``approver`` answers for the tools that ``skills.tools.approve`` names."""
+
+    def __init__(self, config: SkillConfig, approver: Approver | None = None) -> None:
+        self._config = config
+        self._approver = approver
+        self._approve = config.get(SkillOptions.TOOLS_APPROVE)
+        self._limits: dict[str, tuple[Tool, CallLimits]] = {}
+        self._places: dict[str, asyncio.Semaphore] = {}
+
+    async def call(self, name: str, tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """The result of ``tool``, which models know as ``name``, or one that says why it was not called, or gave none.
+
+        Raises what the tool raises.
+        """
+        limits = self._limits_of(name, tool)
+        if context.attempt > 1 and not limits.repeats:
+            return ToolResult(
+                f"{name} was not called: it may have been called with these arguments before the worker was lost, and "
+                "must not be called twice. Find out what has been done before you go on.",
+                is_error=True,
+            )
+        if needs_approval(name, self._approve):
+            approval = await self._approval(name, arguments, context)
+            if not approval.approved:
+                why = f": {approval.reason}" if approval.reason else ""
+                return ToolResult(f"{name} was not called: the call was not approved{why}", is_error=True)
+            arguments = arguments if approval.arguments is None else approval.arguments
+        if limits.max_concurrent:
+            async with self._place(name, limits.max_concurrent):
+                result = await self._attempts(name, tool, arguments, context, limits)
+        else:
+            result = await self._attempts(name, tool, arguments, context, limits)
+        return _cut(name, result, limits.max_output)
+
+    def _limits_of(self, name: str, tool: Tool) -> CallLimits:
+        found = self._limits.get(name)
+        if found is None or found[0] is not tool:
+            if len(self._limits) >= _KEPT:
+                self._limits.clear()
+            found = self._limits[name] = (tool, CallLimits.of(name, tool, self._config))
+        return found[1]
+
+    def _place(self, name: str, most: int) -> asyncio.Semaphore:
+        if name not in self._places:
+            self._places[name] = asyncio.Semaphore(most)
+        return self._places[name]
+
+    async def _approval(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> Approval:
+        if self._approver is None:
+            return Approval(False, "nobody is there who could")
+        request = ApprovalRequest(
+            tool=name,
+            arguments=arguments,
+            agent=context.agent,
+            key=context.key,
+            turn=context.turn,
+            call_id=context.call_id,
+            model=context.model,
+        )
+        try:
+            answer = self._approver(request)
+            return Approval.of(await answer if inspect.isawaitable(answer) else answer)
+        except Exception as error:  # the approver is the user's; without a yes nothing is called
+            _log.exception("nobody could be asked whether %s may be called (call %s)", request.tool, context.call_id)
+            return Approval(False, f"asking failed ({type(error).__name__})")
+
+    async def _attempts(
+        self, name: str, tool: Tool, arguments: Mapping[str, Any], context: ToolContext, limits: CallLimits
+    ) -> ToolResult:
+        for retry in range(limits.retries + 1):
+            result = await self._within(name, tool, arguments, context, limits.timeout)
+            if not result.retryable or retry == limits.retries:
+                break
+            # Jitter, so that calls that failed together do not return together.
+            pause = min(_FIRST_PAUSE * 2**retry, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311
+            _log.info("tool %s (call %s): %s; again in %.1f s", name, context.call_id, result.content, pause)
+            await asyncio.sleep(pause)
+        return result
+
+    async def _within(
+        self, name: str, tool: Tool, arguments: Mapping[str, Any], context: ToolContext, timeout: float
+    ) -> ToolResult:
+        if not timeout:
+            return await tool.call(arguments, context)
+        task = asyncio.ensure_future(tool.call(arguments, context))
+        task.add_done_callback(_retrieve)
+        try:
+            done, _ = await asyncio.wait([task], timeout=timeout)
+        except BaseException:
+            task.cancel()
+            raise
+        if done:
+            return task.result()
+        task.cancel()
+        return ToolResult(
+            f"{name} gave no result within {timeout:g} s. What it has begun may go on or be undone; ask for "
+            "less at once, or do without it.",
+            is_error=True,
+            retryable=True,
+        )
+
+
+def _retrieve(task: asyncio.Future[Any]) -> None:
+    # Nobody waits any more for a call that was given up.
+    if not task.cancelled():
+        task.exception()
+
+
+def _cut(name: str, result: ToolResult, most: int) -> ToolResult:
+    if not most or len(result.content) <= most:
+        return result
+    note = f"\n[the result of {name} has {len(result.content):,} characters; these are the first {most:,}]"
+    return replace(result, content=result.content[:most] + note)

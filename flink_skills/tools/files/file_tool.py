@@ -1,0 +1,100 @@
+"""What the file tools have in common: their folder, the key's workspace, and the form of their results."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from flink_skills.errors import SkillsError
+from flink_skills.execution import Limits, Workspace
+from flink_skills.execution.workspace import folder_name
+from flink_skills.tools.arguments import ArgumentError, Arguments
+from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.commands.folders import stage_skills
+from flink_skills.tools.files.area import Area
+from flink_skills.tools.files.names import Names, cwd_parts
+from flink_skills.tools.given import Given
+
+__all__ = ["FileTool", "StoredTool"]
+
+M = TypeVar("M", bound=Given)
+
+
+class FileTool(Tool, Generic[M]):
+    """A tool on the workspace of the key.
+
+    ``cwd`` is the folder that relative paths start at: relative to the workspace's work folder, which is the default,
+    or beginning with ``$WORK_DIR``, ``$OUTPUT_DIR`` or ``$SKILLS_DIR``. Raises
+    :class:`~flink_skills.errors.ConfigError` for any other.
+
+    Its results are objects with ``success``, and ``error`` where that is false; the text for the model is their JSON.
+    """
+
+    uses_workspace = True
+    place = "sandbox"
+    tool_name: ClassVar[str]
+    description: ClassVar[str]
+    model: type[M]
+
+    def __init__(self, cwd: str | None = None) -> None:
+        self._cwd = cwd_parts(cwd, self.tool_name)
+        self._arguments: Arguments[M] = Arguments(self.tool_name, self.model)
+        self._spec = ToolSpec(self.tool_name, self.description, self._arguments.schema)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        try:
+            value = await self._answer(self._arguments.read(arguments), context)
+        except (ArgumentError, SkillsError) as error:
+            value = {"success": False, "error": str(error)}
+        except OSError as error:  # of the machine, where no place in the workspace is at fault
+            value = {"success": False, "error": f"{self.tool_name} failed: {error.strerror or error}. Try again later."}
+        if context.shell is not None:
+            # A file may hold what a command wrote down of its secrets.
+            value = context.shell.hidden.in_data(value)
+        return ToolResult(json.dumps(value, ensure_ascii=False), is_error=not value["success"], value=value)
+
+    @abstractmethod
+    async def _answer(self, asked: M, context: ToolContext) -> dict[str, Any]:
+        """The result. Raises :class:`ArgumentError` and :class:`SkillsError` for one that says what is wrong."""
+
+    def _area(self, workspace: Workspace, context: ToolContext) -> tuple[Area, dict[str, tuple[str, Path]]]:
+        """The workspace as the tool sees it, and the loaded skills in it (see :func:`stage_skills`). Blocks."""
+        view = context.skills
+        workspace.ensure()
+        staged = stage_skills(workspace, context.skill_state or (), view) if view is not None else {}
+        originals = {original: copy for original, copy in staged.values() if original}
+        skills = frozenset(folder_name(name) for name in view.names) if view is not None else frozenset()
+        limits = context.shell.limits if context.shell is not None else Limits()
+        return Area(workspace, Names(workspace, self._cwd, originals), skills, limits), staged
+
+
+class StoredTool(FileTool[M]):
+    """A file tool that works in a thread of the worker."""
+
+    async def _answer(self, asked: M, context: ToolContext) -> dict[str, Any]:
+        workspace = await context.need_workspace()
+        stop = threading.Event()
+
+        def work() -> dict[str, Any]:
+            area, _ = self._area(workspace, context)
+            with area.held() as root:
+                return self._work(asked, area, root, context, stop)
+
+        try:
+            return await asyncio.to_thread(work)
+        finally:
+            # Of a turn that was ended: nobody waits for the thread any more.
+            stop.set()
+
+    @abstractmethod
+    def _work(self, asked: M, area: Area, root: int, context: ToolContext, stop: threading.Event) -> dict[str, Any]:
+        """The result, in a thread. What takes long ends soon after ``stop`` is set."""

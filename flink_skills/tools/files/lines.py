@@ -1,0 +1,129 @@
+"""Part of a file by its lines, however large the file is."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass
+
+from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.files.text import Encoding, decode, detect
+
+__all__ = ["MOST_BYTES", "MOST_CHARS", "MOST_LINES", "LinePage", "load", "read_page"]
+
+#: Largest file that is read as a whole, in bytes.
+MOST_BYTES = 10 << 20
+#: Most lines, and most characters of them, that one call gives.
+MOST_LINES = 10_000
+MOST_CHARS = 256 << 10
+
+_CHUNK = 1 << 20
+_SECONDS = 20.0
+_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+@dataclass(frozen=True)
+class LinePage:
+    """Lines ``first`` (from 1) and following ones; ``total`` is how many the file has.
+
+    ``cut`` is how long the last line is, in characters (bytes in a file that is not read as a whole), where only its
+    beginning is there; else 0.
+    """
+
+    lines: list[str]
+    first: int
+    total: int
+    encoding: str
+    cut: int = 0
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lines) - 1
+
+
+def load(descriptor: int) -> tuple[str, Encoding]:
+    """The whole text of a file of at most 10 MB, with its line ends. Raises :class:`ArgumentError`."""
+    size = os.fstat(descriptor).st_size
+    data = _read(descriptor, MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ArgumentError(f"The file has {max(size, len(data))} bytes, and at most {MOST_BYTES} are read at once.")
+    encoding = detect(data)
+    if encoding is None:
+        raise ArgumentError(_binary(len(data)))
+    return decode(data, encoding), encoding
+
+
+def read_page(descriptor: int, start: int, end: int | None) -> LinePage:
+    """The lines from ``start`` to ``end``, as many as one call gives. Raises :class:`ArgumentError`."""
+    size = os.fstat(descriptor).st_size
+    last = min(start + MOST_LINES - 1, end if end is not None else start + MOST_LINES - 1)
+    if size > MOST_BYTES:
+        return _streamed(descriptor, start, last, size)
+    text, encoding = load(descriptor)
+    lines = _LINE_END.split(text)
+    if lines[-1] == "":
+        lines.pop()
+    page, cut = _fitting(lines[start - 1 : last])
+    return LinePage(page, start, len(lines), encoding.name, cut)
+
+
+def _streamed(descriptor: int, start: int, last: int, size: int) -> LinePage:
+    """Of a file that is too large to be in memory. Its lines end with a line feed."""
+    head = os.pread(descriptor, 64 << 10, 0)
+    encoding = detect(head, whole=False)
+    if encoding is None:
+        raise ArgumentError(_binary(size))
+    if encoding.name.startswith(("utf-16", "utf-32")):
+        raise ArgumentError(
+            f"The file has {size} bytes of {encoding.name}, and above {MOST_BYTES} bytes only files whose lines end "
+            f"with a plain line feed are read in parts: convert it first (iconv -f {encoding.name} -t utf-8)."
+        )
+    number, wanted, kept, deadline = 1, bytearray(), MOST_CHARS * 4, time.monotonic() + _SECONDS
+    ended = True
+    while chunk := os.read(descriptor, _CHUNK):
+        if time.monotonic() > deadline:
+            raise ArgumentError(f"The file has {size} bytes and takes too long to read: use Bash (sed -n '1,99p').")
+        at = 0
+        if number <= last:
+            # Skip to the line that is wanted, and take what is needed of this chunk.
+            while number < start and (found := chunk.find(b"\n", at)) >= 0:
+                number, at = number + 1, found + 1
+            while start <= number <= last and at < len(chunk):
+                found = chunk.find(b"\n", at)
+                until = len(chunk) if found < 0 else found + 1
+                if len(wanted) <= kept:
+                    wanted += chunk[at:until]
+                number, at = number + (found >= 0), until
+        number += chunk.count(b"\n", at)
+        ended = chunk.endswith(b"\n")
+    total = number - ended
+    text = decode(bytes(wanted), encoding if start == 1 else Encoding(encoding.name), "replace")
+    lines = text.removesuffix("\n").split("\n") if text else []
+    if len(wanted) > kept and len(lines) > 1:
+        lines.pop()  # perhaps not all of it
+    page, cut = _fitting([line.removesuffix("\r") for line in lines])
+    return LinePage(page, start, total, encoding.name, cut)
+
+
+def _fitting(lines: list[str]) -> tuple[list[str], int]:
+    """The first of ``lines``, as many as one call gives, and how long the last one is if it is cut."""
+    room = MOST_CHARS
+    for index, line in enumerate(lines):
+        if len(line) > room:
+            # A line that is longer than a whole page has to be cut: no other call would give it.
+            return ([line[:MOST_CHARS]], len(line)) if index == 0 else (lines[:index], 0)
+        room -= len(line) + 1
+    return lines, 0
+
+
+def _read(descriptor: int, most: int) -> bytes:
+    parts, left = [], most
+    while left > 0 and (part := os.read(descriptor, min(_CHUNK, left))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _binary(size: int) -> str:
+    return f"The file is binary ({size} bytes), no text: look at it with a program, by Bash (file, xxd)."

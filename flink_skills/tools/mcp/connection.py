@@ -1,0 +1,400 @@
+"""A connection to an MCP server that is made again when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flink_skills.errors import ExecutionError
+from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.tools.mcp.failures import is_broken, is_closed, is_lost, words_of
+from flink_skills.tools.mcp.parameters import ConnectionParams
+from flink_skills.tools.mcp.transports import transport
+
+if TYPE_CHECKING:
+    from flink_skills.tools.commands.runner import ShellRunner
+
+__all__ = ["McpAnswerError", "McpConnection", "McpLostError"]
+
+_log = logging.getLogger("flink_skills.mcp")
+T = TypeVar("T")
+
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
+# A connection that lasts so long was a good one: the next loss begins with short pauses again.
+_GOOD_SECONDS = 60.0
+_CLOSE_SECONDS = 10.0
+# To connect takes several answers: of the handshake in one or two forms, and of the first list of tools.
+_ANSWERS = 3
+# Between two looks at a server that says again and again that its tools have changed.
+_CHANGE_PAUSE = 1.0
+_LONGEST_CHANGE_PAUSE = 30.0
+_LONGEST_LISTEN_PAUSE = 300.0
+# A server that takes one request at a time answers no look while it works; after so much silence it is lost.
+_SILENCE = 300.0
+# For what a request that was given up has still to do; it ends without us.
+_ABANDON_SECONDS = 1.0
+
+
+class McpLostError(ExecutionError):
+    """The server is not there, or went away during a request. If it was ``asked``, whether it did what was asked is not
+    known."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, asked: bool) -> None:
+        super().__init__(message)
+        self.asked = asked
+
+
+class McpAnswerError(ExecutionError):
+    """The server answered what is no answer to the request. The connection is as good as before."""
+
+
+class McpConnection:
+    """One for each server in a worker, used by all turns. Belongs to one event loop.
+
+    A task of its own opens and closes each connection, because what the package ``mcp`` opens must be closed by the
+    task that opened it (row J11). ``on_open`` is called with the client after each connecting, every ``interval``
+    seconds, and when the server says that its tools have changed: an error of it is an end of the connection.
+    ``on_change`` is called when the server is reached or lost. What is ``hidden`` is in no log and no message.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        params: ConnectionParams,
+        *,
+        shell: ShellRunner | None,
+        on_open: Callable[[Any], Awaitable[None]],
+        interval: float,
+        on_change: Callable[[], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.reconnects = 0
+        self.hidden = HiddenValues()
+        self._params = params
+        self._shell = shell
+        self._on_open = on_open
+        self._interval = interval
+        self._on_change = on_change
+        self._client: Any = None
+        self._up = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._tried = asyncio.Event()
+        self._life: asyncio.Task[None] | None = None
+        self._was_up = False
+        self._problem = ""
+        self._down_since = 0.0
+        self._heard = 0.0
+        self._asking = 0
+        # Servers of before 2026 may answer nothing to the newer handshake.
+        self._mode = "auto"
+
+    @property
+    def connected(self) -> bool:
+        return self._client is not None
+
+    async def open(self, patience: float) -> None:
+        """Begin to connect, and wait at most ``patience`` seconds for how the first attempt ends.
+
+        Nothing is raised for a server that is not there: it is tried again until :meth:`close`.
+        """
+        if self._life is None:
+            self._down_since = asyncio.get_running_loop().time()
+            self._life = asyncio.create_task(self._live())
+        tried = asyncio.ensure_future(self._tried.wait())
+        try:
+            await asyncio.wait([tried], timeout=patience)
+        except BaseException:
+            await self.close()
+            raise
+        finally:
+            tried.cancel()
+
+    async def ask(self, request: Callable[[Any], Awaitable[T]]) -> T:
+        """What the server answers to ``request``, which gets the client.
+
+        Raises :class:`McpLostError` where there is no connection and none within the time for connecting since it was
+        lost, or it breaks meanwhile; :class:`McpAnswerError` for what is no answer; and the client's ``MCPError`` for
+        an error that the server answers.
+        """
+        from mcp.shared.exceptions import MCPError
+
+        client = await self._there()
+        lost = asyncio.ensure_future(self._lost.wait())
+        asking = asyncio.ensure_future(request(client))
+        self._asking += 1
+        what = "went away during the request"
+        try:
+            await asyncio.wait([asking, lost], return_when=asyncio.FIRST_COMPLETED)
+            # What the package cancels is not the caller.
+            if asking.done() and not asking.cancelled():
+                result = asking.result()
+                self._hear()
+                return result
+            problem = self._problem
+        except MCPError as error:
+            problem = self._words(error)
+            if is_closed(error):
+                # The transport may have said more of it.
+                problem = problem if self._client is client else self._problem
+                self._lose(client, problem)
+            elif is_broken(error):
+                # Of this request alone, or of the connection: looking at it tells.
+                what = "did not answer the request"
+                self.changed()
+            else:
+                self._hear()
+                raise
+        except Exception as error:
+            problem = self._words(error)
+            if not is_lost(error):
+                raise McpAnswerError(f"the MCP server {self.name} gave no usable answer: {problem}") from None
+            self._lose(client, problem)
+        finally:
+            self._asking -= 1
+            lost.cancel()
+            await _abandon(asking)
+        raise McpLostError(f"the MCP server {self.name} {what} ({problem})", asked=True)
+
+    async def _there(self) -> Any:
+        """The client, as soon as there is a connection."""
+        now = asyncio.get_running_loop().time()
+        # Of a server that is down for longer, nobody waits to hear that again.
+        patience = self._down_since + self._params.timeout - now
+        if self._client is None and patience > 0:
+            up = asyncio.ensure_future(self._up.wait())
+            try:
+                # Not wait_for, which may lose that the caller is cancelled.
+                await asyncio.wait([up], timeout=patience)
+            finally:
+                up.cancel()
+        if self._client is None:
+            why = f": {self._problem}" if self._problem else ""
+            told = f"the MCP server {self.name} ({self._params.shown}) is not there{why}"
+            raise McpLostError(told, asked=False)
+        return self._client
+
+    def changed(self) -> None:
+        """Call ``on_open`` soon: the server says that it has other tools."""
+        self._changed.set()
+
+    async def close(self) -> None:
+        """End the connection, and a program with it. May be called again."""
+        life, self._life = self._life, None
+        if life is None:
+            return
+        life.cancel()
+        # Ending a connection has a limit of its own.
+        await asyncio.gather(life, return_exceptions=True)
+        self._tried.clear()
+
+    # -- the life of connections ---------------------------------------------------------------
+
+    async def _live(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause = _FIRST_PAUSE
+        told = False
+        while True:
+            begun = loop.time()
+            was_up = await self._one()
+            self._tried.set()
+            if was_up and loop.time() - begun > _GOOD_SECONDS:
+                pause = _FIRST_PAUSE
+            # Once for each outage and not once for each attempt to end it.
+            level = logging.DEBUG if told and not was_up else logging.WARNING
+            told = True
+            what = "is lost" if was_up else "cannot be reached"
+            _log.log(
+                level,
+                "the MCP server %s (%s) %s: %s; trying again in %.1f s",
+                self.name,
+                self._params.shown,
+                what,
+                self._problem,
+                pause,
+            )
+            # Jitter, so that workers which lost a server together do not come back together.
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _one(self) -> bool:
+        """One connection from its beginning to its end; whether it was ever up."""
+        self._was_up = False
+        self._lost.clear()
+        up = asyncio.ensure_future(self._up.wait())
+        link = asyncio.create_task(self._link())
+        try:
+            await asyncio.wait([link, up], timeout=_ANSWERS * self._params.timeout, return_when=asyncio.FIRST_COMPLETED)
+            if not self._was_up and not link.done():
+                self._problem = f"no answer within {_ANSWERS * self._params.timeout:g} s"
+                self._mode = "legacy" if self._mode == "auto" else "auto"
+                return False
+            await asyncio.wait([link])
+            return self._was_up
+        finally:
+            up.cancel()
+            await self._end(link)
+            self._down()
+
+    async def _end(self, link: asyncio.Task[None]) -> None:
+        ended = link.done()
+        link.cancel()
+        done, _ = await asyncio.wait([link], timeout=_CLOSE_SECONDS)
+        if not done:
+            _log.warning("a connection to the MCP server %s did not close in %g s", self.name, _CLOSE_SECONDS)
+        elif not link.cancelled():
+            error = link.exception()
+            if error is not None and ended:
+                self._problem = self._words(error)
+
+    async def _link(self) -> None:
+        from mcp import Client
+
+        async def on_message(message: Any) -> None:
+            if type(message).__name__ == "ToolListChangedNotification":
+                self.changed()
+
+        self._problem = "the server closed the connection"
+        streams = transport(self._params, self.name, self._shell, hidden=self.hidden, on_end=self._ended)
+        async with Client(streams, message_handler=on_message, cache=None, mode=self._mode) as client:
+            await self._on_open(client)
+            self._come_up(client)
+            listening = asyncio.create_task(self._listen(client))
+            try:
+                await self._look_after(client)
+            except Exception as error:
+                self._problem = self._words(error)
+                raise
+            finally:
+                # To close a broken connection may take a while, and nobody shall wait for that.
+                self._lose(client, self._problem)
+                await _abandon(listening)
+
+    async def _look_after(self, client: Any) -> None:
+        """Look at the server from time to time, until it is lost."""
+        pause = _CHANGE_PAUSE
+        while not self._lost.is_set():
+            was_told = await self._first(self._interval, self._lost, self._changed)
+            if self._lost.is_set():
+                return
+            self._changed.clear()
+            await self._look(client)
+            if was_told:
+                await self._first(pause, self._lost)
+                pause = min(2 * pause, _LONGEST_CHANGE_PAUSE)
+            else:
+                pause = _CHANGE_PAUSE
+
+    async def _look(self, client: Any) -> None:
+        from mcp.shared.exceptions import MCPError
+
+        begun = asyncio.get_running_loop().time()
+        try:
+            await asyncio.wait_for(self._on_open(client), self._params.timeout)
+        except (asyncio.TimeoutError, TimeoutError):
+            busy = self._asking and begun - self._heard < _SILENCE
+            if not busy:
+                raise ConnectionError(f"no list of tools within {self._params.timeout:g} s") from None
+        except MCPError as error:
+            if is_closed(error) or is_broken(error):
+                raise
+            # It is there, and its tools stay what they were.
+            _log.warning("the MCP server %s refuses to list its tools: %s", self.name, self._words(error))
+
+    async def _listen(self, client: Any) -> None:
+        """Hear of changes from servers that tell them only to those who ask for it."""
+        from mcp.client.subscriptions import ListenNotSupportedError
+        from mcp.shared.exceptions import MCPError
+
+        tools = client.server_capabilities.tools
+        if tools is None or not tools.list_changed:
+            return
+        pause = _CHANGE_PAUSE
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True) as subscription:
+                    async for _ in subscription:
+                        self.changed()
+            except (ListenNotSupportedError, MCPError):
+                return  # such a server tells of changes by itself, or not at all
+            except Exception as error:
+                _log.debug("the MCP server %s tells of no changes: %s", self.name, self._words(error))
+            # What is lost may be more than this, and changes meanwhile are not told.
+            self.changed()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_LISTEN_PAUSE)
+
+    @staticmethod
+    async def _first(seconds: float, *events: asyncio.Event) -> bool:
+        """Wait for one of ``events``; whether there was one within ``seconds``."""
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
+        try:
+            done, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return bool(done)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    # -- up and down -----------------------------------------------------------------------------
+
+    def _come_up(self, client: Any) -> None:
+        self._client = client
+        self._was_up = True
+        self._changed.clear()
+        self._hear()
+        if self._tried.is_set():
+            self.reconnects += 1
+            _log.info("the MCP server %s is connected again", self.name)
+        self._tried.set()
+        self._up.set()
+        self._tell()
+
+    def _ended(self, problem: str) -> None:
+        """The transport says that its other end has gone."""
+        self._problem = problem
+        if self._client is not None:
+            self._lose(self._client, problem)
+
+    def _lose(self, client: Any, problem: str) -> None:
+        """The end of the connection that ``client`` is of; nothing where that is not the present one."""
+        if self._client is client:
+            self._problem = problem
+            self._down()
+
+    def _down(self) -> None:
+        self._lost.set()
+        if self._client is not None:
+            self._client = None
+            self._up.clear()
+            self._down_since = asyncio.get_running_loop().time()
+            self._tell()
+
+    def _hear(self) -> None:
+        self._heard = asyncio.get_running_loop().time()
+
+    def _tell(self) -> None:
+        if self._on_change is not None:
+            self._on_change()
+
+    def _words(self, error: BaseException) -> str:
+        return self.hidden.in_text(words_of(error))
+
+
+async def _abandon(task: asyncio.Future[Any]) -> None:
+    """Cancel a task, and wait a moment for its end."""
+    task.add_done_callback(_retrieve)
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_ABANDON_SECONDS)
+
+
+def _retrieve(task: asyncio.Future[Any]) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        task.exception()

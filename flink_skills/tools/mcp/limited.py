@@ -1,0 +1,56 @@
+"""HTTP clients that read no more of an answer than a limit: a server may send without end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["LARGEST_ANSWER", "limited_client"]
+
+#: Bytes.
+LARGEST_ANSWER = 16 << 20
+
+
+def limited_client(
+    headers: Mapping[str, str] | None = None, timeout: httpx2.Timeout | None = None, auth: Any = None
+) -> httpx2.AsyncClient:
+    """A client for the transports of the package ``mcp``.
+
+    To read an answer that is longer than 16 MiB, or compressed although nothing of the kind was asked for, raises
+    ``httpx2.StreamError``. Streams of events have no end; the transports limit each event of them.
+    """
+    import httpx2
+
+    async def limit(response: httpx2.Response) -> None:
+        encoding = response.headers.get("content-encoding", "identity")
+        if encoding != "identity":
+            response.stream = _Limited(response.stream, 0, f"the answer is compressed ({encoding[:20]})")
+        elif not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            response.stream = _Limited(
+                response.stream, LARGEST_ANSWER, f"the answer is longer than {LARGEST_ANSWER:,} bytes"
+            )
+
+    class _Limited(httpx2.AsyncByteStream):
+        def __init__(self, stream: Any, most: int, problem: str) -> None:
+            self._stream, self._most, self._problem = stream, most, problem
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = self._most
+            async for chunk in self._stream:
+                left -= len(chunk)
+                if left < 0:
+                    raise httpx2.StreamError(self._problem)
+                yield chunk
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    return httpx2.AsyncClient(
+        headers={**(headers or {}), "Accept-Encoding": "identity"},
+        timeout=timeout,
+        auth=auth,
+        event_hooks={"response": [limit]},
+    )

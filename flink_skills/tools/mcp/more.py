@@ -1,0 +1,127 @@
+"""The prompts and resources of an MCP server, as tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.mcp.connection import McpConnection
+from flink_skills.tools.mcp.tool import content_text, requested
+
+__all__ = ["prompt_tools", "resource_tools"]
+
+Place = Literal["sandbox", "remote", "worker"]
+_MOST = 500
+_MOST_PAGES = 50
+
+
+def resource_tools(connection: McpConnection, prefix: str, place: Place) -> list[Tool]:
+    """``list_resources`` and ``read_resource``."""
+    from mcp.shared.exceptions import MCPError
+
+    async def listed(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
+        fixed = await _all(client.list_resources, lambda page: page.resources)
+        try:
+            templates = await _all(client.list_resource_templates, lambda page: page.resource_templates)
+        except MCPError:  # servers without templates need not know the question
+            templates = []
+        found = [_described(of, uri=str(of.uri)) for of in fixed]
+        found += [_described(of, uri_template=of.uri_template) for of in templates]
+        return ToolResult(json.dumps(found, ensure_ascii=False), value=found)
+
+    async def read(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
+        uri = arguments.get("uri")
+        if not isinstance(uri, str) or not uri:
+            return ToolResult(f"{prefix}read_resource: give the argument uri, a text", is_error=True)
+        contents = (await client.read_resource(uri)).contents
+        texts = [
+            str(of.text) if getattr(of, "text", None) is not None else f"[{of.mime_type or 'binary'}, no text]"
+            for of in contents
+        ]
+        return ToolResult("\n".join(texts) or "(empty)")
+
+    uri = {"uri": {"type": "string", "description": "As list_resources gives it; templates filled in."}}
+    return [
+        _Request(connection, _spec(f"{prefix}list_resources", "List the resources that can be read."), listed, place),
+        _Request(connection, _spec(f"{prefix}read_resource", "Read a resource.", uri, "uri"), read, place),
+    ]
+
+
+def prompt_tools(connection: McpConnection, prefix: str, place: Place) -> list[Tool]:
+    """``list_prompts`` and ``get_prompt``."""
+
+    async def listed(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
+        found = [
+            _described(of, arguments=[a.name + ("" if a.required else "?") for a in of.arguments or ()])
+            for of in await _all(client.list_prompts, lambda page: page.prompts)
+        ]
+        return ToolResult(json.dumps(found, ensure_ascii=False), value=found)
+
+    async def get(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
+        name, given = arguments.get("name"), arguments.get("arguments") or {}
+        if not isinstance(name, str) or not isinstance(given, Mapping):
+            return ToolResult(f"{prefix}get_prompt: give name, a text, and arguments, an object", is_error=True)
+        result = await client.get_prompt(name, {str(key): str(value) for key, value in given.items()})
+        texts = [f"{message.role}: {content_text([message.content])}" for message in result.messages]
+        return ToolResult("\n\n".join(texts) or "(empty)")
+
+    named = {
+        "name": {"type": "string"},
+        "arguments": {"type": "object", "additionalProperties": {"type": "string"}},
+    }
+    return [
+        _Request(connection, _spec(f"{prefix}list_prompts", "List the prompts of the server."), listed, place),
+        _Request(connection, _spec(f"{prefix}get_prompt", "Get the text of a prompt.", named, "name"), get, place),
+    ]
+
+
+async def _all(ask: Callable[..., Awaitable[Any]], items: Callable[[Any], Sequence[Any]]) -> list[Any]:
+    """What a list has on all its pages, at most 500 items."""
+    found: list[Any] = []
+    cursor = None
+    for _ in range(_MOST_PAGES):
+        page = await ask(cursor=cursor)
+        found += items(page)[: _MOST - len(found)]
+        cursor = page.next_cursor
+        if not cursor or len(found) >= _MOST:
+            break
+    return found
+
+
+def _spec(name: str, description: str, properties: Mapping[str, Any] | None = None, *required: str) -> ToolSpec:
+    schema = {"type": "object", "properties": dict(properties or {}), "required": list(required)}
+    return ToolSpec(name, description, schema)
+
+
+class _Request(Tool):
+    """A request to the server that only reads."""
+
+    def __init__(
+        self,
+        connection: McpConnection,
+        spec: ToolSpec,
+        run: Callable[[Any, Mapping[str, Any]], Awaitable[ToolResult]],
+        place: Place,
+    ) -> None:
+        self.place = place
+        self._connection = connection
+        self._run = run
+        self._spec = spec
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        return await requested(
+            self._connection, lambda client: self._run(client, arguments), self._spec.name, idempotent=True
+        )
+
+
+def _described(of: Any, **more: Any) -> dict[str, Any]:
+    found = {"name": of.name, **more}
+    if of.description:
+        found["description"] = of.description
+    return found

@@ -1,0 +1,106 @@
+"""A tool of an MCP server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal, TypeVar
+
+from flink_skills.telemetry.activity import current_activity
+from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.mcp.connection import McpAnswerError, McpConnection, McpLostError
+
+__all__ = ["McpTool", "content_text", "requested"]
+
+T = TypeVar("T")
+_LONGEST_MESSAGE = 4_000
+# Characters of JSON. What code gets of a result is journalled, so it is part of each checkpoint of a turn under way.
+_LARGEST_VALUE = 1 << 20
+
+
+class McpTool(Tool):
+    """``theirs`` is the server's own description, ``name`` what models call it.
+
+    It is idempotent where the server says that it is, or that it only reads. The structured form of a result is left
+    out where it is longer than 1,048,576 characters of JSON.
+    """
+
+    def __init__(
+        self, connection: McpConnection, theirs: Any, name: str, place: Literal["sandbox", "remote", "worker"]
+    ) -> None:
+        self._connection = connection
+        self._theirs = theirs.name
+        self.place = place
+        hints = theirs.annotations
+        self.idempotent = bool(hints and (hints.read_only_hint or hints.idempotent_hint))
+        schema = dict(theirs.input_schema or {})
+        schema.setdefault("type", "object")
+        schema.setdefault("properties", {})
+        self._spec = ToolSpec(name, theirs.description or theirs.title or name, schema)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        meta: Any = {"flink_skills/call_id": context.call_id, "flink_skills/attempt": context.attempt}
+        result = await requested(
+            self._connection,
+            lambda client: client.call_tool(self._theirs, dict(arguments), meta=meta),
+            self._spec.name,
+            idempotent=self.idempotent,
+        )
+        if isinstance(result, ToolResult):
+            return result
+        text = content_text(result.content)
+        value = result.structured_content
+        if value is not None:
+            written = json.dumps(value, ensure_ascii=False)
+            text = text or written
+            if len(written) > _LARGEST_VALUE:
+                value = None
+        return ToolResult(text or "(no content)", is_error=bool(result.is_error), value=value)
+
+
+async def requested(
+    connection: McpConnection, request: Callable[[Any], Awaitable[T]], name: str, *, idempotent: bool
+) -> T | ToolResult:
+    """What the server answers, or what to tell the model of ``name`` where that is no answer."""
+    from mcp.shared.exceptions import MCPError
+
+    activity = current_activity()
+    if activity is not None:
+        activity.attributes["mcp_server"] = connection.name
+    try:
+        return await connection.ask(request)
+    except McpLostError as error:
+        if activity is not None:
+            activity.attributes["mcp_failed"] = True
+        effect = " It is not known whether the call had an effect." if error.asked and not idempotent else ""
+        return ToolResult(f"{name}: {error}.{effect} Try again later.", is_error=True, retryable=True)
+    except McpAnswerError as error:
+        if activity is not None:
+            activity.attributes["mcp_failed"] = True
+        effect = " The call may have had an effect." if not idempotent else ""
+        return ToolResult(f"{name}: {error}.{effect}", is_error=True)
+    except MCPError as error:
+        told = connection.hidden.in_text(str(error.message))
+        return ToolResult(f"{name}: the server refuses: {told[:_LONGEST_MESSAGE]}", is_error=True)
+
+
+def content_text(blocks: Iterable[Any]) -> str:
+    """What a model reads of blocks of content: their texts, and of what is no text that it is there."""
+    return "\n".join(filter(None, map(_block_text, blocks)))
+
+
+def _block_text(block: Any) -> str:
+    kind = block.type
+    if kind == "text":
+        return str(block.text)
+    if kind == "resource_link":
+        return f"[resource {block.uri}]" + (f" {block.description}" if block.description else "")
+    if kind == "resource":
+        text = getattr(block.resource, "text", None)
+        return str(text) if text is not None else f"[resource {block.resource.uri}, no text]"
+    size = len(getattr(block, "data", "")) * 3 // 4
+    return f"[{kind}, {getattr(block, 'mime_type', 'of unknown type')}, {size:,} bytes]"

@@ -1,0 +1,212 @@
+"""The tools of one MCP server, as a tool set (row J7)."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import logging
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Union
+
+from flink_skills.errors import ConfigError
+from flink_skills.tools.base import Tool, ToolContext
+from flink_skills.tools.dynamic.toolset_base import BaseToolSet
+from flink_skills.tools.mcp.connection import McpConnection
+from flink_skills.tools.mcp.listing import Listed, listed_tools, schema_problem
+from flink_skills.tools.mcp.more import prompt_tools, resource_tools
+from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams, connection_params
+from flink_skills.tools.mcp.tool import McpTool
+from flink_skills.tools.mcp.transports import need_mcp
+
+if TYPE_CHECKING:
+    from flink_skills.tools.commands.runner import ShellRunner
+    from flink_skills.tools.services import ToolServices
+
+__all__ = ["McpToolSet", "ToolFilter"]
+
+_log = logging.getLogger("flink_skills.mcp")
+
+#: Names or patterns of the server's tools, or a function of a name and a context.
+ToolFilter = Union[Sequence[str], Callable[[str, ToolContext], bool]]
+# Seconds. A job opens no later for a server that is slow or down; its tools come when it does.
+_ANSWERED_WITHIN = 20.0
+_LONGEST_PREFIX = 40
+
+
+class McpToolSet(BaseToolSet):
+    """The tools of an MCP server.
+
+    Each worker connects once for an agent, and all its turns share the connection. It is looked at every ``interval``
+    seconds and made again when it is lost; meanwhile the tools are there, and calls of them are errors that say so. A
+    server that cannot be reached when the job opens makes no failed job: its tools come when it does.
+
+    Args:
+        connection_params: How to reach it: parameters, a URL, or a mapping (:func:`connection_params`).
+        name: What logs call it; also tells apart the workspaces of programs.
+        tool_filter: Which of its tools models may have: names or patterns, or a function of a tool's own name and the
+            turn's context. None: all.
+        prefix: Put before the names of its tools, as two servers may have tools of one name.
+        prompts: Offer its prompts by the tools ``<prefix>list_prompts`` and ``<prefix>get_prompt``.
+        resources: Offer its resources by ``<prefix>list_resources`` and ``<prefix>read_resource``.
+        interval: Seconds between two looks at the connection and its tools.
+
+    Raises :class:`ConfigError` for parameters that cannot be, or without the extra ``mcp``.
+
+    >>> McpToolSet("http://mcp.shop:8000/mcp", prefix="shop_", tool_filter=["price", "stock_*"])
+    """
+
+    def __init__(
+        self,
+        connection_params: Any,
+        *,
+        name: str = "",
+        tool_filter: ToolFilter | None = None,
+        prefix: str = "",
+        prompts: bool = False,
+        resources: bool = False,
+        interval: float = 60.0,
+    ) -> None:
+        need_mcp()
+        self._params: ConnectionParams = _params(connection_params)
+        self.name = name or prefix.rstrip("_-") or self._params.shown
+        if isinstance(tool_filter, str):
+            raise ConfigError(f"MCP server {self.name}: tool_filter is a text; give a list of names")
+        if not re.fullmatch(r"[a-zA-Z0-9_-]*", prefix) or len(prefix) > _LONGEST_PREFIX:
+            raise ConfigError(
+                f"MCP server {self.name}: prefix={prefix[:80]!r}: write at most {_LONGEST_PREFIX} letters, digits, '_' "
+                "and '-'"
+            )
+        if not interval > 0:
+            raise ConfigError(f"MCP server {self.name}: interval={interval!r}: write seconds, more than 0")
+        self._filter = tool_filter
+        self.uses_workspace = isinstance(self._params, StdioConnectionParams) and self._params.sandbox
+        self._prefix = prefix
+        self._prompts = prompts
+        self._resources = resources
+        self._interval = interval
+        self._shell: ShellRunner | None = None
+        self._connection: McpConnection | None = None
+        self._tools: dict[str, Tool] = {}
+        self._made: dict[str, tuple[str, Tool | None]] = {}
+        self._more: dict[str, Tool] = {}
+        self._said: set[str] = set()
+
+    def attach(self, services: ToolServices) -> None:
+        self._shell = services.shell
+
+    async def initialize(self) -> None:
+        """Begin to connect, and wait a while for the first list of tools. Nothing is raised for a server that is not
+        there."""
+        if self._connection is not None:
+            return
+        self._tools, self._made, self._more = {}, {}, {}
+        self._connection = connection = McpConnection(
+            self.name,
+            self._params,
+            shell=self._shell,
+            on_open=self._read_tools,
+            interval=self._interval,
+            on_change=self._tell,
+        )
+        await connection.open(min(_ANSWERED_WITHIN, self._params.timeout))
+        if connection.connected:
+            _log.info("MCP server %s: %d tools", self.name, len(self._tools))
+
+    def _tell(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+    def figures(self) -> dict[str, int]:
+        """``mcpServers``, ``mcpServersDown`` and ``mcpReconnects``."""
+        connection = self._connection
+        if connection is None:
+            return {}
+        return {
+            "mcpServers": 1,
+            "mcpServersDown": int(not connection.connected),
+            "mcpReconnects": connection.reconnects,
+        }
+
+    async def get_tools(self, context: ToolContext) -> Iterable[Tool]:
+        chosen = self._filter
+        return [
+            *(
+                tool
+                for name, tool in self._tools.items()
+                if chosen is None
+                or (
+                    chosen(name, context)
+                    if callable(chosen)
+                    else any(fnmatch.fnmatchcase(name, pattern) for pattern in chosen)
+                )
+            ),
+            *self._more.values(),
+        ]
+
+    async def close(self) -> None:
+        """End the connection, and a program with it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    @property
+    def _place(self) -> Literal["sandbox", "remote", "worker"]:
+        if isinstance(self._params, StdioConnectionParams):
+            return "sandbox" if self._params.sandbox else "worker"
+        return "remote"
+
+    async def _read_tools(self, client: Any) -> None:
+        """Ask which tools there are. A tool that stayed the same stays the same object."""
+        connection = self._connection
+        if connection is None:  # closed meanwhile
+            return
+        found: dict[str, Tool] = {}
+        names: set[str] = set()
+        made: dict[str, tuple[str, Tool | None]] = {}
+        for listed in await listed_tools(client, self._say):
+            name = _usable(self._prefix + listed.name)
+            if name in names or not listed.name:
+                self._say(f"its tool {listed.name[:80]!r} is left out: another one is named {name!r}")
+                continue
+            names.add(name)
+            before = self._made.get(listed.name)
+            if before is not None and before[0] == listed.spec:
+                tool = before[1]
+            else:
+                tool = self._make(connection, listed, name)
+            made[listed.name] = (listed.spec, tool)
+            if tool is not None:
+                found[listed.name] = tool
+        self._made = made
+        more = [
+            *(resource_tools(connection, self._prefix, self._place) if self._resources else ()),
+            *(prompt_tools(connection, self._prefix, self._place) if self._prompts else ()),
+        ]
+        # One that is there stays the same object, too.
+        self._more = {name: self._more.get(name, tool) for tool in more if (name := tool.spec.name) not in names}
+        self._tools = found
+
+    def _make(self, connection: McpConnection, listed: Listed, name: str) -> Tool | None:
+        problem = schema_problem(listed.theirs.input_schema)
+        if problem:
+            self._say(f"its tool {listed.name[:80]!r} is left out: no model takes its schema: {problem}")
+            return None
+        return McpTool(connection, listed.theirs, name, self._place)
+
+    def _say(self, text: str) -> None:
+        if text not in self._said and len(self._said) < 200:
+            self._said.add(text)
+            _log.warning("MCP server %s: %s", self.name, text)
+
+
+_params = connection_params
+
+
+def _usable(name: str) -> str:
+    """A name that all providers take."""
+    text = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
+    if len(text) <= 64:
+        return text
+    # The beginnings of long names are often the same.
+    return f"{text[:55]}_{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"

@@ -1,0 +1,79 @@
+"""Python functions as tools that see their arguments grow."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Union
+
+from flink_skills.errors import ConfigError
+from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.function import FunctionTool
+from flink_skills.tools.streaming.streamed import StreamedArguments
+
+__all__ = ["OnArguments", "StreamingFunctionTool"]
+
+OnArguments = Callable[[StreamedArguments, ToolContext], Union[Awaitable[None], None]]
+"""Is told of arguments while a model writes them; a plain function runs in a thread."""
+
+_KEPT = ("uses_workspace", "changes_state", "place", "idempotent", "timeout", "max_output", "max_concurrent")
+
+
+class StreamingFunctionTool(Tool):
+    """A function as a tool whose arguments are seen while the model writes them (row J22).
+
+    ``func`` is what :class:`~flink_skills.tools.FunctionTool` takes, or a tool that exists; ``name``, ``description``
+    and ``more`` are then its own. ``on_arguments`` is told of arguments as they grow; without it only those who listen
+    to the turn are. The function itself is called once, with all arguments, after they were validated.
+
+    Raises :class:`ConfigError` where the function cannot be a tool, or both a tool and its arguments are given.
+
+    >>> async def show(streamed: StreamedArguments, context: ToolContext) -> None:
+    ...     await send(context.key, streamed.arguments.get("text", ""))
+    >>> tool = StreamingFunctionTool(write_letter, show)
+    """
+
+    is_streaming = True
+
+    def __init__(
+        self,
+        func: Callable[..., Any] | Tool,
+        on_arguments: OnArguments | None = None,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        **more: Any,
+    ) -> None:
+        if not isinstance(func, Tool):
+            func = FunctionTool(func, name, description, **more)
+        elif name or description or more:
+            raise ConfigError(
+                f"tool {func.spec.name!r} is made already: give its name, its description and its limits there"
+            )
+        if on_arguments is not None and not callable(on_arguments):
+            raise ConfigError(f"tool {func.spec.name!r}: on_arguments={on_arguments!r} is no function")
+        self._tool: Tool = func
+        self._on_arguments = on_arguments
+        called = getattr(on_arguments, "__call__", None)  # noqa: B004
+        self._is_async = inspect.iscoroutinefunction(on_arguments) or inspect.iscoroutinefunction(called)
+        for kept in _KEPT:
+            setattr(self, kept, getattr(func, kept))
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._tool.spec
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        return await self._tool.call(arguments, context)
+
+    async def on_arguments(self, streamed: StreamedArguments, context: ToolContext) -> None:
+        if self._on_arguments is None:
+            return await self._tool.on_arguments(streamed, context)
+        if self._is_async:
+            told: Any = self._on_arguments(streamed, context)
+        else:
+            told = await asyncio.to_thread(self._on_arguments, streamed, context)
+        if inspect.isawaitable(told):
+            await told
+        return None

@@ -1,0 +1,19 @@
+"""Tools that reach the web: ``web_fetch`` and ``web_search``. They need the extra ``web``."""
+
+from flink_skills.tools.web.fetch import WebFetchTool
+from flink_skills.tools.web.network import Resolver
+from flink_skills.tools.web.provider import Answer, Ask, Found, SearchProvider
+from flink_skills.tools.web.scripted import ScriptedSearch
+from flink_skills.tools.web.search import WebSearchTool, sources_policy
+
+__all__ = [
+    "Answer",
+    "Ask",
+    "Found",
+    "Resolver",
+    "ScriptedSearch",
+    "SearchProvider",
+    "WebFetchTool",
+    "WebSearchTool",
+    "sources_policy",
+]

@@ -1,0 +1,116 @@
+"""Connections that lead to exactly the address that was checked.
+
+A name is looked up once for each request, every address that it has is judged, and the request is then made to one
+of these addresses and not to the name: there is no second look-up that could say something else. The name goes along
+as ``Host`` header and as the name that the certificate must have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import httpx2
+
+from flink_skills.sources.address import is_reserved
+from flink_skills.tools.web.failures import WebError
+from flink_skills.tools.web.urls import host_name
+
+__all__ = ["Gate", "Resolver", "make_client", "system_resolver"]
+
+#: From a host name and a port to its addresses.
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+
+_TRIED_ADDRESSES = 4
+_SECRET_HEADERS = ("Authorization", "Cookie")
+_NEVER_PUBLIC = ("localhost", ".localhost", ".local", ".internal", ".home.arpa")
+
+
+async def system_resolver(host: str, port: int) -> Sequence[str]:
+    """The addresses that the system gives for a name."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class Gate:
+    """Sends a request where its host may lead.
+
+    ``names_only``: the connection is made by a proxy, which looks up names itself; only literal addresses and names
+    that are never public can be judged here.
+    """
+
+    def __init__(self, *, block_private: bool, resolver: Resolver | None = None, names_only: bool = False) -> None:
+        self._block_private = block_private
+        self._resolver = resolver or system_resolver
+        self._names_only = names_only
+
+    async def get(
+        self, client: httpx2.AsyncClient, url: httpx2.URL, headers: Mapping[str, str], timeout: float
+    ) -> httpx2.Response:
+        """A response whose body was not read yet; the caller closes it. ``timeout``: seconds without a byte.
+
+        Raises :class:`WebError` where the host may not be reached, and the errors of httpx.
+        """
+        host = host_name(url)
+        self._check_name(host)
+        if self._names_only:
+            return await _send(client, client.build_request("GET", url, headers=headers, timeout=timeout))
+        addresses = await self._addresses(host, url)
+        pinned = {**headers, "Host": url.netloc.decode("ascii"), "Connection": "close"}
+        # The certificate is for the name. An address in a URL is its own name.
+        extensions = {} if host in addresses else {"sni_hostname": host}
+        limits = httpx2.Timeout(timeout, connect=timeout / len(addresses))
+        for number, address in enumerate(addresses, 1):
+            there = url.copy_with(host=address)
+            request = client.build_request("GET", there, headers=pinned, extensions=extensions, timeout=limits)
+            try:
+                return await _send(client, request)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                if number == len(addresses):
+                    raise
+        raise AssertionError("there is at least one address")
+
+    def _check_name(self, host: str) -> None:
+        never = any(host == name.lstrip(".") or (name[0] == "." and host.endswith(name)) for name in _NEVER_PUBLIC)
+        if self._block_private and (never or is_reserved(host)):
+            raise _private(host)
+
+    async def _addresses(self, host: str, url: httpx2.URL) -> Sequence[str]:
+        port = url.port or (443 if url.scheme == "https" else 80)
+        try:
+            addresses = list(await self._resolver(host, port))
+        except (OSError, UnicodeError) as error:
+            raise WebError("HTTP_ERROR", f"the host {host} was not found ({error}); check its name") from None
+        if not addresses:
+            raise WebError("HTTP_ERROR", f"the host {host} has no address; check its name")
+        if self._block_private and any(is_reserved(address) for address in addresses):
+            raise _private(host)
+        return addresses[:_TRIED_ADDRESSES]
+
+
+async def _send(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
+    # What a client of somebody else carries was not meant for any host that a model names.
+    for name in _SECRET_HEADERS:
+        request.headers.pop(name, None)
+    return await client.send(request, stream=True, auth=None, follow_redirects=False)
+
+
+def _private(host: str) -> WebError:
+    return WebError(
+        "SSRF_BLOCKED_URL", f"the host {host} leads to a private or reserved address, which is not fetched; use another"
+    )
+
+
+def make_client(context: ssl.SSLContext, proxy: str | None = None) -> httpx2.AsyncClient:
+    """A client for one call: no cookies, no settings of the environment, no connection that outlives its request.
+
+    A connection that was kept would be found again by its address, whatever name its certificate was checked for.
+    """
+    return httpx2.AsyncClient(
+        verify=context,
+        trust_env=False,
+        proxy=proxy,
+        limits=httpx2.Limits(max_connections=4, max_keepalive_connections=0),
+    )

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills.tools.mcp import (
+    McpStdioServerParameters,
+    McpToolSet,
+    SseConnectionParams,
+    StdioConnectionParams,
+    StreamableHTTPConnectionParams,
+)
+
+SERVER = Path(__file__).with_name("shop_server.py")
+DEADLINE = 60.0
+
+
+class HttpServer:
+    """A server process behind HTTP, always at the same port."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        with socket.socket() as made:
+            made.bind(("127.0.0.1", 0))
+            self.port: int = made.getsockname()[1]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/{'sse' if self.kind == 'sse' else 'mcp'}"
+
+    def start(self) -> None:
+        self.process = subprocess.Popen([sys.executable, str(SERVER), self.kind, str(self.port)])
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            assert self.process.poll() is None
+            assert time.monotonic() < deadline, "the server does not listen"
+            time.sleep(0.05)  # between two looks
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(DEADLINE)
+            self.process = None
+
+
+@pytest.fixture
+def http_server() -> Iterator[Callable[[str], HttpServer]]:
+    servers: list[HttpServer] = []
+
+    def make(kind: str) -> HttpServer:
+        servers.append(HttpServer(kind))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(params=["stdio", "sse", "streamable-http"])
+def params(request: Any, http_server: Any) -> Any:
+    """How to reach a server that runs, over each transport."""
+    if request.param == "stdio":
+        program = McpStdioServerParameters(sys.executable, (str(SERVER), "stdio"))
+        return StdioConnectionParams(program, sandbox=False)
+    server = http_server(request.param)
+    server.start()
+    return (SseConnectionParams if request.param == "sse" else StreamableHTTPConnectionParams)(server.url)
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[Callable[..., Any]]:
+    """Makes tool sets that are connected, and closes them."""
+    sets: list[McpToolSet] = []
+
+    async def make(params: Any, **arguments: Any) -> McpToolSet:
+        sets.append(McpToolSet(params, **arguments))
+        await sets[-1].initialize()
+        return sets[-1]
+
+    yield make
+    for toolset in sets:
+        await toolset.close()

@@ -1,0 +1,56 @@
+"""Installs MCP servers of others below ``build/``, once: PyPI's into an environment of their own, npm's beside it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+__all__ = ["EVERYTHING", "everything", "python_server"]
+
+ROOT = Path(__file__).resolve().parents[3]
+REQUIREMENTS = Path(__file__).with_name("real_servers.txt")
+EVERYTHING = "@modelcontextprotocol/server-everything@2026.8.31"
+SECONDS = 600
+
+
+def python_server(name: str) -> Path:
+    """The program of a server on PyPI. Raises :class:`RuntimeError` with pip's last line."""
+    folder = ROOT / "build" / f"mcp-servers-{sys.version_info[0]}.{sys.version_info[1]}"
+    stamp = folder / REQUIREMENTS.name
+    if not stamp.is_file() or stamp.read_bytes() != REQUIREMENTS.read_bytes():
+        # Their pin of the package mcp is another one than ours.
+        venv.create(folder, clear=True, with_pip=True)
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        _run([*pip, "-r", str(REQUIREMENTS)])
+        shutil.copy(REQUIREMENTS, stamp)
+    return folder / "bin" / name
+
+
+def everything() -> tuple[str, str]:
+    """The words that start the reference server of npm. Raises :class:`RuntimeError` with the reason."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        raise RuntimeError("there is no node, or no npm, on this machine")
+    folder = ROOT / "build" / "mcp-server-everything"
+    stamp = folder / "version.txt"
+    if not stamp.is_file() or stamp.read_text() != EVERYTHING:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        words = ["install", "--silent", "--no-audit", "--no-fund", "--no-save", "--ignore-scripts"]
+        _run([npm, *words, "--prefix", str(folder), EVERYTHING])
+        stamp.write_text(EVERYTHING)
+    package = folder / "node_modules" / "@modelcontextprotocol" / "server-everything"
+    return node, str(package / "dist" / "index.js")
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"{Path(command[0]).name} took longer than {SECONDS} s") from error
+    if done.returncode != 0:
+        lines = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["it said nothing"]
+        raise RuntimeError(f"{Path(command[0]).name} failed: {lines[-1]}")

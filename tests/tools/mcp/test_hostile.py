@@ -1,0 +1,176 @@
+"""Servers that hang, lie, flood and die: neither the worker nor another server suffers by it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills import ConfigError, ToolContext
+from flink_skills.tools.mcp import McpStdioServerParameters, McpToolSet, StdioConnectionParams
+from tests.tools.mcp.test_servers import tools_of, until
+
+ODD = Path(__file__).with_name("odd_server.py")
+
+pytestmark = pytest.mark.row("J7", "J8")
+
+
+def odd(*words: str, **arguments: Any) -> StdioConnectionParams:
+    program = McpStdioServerParameters(sys.executable, (str(ODD), *words))
+    return StdioConnectionParams(program, sandbox=False, **arguments)
+
+
+async def said(toolset: McpToolSet, tool: str, text: str = "") -> Any:
+    return await (await tools_of(toolset))[tool].call({"text": text}, ToolContext())
+
+
+def exists(path: Path) -> Callable[[], Awaitable[bool]]:
+    return lambda: asyncio.to_thread(path.exists)
+
+
+async def test_a_server_that_says_nothing_holds_nobody_up(opened: Any, tmp_path: Path) -> None:
+    file = tmp_path / "starts.txt"
+    before = asyncio.get_running_loop().time()
+    toolset = await opened(odd("silent", str(file), timeout=0.5))
+    assert asyncio.get_running_loop().time() - before < 10
+    assert await tools_of(toolset) == {}
+    file.with_suffix(".speak").touch()
+    await until(lambda: tools_of(toolset))
+    assert (await said(toolset, "count", "abc")).content == "3"
+    assert len(file.read_text().split()) > 1, "each attempt has a process of its own"
+
+
+async def test_an_older_server_that_does_not_answer_what_it_does_not_know_is_reached(opened: Any) -> None:
+    toolset = await opened(odd("no discovery", timeout=1.0))
+    await until(lambda: tools_of(toolset))
+    assert (await said(toolset, "count", "abc")).content == "3"
+
+
+@pytest.mark.parametrize(
+    ("what", "count", "told"),
+    [
+        ("huge list", 1_000, "it has too many tools: those after the first 1,000 are left out"),
+        ("endless pages", 100, "its list of tools has no end: what comes after 100 pages is left out"),
+        ("long words", 1, "its tool 'wordy' is left out: 100,"),
+        ("bad schemas", 1, "its tool 'kind' is left out: no model takes its schema: 'sting' is not valid"),
+    ],
+)
+async def test_lists_have_limits(opened: Any, caplog: Any, what: str, count: int, told: str) -> None:
+    toolset = await opened(odd(what))
+    assert len(await tools_of(toolset)) == count
+    assert told in caplog.text
+
+
+async def test_garbage_between_answers_is_passed_over(opened: Any) -> None:
+    toolset = await opened(odd("garbage"))
+    for text in ("a", "ab"):
+        assert (await said(toolset, "count", text)).content == str(len(text))
+
+
+@pytest.mark.parametrize("tool", ["nonsense", "wrong"])
+async def test_a_senseless_answer_is_an_error_of_that_call_alone(opened: Any, tool: str) -> None:
+    toolset = await opened(odd("nothing"))
+    pid = (await said(toolset, "pid")).content
+    answer, other = await asyncio.gather(said(toolset, tool), said(toolset, "count", "abc"))
+    assert answer.is_error
+    assert not answer.retryable
+    assert f"{tool}: the MCP server" in answer.content
+    assert "gave no usable answer: ValidationError" in answer.content
+    assert other.content == "3"
+    assert (await said(toolset, "pid")).content == pid, "the connection stays"
+
+
+async def test_a_storm_of_changes_is_a_few_looks(opened: Any) -> None:
+    toolset = await opened(odd("storm"))
+    await asyncio.sleep(0)
+    begun = asyncio.get_running_loop().time()
+    while asyncio.get_running_loop().time() < begun + 2:
+        lists = int((await said(toolset, "lists")).content)
+    assert 2 <= lists <= 4, "one at once, and one after 1 s"
+
+
+async def test_a_server_that_works_is_not_taken_for_lost(opened: Any) -> None:
+    toolset = await opened(odd("nothing", timeout=2.0), interval=0.2)
+    await until(lambda: tools_of(toolset))
+    pid = (await said(toolset, "pid")).content
+    assert (await said(toolset, "work", "5")).content == "done"
+    assert (await said(toolset, "pid")).content == pid
+
+
+async def test_a_server_that_hangs_while_nobody_asks_is_started_again(opened: Any, tmp_path: Path) -> None:
+    file = tmp_path / "starts.txt"
+    toolset = await opened(odd("nothing", str(file), timeout=2.0), interval=0.2)
+    await until(lambda: tools_of(toolset))
+    pid = (await said(toolset, "pid")).content
+    asked = asyncio.ensure_future(said(toolset, "work", "60"))
+    await until(exists(file.with_suffix(".begun")))
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+
+    async def another() -> bool:
+        return toolset.figures() == {"mcpServers": 1, "mcpServersDown": 0, "mcpReconnects": 1}
+
+    await until(another)
+    assert (await said(toolset, "pid")).content != pid
+
+
+async def test_a_server_that_ends_each_time_is_started_less_and_less_often(opened: Any, tmp_path: Path) -> None:
+    file = tmp_path / "starts.txt"
+    toolset = await opened(odd("short life", str(file)))
+    begun = asyncio.get_running_loop().time()
+
+    async def passed() -> bool:
+        return asyncio.get_running_loop().time() > begun + 4
+
+    await until(passed)
+    # After 0.25 to 0.5 s, 0.5 to 1 s, 1 to 2 s, 2 to 4 s.
+    assert len(file.read_text().split()) <= 6
+    await toolset.close()
+
+
+async def test_what_a_program_says_without_end_does_not_fill_the_log(opened: Any, caplog: Any) -> None:
+    caplog.set_level("INFO", "flink_skills.mcp")
+    toolset = await opened(odd("nothing"), name="loud")
+    await said(toolset, "say", "\x1b[31mred")
+
+    async def cut() -> bool:
+        return "MCP server loud says more, which is left out" in caplog.text
+
+    await until(cut)
+    lines = [record.message for record in caplog.records if " says: " in record.message]
+    assert len(lines) == 100
+    assert lines[0] == "MCP server loud says: \ufffd[31mred"
+
+
+async def test_a_cancelled_call_of_a_server_that_reads_nothing_ends_soon(opened: Any, tmp_path: Path) -> None:
+    file = tmp_path / "starts.txt"
+    toolset = await opened(odd("nothing", str(file)))
+    work = asyncio.ensure_future(said(toolset, "work", "20"))
+    await until(exists(file.with_suffix(".begun")))
+    # More than the pipe holds, so that nothing more can be written either.
+    stuck = [asyncio.ensure_future(said(toolset, "count", "x" * 300_000)) for _ in range(4)]
+    done, _ = await asyncio.wait(stuck, timeout=0.2)
+    assert not done
+    begun = asyncio.get_running_loop().time()
+    for task in (work, *stuck):
+        task.cancel()
+    await asyncio.gather(work, *stuck, return_exceptions=True)
+    assert asyncio.get_running_loop().time() - begun < 5
+
+
+@pytest.mark.parametrize(("rows", "whole"), [(100, True), (20_000, False)])
+async def test_a_large_structured_result_is_given_as_text_alone(opened: Any, rows: int, whole: bool) -> None:
+    result = await said(await opened(odd("nothing")), "large", str(rows))
+    assert result.content.startswith('{"rows": ["xxx')
+    assert (result.value == {"rows": ["x" * 100] * rows}) is whole
+    assert whole or result.value is None
+
+
+@pytest.mark.parametrize(("argument", "value"), [("prefix", "shop."), ("prefix", "x" * 50), ("interval", 0)])
+def test_arguments_that_cannot_be_are_refused(argument: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=argument):
+        McpToolSet("http://shop/mcp", **{argument: value})

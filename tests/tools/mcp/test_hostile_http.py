@@ -1,0 +1,205 @@
+"""Servers behind HTTP that send too much, forget their sessions and answer with errors; and secrets in addresses."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from flink_skills import ToolContext
+from flink_skills.tools.mcp import StreamableHTTPConnectionParams
+from flink_skills.tools.mcp.limited import LARGEST_ANSWER
+from tests.tools.mcp.test_servers import tools_of, until
+
+pytestmark = pytest.mark.row("J7", "J10")
+SECRET = "s3cr3t-of-the-shop"
+
+
+class Odd(http.server.ThreadingHTTPServer):
+    """Speaks streamable HTTP with sessions, one JSON answer to each request."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.session = 0
+        self.status = 200
+        self.seen: set[tuple[str, str | None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/mcp"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Odd
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        method = message.get("method")
+        self.server.seen.add((self.path, self.headers.get("Authorization")))
+        if self.server.status != 200:
+            self._answer(self.server.status, b"no")
+            return
+        if "id" not in message:
+            self._answer(202, b"")
+            return
+        if method == "initialize":
+            self.server.session += 1
+        elif method != "server/discover" and self.headers.get("Mcp-Session-Id") != str(self.server.session):
+            self._answer(404, b"who?")
+            return
+        name = message.get("params", {}).get("name")
+        if name == "endless":
+            self._endless()
+        elif name == "packed":
+            self._answer(200, gzip.compress(b" " * 10_000_000), "application/json", ("Content-Encoding", "gzip"))
+        elif name == "broken":
+            self._answer(500, b"no")
+        elif name == "page":
+            self._answer(200, b"<html>", "text/html")
+        else:
+            self._json(message, self._result(method, message.get("params") or {}))
+
+    def do_GET(self) -> None:
+        self._answer(405, b"")
+
+    do_DELETE = do_GET
+
+    def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        if method == "initialize":
+            return {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "odd", "version": "1"},
+            }
+        if method == "tools/list":
+            names = ("endless", "packed", "broken", "page", "forget", "count")
+            return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
+        if method == "tools/call":
+            if params["name"] == "forget":
+                self.server.session += 1
+            return {"content": [{"type": "text", "text": "done"}]}
+        return None
+
+    def _json(self, message: dict[str, Any], result: dict[str, Any] | None) -> None:
+        said = {"error": {"code": -32601, "message": "no such method"}} if result is None else {"result": result}
+        data = json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}).encode()
+        session = ("Mcp-Session-Id", str(self.server.session))
+        self._answer(200, data, "application/json", *([session] if message["method"] == "initialize" else []))
+
+    def _answer(self, status: int, data: bytes, kind: str = "text/plain", *headers: tuple[str, str]) -> None:
+        self.send_response(status)
+        for name, value in (("Content-Type", kind), ("Content-Length", str(len(data))), *headers):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _endless(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            for _ in range(20 * LARGEST_ANSWER // 65_536):
+                self.wfile.write(b" " * 65_536)
+        self.close_connection = True
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Odd]:
+    with Odd() as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("tool", "told"),
+    [
+        ("endless", "the answer is longer than 16,777,216 bytes"),
+        ("packed", "the answer is compressed (gzip)"),
+        ("page", "Unexpected content type: text/html"),
+    ],
+)
+async def test_an_answer_that_is_none_is_an_error_of_that_call_alone(
+    server: Odd, opened: Any, tool: str, told: str
+) -> None:
+    tools = await tools_of(await opened(StreamableHTTPConnectionParams(server.url)))
+    answer = await tools[tool].call({}, ToolContext())
+    assert answer.is_error
+    assert told in answer.content
+    assert (await tools["count"].call({}, ToolContext())).content == "done"
+    assert server.session == 1, "the connection stays"
+
+
+async def test_a_status_of_one_call_ends_no_connection(server: Odd, opened: Any) -> None:
+    tools = await tools_of(await opened(StreamableHTTPConnectionParams(server.url)))
+    answer = await tools["broken"].call({}, ToolContext())
+    assert answer.is_error
+    assert answer.retryable
+    assert "It is not known whether the call had an effect" in answer.content
+    assert (await tools["count"].call({}, ToolContext())).content == "done"
+    assert server.session == 1
+
+
+async def test_a_session_that_the_server_forgot_is_begun_again(server: Odd, opened: Any) -> None:
+    toolset = await opened(StreamableHTTPConnectionParams(server.url))
+    tools = await tools_of(toolset)
+    assert (await tools["forget"].call({}, ToolContext())).content == "done"
+    lost = await tools["count"].call({}, ToolContext())
+    assert (lost.is_error, lost.retryable) == (True, True)
+
+    async def again() -> bool:
+        return (await tools["count"].call({}, ToolContext())).content == "done"
+
+    await until(again)
+    assert toolset.figures() == {"mcpServers": 1, "mcpServersDown": 0, "mcpReconnects": 1}
+
+
+async def test_secrets_of_addresses_and_headers_are_in_no_log_and_no_result(
+    server: Odd, opened: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "flink_skills")
+    monkeypatch.setenv("SHOP_SECRET", SECRET)
+    # A header with a line end is refused by the client, with its value in the message.
+    headers = {"X-Token": "${env:SHOP_SECRET}\n"}
+    for given in ({}, headers):
+        server.status = 200 if given else 401
+        toolset = await opened(StreamableHTTPConnectionParams(f"{server.url}?token=${{env:SHOP_SECRET}}", given))
+        assert toolset.figures()["mcpServersDown"] == 1
+        await toolset.close()
+    server.status = 200
+    server.seen.clear()
+    headers = {"Authorization": "Bearer ${env:SHOP_SECRET}"}
+    params = StreamableHTTPConnectionParams(f"{server.url}?token=${{env:SHOP_SECRET}}", headers)
+    assert SECRET not in repr(params)
+    tools = await tools_of(await opened(params))
+    assert server.seen == {(f"/mcp?token={SECRET}", f"Bearer {SECRET}")}
+    server.status = 500
+    lost = await tools["count"].call({}, ToolContext())
+    assert lost.is_error
+    server.shutdown()
+    server.server_close()
+
+    async def gone() -> bool:
+        return "is not there" in (await tools["count"].call({}, ToolContext())).content
+
+    await until(gone)
+    answer = await tools["count"].call({}, ToolContext())
+    assert SECRET not in answer.content + lost.content
+    own = [record.getMessage() for record in caplog.records if record.name.startswith("flink_skills")]
+    assert own
+    assert not [message for message in own if SECRET in message]

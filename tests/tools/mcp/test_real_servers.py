@@ -1,0 +1,155 @@
+"""Servers that others have written, as they are published."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from flink_skills import ToolContext
+from flink_skills.testing.flink_rest import wait_until
+from flink_skills.tools.mcp import (
+    McpStdioServerParameters,
+    SseConnectionParams,
+    StdioConnectionParams,
+    StreamableHTTPConnectionParams,
+)
+from tests.ports import free_port
+from tests.tools.mcp.conftest import DEADLINE
+from tests.tools.mcp.installing import everything, python_server
+from tests.tools.mcp.test_servers import tools_of, until
+
+pytestmark = pytest.mark.row("J7", "J8")
+
+
+def installed(install: Callable[..., Any], *arguments: str) -> Any:
+    try:
+        return install(*arguments)
+    except RuntimeError as error:
+        pytest.skip(str(error))
+
+
+def program(command: str, *args: str, **arguments: Any) -> StdioConnectionParams:
+    return StdioConnectionParams(McpStdioServerParameters(command, args), sandbox=False, timeout=DEADLINE, **arguments)
+
+
+async def said(tools: Any, name: str, /, **arguments: Any) -> str:
+    return (await tools[name].call(arguments, ToolContext())).content
+
+
+async def test_the_time_server_tells_times(opened: Any) -> None:
+    server = str(installed(python_server, "mcp-server-time"))
+    tools = await tools_of(await opened(program(server, "--local-timezone", "UTC"), prefix="time_"))
+    assert set(tools) == {"time_get_current_time", "time_convert_time"}
+    converted = await said(
+        tools, "time_convert_time", source_timezone="UTC", time="12:00", target_timezone="Asia/Tokyo"
+    )
+    assert "21:00:00+09:00" in converted
+    wrong = await tools["time_get_current_time"].call({"timezone": "Mars/Base"}, ToolContext())
+    assert wrong.is_error
+    assert "Mars/Base" in wrong.content
+
+
+def make_repository(folder: Path) -> None:
+    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    (folder / "a.txt").write_text("a\n")
+    subprocess.run([*git, "add", "a.txt"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "The first"], check=True)
+
+
+async def test_the_git_server_reads_a_repository_and_is_killed_meanwhile(opened: Any, tmp_path: Path) -> None:
+    server = str(installed(python_server, "mcp-server-git"))
+    make_repository(tmp_path)
+    tools = await tools_of(await opened(program(server, "--repository", str(tmp_path)), tool_filter=["git_log"]))
+    assert set(tools) == {"git_log"}
+    assert "The first" in await said(tools, "git_log", repo_path=str(tmp_path))
+    for process in psutil.Process().children(recursive=True):
+        if server in process.cmdline():
+            process.send_signal(signal.SIGKILL)
+
+    async def again() -> bool:
+        return "The first" in await said(tools, "git_log", repo_path=str(tmp_path))
+
+    await until(again)
+
+
+@pytest.fixture(scope="module")
+def reference() -> tuple[str, str]:
+    found: tuple[str, str] = installed(everything)
+    return found
+
+
+async def test_the_reference_server_has_tools_prompts_and_resources(opened: Any, reference: tuple[str, str]) -> None:
+    toolset = await opened(program(*reference, "stdio"), prompts=True, resources=True, prefix="e_")
+    tools = await tools_of(toolset)
+    assert "hello" in await said(tools, "e_echo", message="hello")
+    assert "5" in await said(tools, "e_get-sum", a=2, b=3)
+    assert "image/png" in await said(tools, "e_get-tiny-image")
+    structured = await tools["e_get-structured-content"].call({"location": "Chicago"}, ToolContext())
+    assert set(structured.value) >= {"temperature", "conditions"}
+    wrong = await tools["e_get-sum"].call({"a": "two"}, ToolContext())
+    assert wrong.is_error
+    assert "simple-prompt" in await said(tools, "e_list_prompts")
+    assert "simple prompt" in await said(tools, "e_get_prompt", name="simple-prompt")
+    assert "uri_template" in await said(tools, "e_list_resources")
+    # It asks its client in turn, which has no answer: an error or a text, and never a wait without end.
+    for name in ("e_trigger-sampling-request", "e_trigger-elicitation-request"):
+        if name in tools:
+            await tools[name].call({"prompt": "hello"}, ToolContext())
+    assert "again" in await said(tools, "e_echo", message="again")
+
+
+@pytest.fixture(params=["sse", "streamableHttp"])
+def behind_http(request: Any, reference: tuple[str, str]) -> Iterator[tuple[str, int, Callable[[], None]]]:
+    port = free_port()
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        env = {**os.environ, "PORT": str(port)}
+        running.append(
+            subprocess.Popen([*reference, request.param], env=env, stdout=sys.stderr, stdin=subprocess.DEVNULL)
+        )
+
+    def restart() -> None:
+        running[-1].kill()
+        running[-1].wait()
+        start()
+
+    start()
+    yield request.param, port, restart
+    running[-1].kill()
+    running[-1].wait()
+
+
+@pytest.mark.row("J9", "J10")
+async def test_the_reference_server_behind_http_is_killed_and_comes_back(opened: Any, behind_http: Any) -> None:
+    kind, port, restart = behind_http
+    made = SseConnectionParams if kind == "sse" else StreamableHTTPConnectionParams
+    toolset = await opened(made(f"http://127.0.0.1:{port}/{'sse' if kind == 'sse' else 'mcp'}"))
+    # It may not listen yet.
+    tools = await until(lambda: tools_of(toolset))
+    assert "hello" in await said(tools, "echo", message="hello")
+    restart()
+
+    async def again() -> bool:
+        answer = await tools["echo"].call({"message": "hello"}, ToolContext())
+        return "hello" in answer.content and not answer.is_error
+
+    await until(again)
+    assert toolset.figures()["mcpReconnects"] >= 1
+
+
+def test_nothing_of_these_servers_is_left() -> None:
+    def left() -> list[str]:
+        lines = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
+        return [line for line in lines if "mcp-server" in line or "server-everything" in line]
+
+    wait_until(lambda: not left(), 10, "the servers to end")
