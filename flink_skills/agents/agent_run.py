@@ -130,18 +130,18 @@ class AgentRun:
         self._outlive_turn: set[str] = set()
         self._counts: dict[str, int] = {}
         self._task: asyncio.Task[Any] | None = None
-        self.context = AgentContext(self)
         self.generation = generation
 
     async def run(self) -> Any:
         """What the agent's ``on_event`` returns."""
         self._task = asyncio.current_task()
+        context = AgentContext(self)
         before = _last_call.set(None)
         try:
-            visible = self.runtime.agent.visible_skills(self.event, self.context)
+            visible = self.runtime.agent.visible_skills(self.event, context)
             if visible is not None:
                 self.generation = self.generation.limited_to(visible)
-            result = self.runtime.agent.on_event(self.event, self.context)
+            result = self.runtime.agent.on_event(self.event, context)
             if inspect.isawaitable(result):
                 result = await result
             self._ended()
@@ -183,9 +183,9 @@ class AgentRun:
             self.turn.ended(self.prefix, self._last())
 
     def _check_current(self) -> None:
-        """Raises where the turn was started anew since: a task of the agent's code may outlive its attempt."""
+        """Raises where the turn has ended or was started anew: a task of the agent's code may outlive its attempt."""
         if self.turn.journal is not self._journal:
-            raise TurnInterruptedError("this attempt at the turn was given up, and the turn was started anew")
+            raise TurnInterruptedError("the turn has ended or was started anew: await all that on_event starts")
 
     def emit(self, tag: str, output: Any) -> None:
         """Let ``output`` leave when the turn ends."""

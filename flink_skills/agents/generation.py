@@ -23,7 +23,6 @@ from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import Tool, ToolSpec
 from flink_skills.tools.calling import CallGuard
-from flink_skills.tools.code import RunCode
 from flink_skills.tools.dynamic.active import active_tools, not_active
 from flink_skills.tools.dynamic.pool import PoolTools
 from flink_skills.tools.profiles import profile_tools
@@ -249,13 +248,20 @@ def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> Mo
         services=services,
         tools=ToolSet([*faces, *(parts.own_tools[tool] for tool in own)], parts.guard),
         chosen=chosen,
-        code=ToolSet([RunCode(services.config)], parts.guard) if settings.runs_code else None,
+        code=_code_tools(parts) if settings.runs_code else None,
         prompt=prompt,
         system=_system(prompt, view, settings, [tool.spec.name for tool in faces]),
         provider_settings=plan.setup.settings if plan is not None else {},
         default_answer=parts.default_answer,
         timeout=parts.timeout,
     )
+
+
+def _code_tools(parts: GenerationParts) -> ToolSet:
+    # Imported here: few jobs run code, and the schema of its arguments is built with its class.
+    from flink_skills.tools.code.run_code import RunCode
+
+    return ToolSet([RunCode(parts.services.config)], parts.guard)
 
 
 def _system(prompt: Prompt, view: SkillView, settings: SkillSettings, tools: Sequence[str]) -> str:

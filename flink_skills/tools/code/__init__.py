@@ -1,6 +1,8 @@
-"""Fenced code of a model's answer, run in the sandbox (row J31). Off by default: ``skills.code.enabled``."""
+"""Fenced code of a model's answer, run in the sandbox (row J31). Off by default: ``skills.code.enabled``.
 
-from flink_skills.tools.code.blocks import CodeBlock, code_blocks
-from flink_skills.tools.code.run_code import RUN_CODE, RunCode
+The tool that runs it is in :mod:`flink_skills.tools.code.run_code`, which only jobs import that run code.
+"""
 
-__all__ = ["RUN_CODE", "CodeBlock", "RunCode", "code_blocks"]
+from flink_skills.tools.code.blocks import RUN_CODE, CodeBlock, code_blocks
+
+__all__ = ["RUN_CODE", "CodeBlock", "code_blocks"]

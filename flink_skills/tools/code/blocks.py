@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["CodeBlock", "as_output", "code_blocks"]
+__all__ = ["RUN_CODE", "CodeBlock", "as_output", "code_blocks"]
+
+#: The tool that runs them, in journals, events, ``skills.tools.approve`` and ``skills.tool.*``.
+RUN_CODE = "run_code"
 
 # Neither begins nor ends with what the next part can match, too: an answer may be long.
 _OPENING = re.compile(r" {0,3}(`{3,})[ \t]*([A-Za-z_]+)[ \t\r]*")

@@ -13,13 +13,11 @@ from flink_skills.errors import SkillsError
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.code.blocks import RUN_CODE
 from flink_skills.tools.commands.folders import stage_skills, with_copies
 from flink_skills.tools.commands.result_text import describe
 
-__all__ = ["RUN_CODE", "RunCode"]
-
-#: Its name in journals, events, ``skills.tools.approve`` and ``skills.tool.*``.
-RUN_CODE = "run_code"
+__all__ = ["RunCode"]
 
 
 class _Code(BaseModel):
