@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,6 +33,8 @@ __all__ = ["DEFAULT_TIMEOUT", "PreparedRun", "prepare"]
 #: Seconds for a command where neither the job nor the model says more (row F13).
 DEFAULT_TIMEOUT = 300.0
 
+# Seconds. Kernels tick each 1 to 10 ms; file systems that count in seconds are not waited for.
+_LONGEST_TICK = 0.03
 _EDITOR_VARIABLES = ("EDITOR", "VISUAL")
 
 
@@ -138,7 +142,7 @@ async def _prepare(
     shell: ShellRunner,
     span: RunSpan,
 ) -> PreparedRun:
-    span.since = await asyncio.to_thread(_time_of, places.run_dir)
+    span.since = await asyncio.to_thread(_time_after, places.run_dir)
     env = dict(asked.env)
     if "OUTPUT_DIR" in env:
         places = replace(places, output_dir=await asyncio.to_thread(_output_dir, env["OUTPUT_DIR"], places))
@@ -202,9 +206,19 @@ def _timeout(asked: RunArguments, services: ToolServices, shell: ShellRunner) ->
     return given, f"this job allows commands {given:g} s, not {asked.timeout:g} s" if late else ""
 
 
-def _time_of(folder: Path) -> int:
-    """When it was made, by the clock of its file system: what was changed since is the command's."""
-    return folder.lstat().st_ctime_ns
+def _time_after(folder: Path) -> int:
+    """A moment after ``folder`` was made, by the clock of its file system: what was changed since is the command's.
+
+    That clock stands still for some milliseconds, and a file of an earlier run may be that young.
+    """
+    made = now = folder.lstat().st_ctime_ns
+    give_up = time.monotonic() + _LONGEST_TICK
+    while now == made and time.monotonic() < give_up:
+        os.utime(folder)
+        now = folder.lstat().st_ctime_ns
+        if now == made:
+            time.sleep(0.0005)
+    return now
 
 
 def _remove_run(workspace: Workspace, run_dir: Path) -> None:
