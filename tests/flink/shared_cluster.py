@@ -82,12 +82,12 @@ def _shared_cluster() -> Any:
 
 
 class _Executor:
-    """Flink's interfaces for that which runs a job, as its own ``LocalExecutor`` has them, with a cluster that stays."""
+    """Flink's interfaces of an executor: like its ``LocalExecutor``, with a cluster that outlives the job."""
 
-    def getExecutorFactory(self, configuration: Any) -> _Executor:  # noqa: N802
+    def getExecutorFactory(self, configuration: Any) -> _Executor:
         return self
 
-    def getExecutor(self, configuration: Any) -> _Executor:  # noqa: N802
+    def getExecutor(self, configuration: Any) -> _Executor:
         return self
 
     def execute(self, pipeline: Any, configuration: Any, class_loader: Any) -> Any:
