@@ -44,7 +44,8 @@ def main() -> None:
     output = agents.from_datastream(orders, "customer").apply(agent)
     output.to_datastream(Types.STRING()).sink_to(exactly_once(options.results))
     if options.events:
-        output.to_event_stream().map(json.dumps, Types.STRING()).sink_to(exactly_once(options.events))
+        texts = output.to_event_stream().map(json.dumps, Types.STRING()).set_parallelism(1)
+        texts.sink_to(exactly_once(options.events))
     agents.execute("orders")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from pyflink.common import Configuration, Encoder, Types
+from pyflink.common import Configuration, Encoder, Row, Types
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.datastream.connectors.file_system import FileSink, RollingPolicy
 from source_agents import EVENTS, CrashOnce, JobSkillsOnly, WithFolder  # type: ignore[import-not-found] # beside it
@@ -32,10 +32,12 @@ def main() -> None:
     agents.get_config().set(SkillOptions.SOURCE_ALLOW_HTTP, True).set(SkillOptions.SOURCE_ALLOW_PRIVATE, True)
     agents.get_config().set(SkillOptions.SOURCE_OPTIONS, os.environ["TEST_SOURCE_OPTIONS"])
 
-    events = env.from_collection(list(EVENTS), Types.STRING())
+    # Keys are read in Java: each subtask with Python functions is a process that imports Apache Beam first.
+    row = Types.ROW_NAMED(["id"], [Types.STRING()])
+    events = env.from_collection([Row(event) for event in EVENTS], row)
     if options.crash:
-        events = events.map(CrashOnce(options.crash, options.seen), output_type=Types.STRING())
-    keyed = agents.from_datastream(events, lambda event: event)
+        events = events.map(CrashOnce(options.crash, options.seen), output_type=row).set_parallelism(2)
+    keyed = agents.from_datastream(events, "id")
     both = (JobSkillsOnly(options.seen), WithFolder(options.folder, options.seen))
     results = [keyed.apply(agent).to_datastream(Types.STRING()) for agent in both]
     sink = (

@@ -42,9 +42,9 @@ class JobSkillsOnly(Agent):
     def mixed() -> ResourceDescriptor:
         return offline("s3-a", "jar-b")
 
-    async def on_event(self, event: str, ctx: AgentContext) -> str:
+    async def on_event(self, event: Any, ctx: AgentContext) -> str:
         """What each model may load, as ``agent,event,model=skill+skill,…``, with what the files of the skills say."""
-        parts = [self.name, event]
+        parts = [self.name, event["id"]]
         for model in ("everything", "mixed"):
             found = []
             for skill in SKILLS:
@@ -53,7 +53,7 @@ class JobSkillsOnly(Agent):
                     assert text == f"this is {skill}\n", text
                     found.append(skill)
             parts.append(f"{model}={'+'.join(found)}")
-        self.note(event)
+        self.note(event["id"])
         return ",".join(parts)
 
     def note(self, event: str) -> None:
@@ -99,9 +99,9 @@ class CrashOnce:
         self.marker, self.seen = marker, seen
         self.mine: set[str] = set()
 
-    def __call__(self, event: str) -> str:
-        self.mine.add(event)
-        if event == EVENTS[-1] and not Path(self.marker).exists():
+    def __call__(self, event: Any) -> Any:
+        self.mine.add(event["id"])
+        if event["id"] == EVENTS[-1] and not Path(self.marker).exists():
             awaited = {
                 f"{agent}-{other}" for agent in ("plain", "folder") for other in EVENTS if other not in self.mine
             }

@@ -47,7 +47,8 @@ def test_skills_of_a_bucket_a_jar_and_a_folder_by_agent_and_model(tmp_path: Path
         agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
         agents_env.add_skills_from_urls([url]).add_skills_from_resources(["skills"])
         agents_env.get_config().set(SkillOptions.SOURCE_OPTIONS, bucket.options)
-        keyed = agents_env.from_datastream(env.from_collection(["x", "y"], Types.STRING()), lambda event: event)
+        events = env.from_collection([("x",), ("y",)], Types.ROW_NAMED(["id"], [Types.STRING()]))
+        keyed = agents_env.from_datastream(events, "id")
         outputs = [keyed.apply(agent).to_datastream() for agent in (JobSkillsOnly(), WithFolder(str(folder)))]
         plan = agents_env.get_execution_plan()
         assert SECRET not in plan
