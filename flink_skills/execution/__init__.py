@@ -1,16 +1,10 @@
 """Running commands for skills: execution backends, their isolation, and the workspaces of keys."""
 
-from flink_skills.execution.backend import (
-    BackendSettings,
-    CommandRequest,
-    CommandResult,
-    CommandUser,
-    ExecutionBackend,
-    Limits,
-)
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.backend import BackendSettings, ExecutionBackend
 from flink_skills.execution.isolation.report import IsolationReport
+from flink_skills.execution.levels import IsolationLevel
 from flink_skills.execution.registry import backend_names, create_backend, register_backend
+from flink_skills.execution.request import CommandRequest, CommandResult, CommandUser, Limits
 from flink_skills.execution.workspace import Workspace, WorkspaceManager, folder_name, open_workspaces
 
 __all__ = [

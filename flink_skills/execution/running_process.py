@@ -13,13 +13,13 @@ from collections.abc import Callable
 from functools import partial
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import CommandResult
 from flink_skills.execution.capture import OutputStream
 from flink_skills.execution.command_control import CommandControl
 from flink_skills.execution.launcher.protocol import Report
 from flink_skills.execution.launcher_process import LauncherProcess
 from flink_skills.execution.live import LiveProcess, OnOutput
 from flink_skills.execution.process_input import ProcessInput
+from flink_skills.execution.request import CommandResult
 
 __all__ = ["RunningProcess"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Container, Iterable, Iterator
 
-from flink_skills.execution.backend import CommandRequest
 from flink_skills.execution.nesting import is_within, outermost
+from flink_skills.execution.request import CommandRequest
 
 __all__ = ["Operation", "View"]
 

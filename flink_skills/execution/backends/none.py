@@ -11,8 +11,9 @@ import subprocess
 import tempfile
 import time
 
-from flink_skills.execution.backend import BackendSettings, CommandRequest, CommandResult, ExecutionBackend
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.backend import BackendSettings, ExecutionBackend
+from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.request import CommandRequest, CommandResult
 
 __all__ = ["NoIsolationBackend"]
 

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from flink_skills.errors import ConfigError, ExecutionError
-from flink_skills.execution.backend import CommandUser
 from flink_skills.execution.environment import base_environment
+from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.ages import Ages
 from flink_skills.execution.workspace.inputs import name_inputs
 from flink_skills.execution.workspace.job_folder import SHARED_SKILLS, JobFolder, left_alone

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Literal
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.rights import Rights
 from flink_skills.execution.workspace.staging import VENV
 

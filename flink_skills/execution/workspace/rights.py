@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.request import CommandUser
 
 __all__ = ["Ownership", "Rights", "can_pass", "folder_in", "pinned"]
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.collecting import Collected, FilePart, collect_files, read_part
 from flink_skills.execution.workspace.copying import CopySource
 from flink_skills.execution.workspace.globs import Globs

@@ -17,7 +17,7 @@ from flink_skills.errors import SkillsError
 from flink_skills.execution import Workspace
 from flink_skills.execution.backend import ExecutionBackend
 from flink_skills.execution.capture import gap_text
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.levels import IsolationLevel
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec

@@ -18,8 +18,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from flink_skills.execution import CommandRequest, Limits, create_backend
-from flink_skills.execution.backend import BackendSettings, CommandUser, ExecutionBackend
+from flink_skills.execution import CommandRequest, CommandUser, Limits, create_backend
+from flink_skills.execution.backend import BackendSettings, ExecutionBackend
 from flink_skills.execution.workspace import Workspace, WorkspaceManager
 
 SKILL_TEXT = "---\nname: report\ndescription: Writes a report.\n---\nRun scripts/run.sh.\n"

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution import CommandRequest, CommandResult, Limits, WorkspaceManager
+from flink_skills.execution import CommandRequest, CommandResult, IsolationLevel, Limits, WorkspaceManager
 from flink_skills.execution.backends.hygiene import HygieneBackend
 from flink_skills.execution.backends.none import NoIsolationBackend
-from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.execution.workspace import Workspace
 from flink_skills.options import SkillConfig

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ConfigError, IsolationError
-from flink_skills.execution import CommandResult, Workspace, WorkspaceManager
+from flink_skills.execution import CommandResult, IsolationLevel, Workspace, WorkspaceManager
 from flink_skills.execution.backends.local import LocalBackend
-from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.options import SkillConfig
 from flink_skills.tools.commands.runner import ShellRunner
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from flink_skills.execution.backend import Limits
+from flink_skills.execution import Limits
 from flink_skills.execution.backends.local import LocalBackend
 from flink_skills.execution.registry import create_backend
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from flink_skills.errors import ConfigError, IsolationError
-from flink_skills.execution import Limits, Workspace, WorkspaceManager
+from flink_skills.execution import IsolationLevel, Limits, Workspace, WorkspaceManager
 from flink_skills.execution.backends.hygiene import HygieneBackend
 from flink_skills.execution.configuration import command_user
-from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig, SkillOptions
