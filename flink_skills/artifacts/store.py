@@ -13,18 +13,23 @@ import json
 import logging
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from flink_skills.artifacts.failures import ArtifactError
-from flink_skills.artifacts.location import Location, open_location
+from flink_skills.artifacts.location import Location
 from flink_skills.artifacts.names import VERSION, check_name, folder_of, plain_name
+from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.sources.address import links_of, protocol_of, redact
 
-__all__ = ["Artifact", "ArtifactStore"]
+__all__ = ["Artifact", "ArtifactStore", "open_location"]
 
 _log = logging.getLogger("flink_skills.artifacts")
 _LATEST = "latest"
 _LARGEST_RECORD = 64 << 10
 _BINARY = "application/octet-stream"
+_LOCAL = ("", "file", "local")
+_READ_ONLY = ("http", "https", "zip", "tar", "data", "git", "github", "gist", "ftp")
 
 
 @dataclass(frozen=True)
@@ -177,3 +182,25 @@ def _artifact(name: str, version: str, found: dict[str, Any]) -> Artifact:
 
 def _to_json(record: dict[str, Any]) -> bytes:
     return json.dumps(record, ensure_ascii=False, sort_keys=True).encode()
+
+
+def open_location(url: str, config: SkillConfig) -> Location:
+    """The folder ``url``: an absolute path, or a URL for fsspec. Nothing is read or made yet.
+
+    Raises :class:`ConfigError`, also for ``skills.source.options`` that cannot be used.
+    """
+    place = f"option {SkillOptions.ARTIFACTS_DIR.key}: {redact(url)!r}"
+    protocol = protocol_of(url)
+    if len(links_of(url)) > 1 or protocol in _READ_ONLY:
+        raise ConfigError(f"{place} cannot be written to: use s3://…, gs://…, hdfs://… or file:///…")
+    if protocol not in _LOCAL:
+        from flink_skills.artifacts.remote import RemoteFolder
+
+        return RemoteFolder(url, protocol, config, place)
+    host = urlsplit(url).netloc if protocol else ""
+    path = unquote(urlsplit(url).path) if protocol else url
+    if host not in ("", "localhost") or not path.startswith("/") or "\0" in path:
+        raise ConfigError(f"{place} is no absolute path: write file:///path or /path")
+    from flink_skills.artifacts.local import LocalFolder
+
+    return LocalFolder(path)
