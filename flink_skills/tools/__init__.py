@@ -3,8 +3,8 @@
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.function import FunctionTool
-from flink_skills.tools.profiles import PROFILES, TOOL_NAMES, profile_tools
-from flink_skills.tools.services import ToolServices
+from flink_skills.tools.profiles import PROFILES, TOOL_NAMES
+from flink_skills.tools.services import ToolServices, profile_tools
 from flink_skills.tools.settings import SkillSettings
 from flink_skills.tools.state import SkillState
 from flink_skills.tools.toolset import ToolSet

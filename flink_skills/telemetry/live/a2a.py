@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flink_skills.telemetry.deltas import ToolCallDelta
-from flink_skills.telemetry.live.readable import readable
+from flink_skills.telemetry.readable import readable
 
 __all__ = ["DELTA_TYPE", "STREAMING_KEY", "a2a_message"]
 

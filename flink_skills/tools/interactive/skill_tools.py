@@ -24,8 +24,7 @@ from flink_skills.tools.interactive.arguments import (
     only,
     sessions_of,
 )
-from flink_skills.tools.interactive.caller import caller_of
-from flink_skills.tools.interactive.use import kill_process, poll_process, write_to_process
+from flink_skills.tools.interactive.use import caller_of, kill_process, poll_process, write_to_process
 from flink_skills.tools.runs.arguments import RunArguments
 from flink_skills.tools.runs.finish import finish
 from flink_skills.tools.runs.prepare import PreparedRun, prepare

@@ -28,10 +28,9 @@ from flink_skills.tools.interactive.arguments import (
     only,
     sessions_of,
 )
-from flink_skills.tools.interactive.caller import caller_of
 from flink_skills.tools.interactive.process import Process
 from flink_skills.tools.interactive.sessions import ProcessSessions
-from flink_skills.tools.interactive.use import kill_process, write_to_process
+from flink_skills.tools.interactive.use import caller_of, kill_process, write_to_process
 from flink_skills.tools.runs.arguments import RunArguments
 from flink_skills.tools.runs.places import Places
 from flink_skills.tools.runs.prepare import DEFAULT_TIMEOUT, PreparedRun, prepare

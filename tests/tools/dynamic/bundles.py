@@ -16,11 +16,10 @@ from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
-from flink_skills.tools import ShellRunner, SkillState, ToolContext, ToolSet
+from flink_skills.tools import ShellRunner, SkillState, ToolContext, ToolSet, profile_tools
 from flink_skills.tools.base import ToolResult
 from flink_skills.tools.dynamic.active import active_tools
 from flink_skills.tools.dynamic.bundled import BundledTools, Described
-from flink_skills.tools.profiles import profile_tools
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.settings import SkillSettings
 

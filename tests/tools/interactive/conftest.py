@@ -20,8 +20,9 @@ from flink_skills.tools import (
     ToolSet,
     profile_tools,
 )
-from flink_skills.tools.interactive.caller import Caller, caller_of
+from flink_skills.tools.interactive.caller import Caller
 from flink_skills.tools.interactive.sessions import ProcessSessions
+from flink_skills.tools.interactive.use import caller_of
 from flink_skills.tools.state import load_effect
 
 _PATIENCE = 20.0
