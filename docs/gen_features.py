@@ -147,7 +147,7 @@ def marked_tests(folder: Path, *, run: bool = False) -> list[Marked]:
     with tempfile.TemporaryDirectory() as scratch:
         found = Path(scratch) / "found.json"
         command = [sys.executable, str(Path(__file__)), "--session", str(found), str(folder), *(["run"] if run else [])]
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             command, cwd=folder.parent, stdin=subprocess.DEVNULL, stdout=None if run else subprocess.PIPE, check=False
         )
         if done.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or not found.is_file():

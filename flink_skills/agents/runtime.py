@@ -300,7 +300,7 @@ class AgentRuntime:
     async def _refresh_every(self, interval: float) -> None:
         while True:
             # Spread, so that the workers of a cluster do not ask a server all at once.
-            await asyncio.sleep(interval * random.uniform(0.9, 1.1))  # noqa: S311
+            await asyncio.sleep(interval * random.uniform(0.9, 1.1))
             await self.refresh()
 
     def _tell_figures(self) -> None:

@@ -1,8 +1,5 @@
 """Read sources as a job would, and remember what happened to each skill on the way."""
 
-# Paths are text here, as in the layers below.
-# ruff: noqa: PTH119
-
 from __future__ import annotations
 
 import os

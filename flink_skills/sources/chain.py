@@ -5,10 +5,6 @@ archive, where fsspec would read pieces of it over the network: that would have 
 second try.
 """
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH105, PTH113, PTH118, PTH123
-
 from __future__ import annotations
 
 import os
@@ -87,5 +83,5 @@ def _kind(path: str, protocol: str, shown: str) -> ArchiveKind:
 
 def _made(folder: str) -> str:
     remove_tree(folder)
-    os.mkdir(folder, 0o700)  # noqa: PTH102
+    os.mkdir(folder, 0o700)
     return folder

@@ -1,9 +1,5 @@
 """Fetch one file through fsspec: within a deadline, within a size, with errors that hold no secret."""
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH112, PTH202
-
 from __future__ import annotations
 
 import asyncio

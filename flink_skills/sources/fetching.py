@@ -1,8 +1,5 @@
 """One remote file on its way into the store, with errors that call it by the name under which it was declared."""
 
-# Paths are text here, as in the store.
-# ruff: noqa: PTH118, PTH202
-
 from __future__ import annotations
 
 import codecs

@@ -98,7 +98,7 @@ def check_here(name: str, options: Mapping[str, Any]) -> None:
         raise _wrong(name, "it needs 'region' (such as cn-hangzhou) or 'endpoint'; set one of them, or OSS_ENDPOINT")
     token = options.get("token")
     # The library takes what is no file for an access token, and sends it to be checked.
-    if protocol == "gs" and isinstance(token, str) and "/" in token and not os.path.isfile(token):  # noqa: PTH113
+    if protocol == "gs" and isinstance(token, str) and "/" in token and not os.path.isfile(token):
         raise _wrong(name, "the key file is not there; put it on every machine that runs the job")
 
 

@@ -1,9 +1,5 @@
 """Skills behind a URL: an archive, a single SKILL.md or an index of skills, through fsspec."""
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH113, PTH119
-
 from __future__ import annotations
 
 import hashlib

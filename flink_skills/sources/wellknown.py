@@ -6,9 +6,6 @@
 Every artifact is known by the digest of its bytes, so the store is looked at first and nothing is fetched twice.
 """
 
-# Paths are text here, as in the store.
-# ruff: noqa: PTH123
-
 from __future__ import annotations
 
 import hashlib

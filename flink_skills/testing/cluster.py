@@ -243,8 +243,8 @@ class StandaloneCluster(FlinkRest):
         Raises :class:`ClusterError` with the last lines, when it fails or takes longer than ``deadline`` seconds.
         """
         try:
-            done = subprocess.run(  # noqa: S603 - the distribution's own script
-                ["bash", str(self._home / "bin" / "flink"), *words],  # noqa: S607
+            done = subprocess.run(
+                ["bash", str(self._home / "bin" / "flink"), *words],
                 env=self._environment(),
                 cwd=self.folder / "client",
                 stdout=subprocess.PIPE,
@@ -351,8 +351,8 @@ class StandaloneCluster(FlinkRest):
 
     def _launch(self, name: str, script: str, *options: str) -> subprocess.Popen[bytes]:
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(  # noqa: S603 - the distribution's own script
-                ["bash", str(self._home / "bin" / script), "start-foreground", *options],  # noqa: S607
+            return subprocess.Popen(
+                ["bash", str(self._home / "bin" / script), "start-foreground", *options],
                 env=self._environment(),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,

@@ -1,6 +1,5 @@
 """The backend ``bwrap``: what is its own, besides what all backends have in common."""
 
-# ruff: noqa: ASYNC240
 from __future__ import annotations
 
 import asyncio
@@ -249,7 +248,7 @@ async def test_what_is_there_and_what_is_not(sh: Sandbox, root: Path) -> None:
 async def test_links_of_the_system_are_the_same_inside(sh: Sandbox) -> None:
     for path in ("/bin", "/lib", "/lib64", "/sbin", "/etc/localtime"):
         if Path(path).is_symlink():
-            assert await sh.says(f"readlink {path}") == os.readlink(path)  # noqa: PTH115
+            assert await sh.says(f"readlink {path}") == os.readlink(path)
 
 
 async def test_nothing_outside_of_the_workspace_can_be_written(sh: Sandbox, root: Path) -> None:
@@ -302,7 +301,7 @@ async def test_the_first_process_tells_nothing(sh: Sandbox) -> None:
 
 async def test_namespaces_privileges_and_the_filter(sh: Sandbox) -> None:
     for name in ("user", "pid", "net", "ipc", "uts", "mnt"):
-        assert await sh.says(f"readlink /proc/self/ns/{name}") != os.readlink(f"/proc/self/ns/{name}"), name  # noqa: PTH115
+        assert await sh.says(f"readlink /proc/self/ns/{name}") != os.readlink(f"/proc/self/ns/{name}"), name
     status = dict(line.split(":", 1) for line in (await sh.says("cat /proc/self/status")).splitlines())
     assert {status[name].strip() for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
     assert (status["NoNewPrivs"].strip(), status["Seccomp"].strip()) == ("1", "2")
@@ -346,7 +345,7 @@ async def test_with_network_a_listener_of_the_machine_is_reached_and_without_it_
             assert (await allowed.run(sh.request(text + str(port)))).exit_code == 0
             assert (await sh(text + str(port))).exit_code != 0
         net = await allowed.run(sh.request("readlink /proc/self/ns/net"))
-        assert net.stdout.decode().strip() == os.readlink("/proc/self/ns/net")  # noqa: PTH115
+        assert net.stdout.decode().strip() == os.readlink("/proc/self/ns/net")
     finally:
         await allowed.close()
 

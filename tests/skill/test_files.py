@@ -1,4 +1,3 @@
-# ruff: noqa: PTH123
 """Files of a skill whose list is known before anything is read, and digests."""
 
 import hashlib

@@ -1,4 +1,3 @@
-# ruff: noqa: PTH101, PTH110, PTH116, PTH118, PTH202, PTH208 - the store's paths are text
 """The store: leases, eviction, sweeping up, disks that fail, and who may use it."""
 
 import errno

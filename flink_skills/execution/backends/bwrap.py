@@ -149,7 +149,7 @@ class BwrapBackend(LocalBackend):
     def _call(self, *words: str) -> str:
         user = self.settings.user
         try:
-            done = subprocess.run(  # noqa: S603 - the program that the image or the environment comes with
+            done = subprocess.run(
                 [self._program, *words],
                 env={},
                 cwd="/",

@@ -38,7 +38,7 @@ class NoIsolationBackend(ExecutionBackend):
             given.write(request.stdin)
             given.seek(0)
             try:
-                process = subprocess.Popen(  # noqa: S603, ASYNC220 - a command is what this is for
+                process = subprocess.Popen(  # noqa: ASYNC220 - a command is what this is for
                     request.argv,
                     cwd=request.cwd,
                     env={**os.environ, **request.env},

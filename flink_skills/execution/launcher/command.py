@@ -1,7 +1,5 @@
 """The last steps in the process that becomes a command. Runs after ``fork`` and never returns."""
 
-# The zygote does without pathlib, to start quickly and stay small.
-# ruff: noqa: PTH123, PTH208
 from __future__ import annotations
 
 import errno

@@ -161,7 +161,7 @@ class WorkspaceManager:
     async def _sweep_now_and_then(self) -> None:
         pause = min(max(self._ttl / _SWEEPS_PER_TTL, _SHORTEST_PAUSE), _LONGEST_PAUSE)
         while True:
-            await asyncio.sleep(pause * random.uniform(0.9, 1.1))  # noqa: S311 - workers do not sweep all at once
+            await asyncio.sleep(pause * random.uniform(0.9, 1.1))
             try:
                 removed = await asyncio.to_thread(self.sweep)
             except ExecutionError as error:

@@ -6,8 +6,6 @@ without the right to override permissions. Any other worker runs commands as its
 what keeps commands from writing is the backend.
 """
 
-# Folders are held open here, which pathlib cannot work with.
-# ruff: noqa: PTH101
 from __future__ import annotations
 
 import errno

@@ -221,7 +221,7 @@ class McpConnection:
                 pause,
             )
             # Jitter, so that workers which lost a server together do not come back together.
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _one(self) -> bool:
