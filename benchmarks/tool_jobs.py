@@ -115,9 +115,6 @@ def _far_server() -> _FarServer:
     return _FarServer()
 
 
-# -- tools that a turn does not offer ----------------------------------------------------------
-
-
 _NONE = "no tools"
 _AGENTS: dict[str, type[Agent]] = {
     _NONE: Chatter,
@@ -165,9 +162,6 @@ def _counted_schemas() -> list[str]:
 
     Arguments.__init__ = counted  # type: ignore[method-assign]
     return built
-
-
-# -- turns -------------------------------------------------------------------------------------
 
 
 @asynccontextmanager

@@ -57,9 +57,6 @@ class Row:
     reason: str = ""
 
 
-# -- rows --------------------------------------------------------------------------------------
-
-
 class _Loader(yaml.SafeLoader):
     """Refuses a key that is there twice, of which YAML would keep one without a word."""
 
@@ -88,9 +85,6 @@ def _row(id_: str, said: str | Mapping[str, str]) -> Row:
     if unknown := set(said) - {"is", "reason"}:
         raise FeatureError(f"row {id_} has {', '.join(sorted(unknown))}: write is and reason")
     return Row(id_, said["is"], said.get("reason", ""))
-
-
-# -- tests -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -166,9 +160,6 @@ def _session(found: str, folder: str, *run: str) -> int:
     code = pytest.main([*how, "-p", "no:cacheprovider", folder], plugins=[plugin])
     Path(found).write_text(json.dumps(plugin.to_json()), encoding="utf-8")
     return int(code)
-
-
-# -- the page ----------------------------------------------------------------------------------
 
 
 def by_row(sections: Mapping[str, Sequence[Row]], marked: Iterable[Marked]) -> dict[str, list[Marked]]:

@@ -243,8 +243,6 @@ class AgentRuntime:
         for callee in self._callees.values():
             yield from callee.tree()
 
-    # -- refresh ---------------------------------------------------------------------------
-
     async def refresh(self) -> bool:
         """Look at the sources again, in a thread; True when turns that begin from now on use other skills.
 
@@ -332,8 +330,6 @@ class AgentRuntime:
             "refreshFailures": sum(agent._failed_refreshes for agent in agents),
         }
 
-    # -- for turns -------------------------------------------------------------------------
-
     def new_state(self, kept: Any) -> Any:
         """``ctx.state`` from its kept form. Raises :class:`TurnError` where that does not fit its type."""
         return new_state(self._declared.state_type, kept)
@@ -396,7 +392,7 @@ class AgentRuntime:
         owner: str,
         versions: Mapping[str, str],
     ) -> Sequence[Mapping[str, Any]]:
-        """Write the event, and its files, into ``work/inputs/``; what was staged (row F22).
+        """Write the event and its files to ``work/inputs/``. Return a record for each file.
 
         ``versions`` are those of :meth:`artifact_versions`. Blocks. Raises
         :class:`~flink_skills.errors.ExecutionError` where the workspace cannot be used.

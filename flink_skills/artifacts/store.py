@@ -1,4 +1,4 @@
-"""Artifacts: files that turns keep, each version once, whatever is tried again (rows F14, F27, D4).
+"""Artifacts: files that turns keep, each version once, whatever is tried again.
 
 <skills.artifacts.dir>/<hash of the owner>/<plain name>-<hash of the name>/
     <version>/<plain name>    the content; the version is the beginning of its sha256
@@ -185,7 +185,7 @@ def _to_json(record: dict[str, Any]) -> bytes:
 
 
 def open_location(url: str, config: SkillConfig) -> Location:
-    """The folder ``url``: an absolute path, or a URL for fsspec. Nothing is read or made yet.
+    """Return the location of ``url``, an absolute path or a URL for fsspec, without any access to it.
 
     Raises :class:`ConfigError`, also for ``skills.source.options`` that cannot be used.
     """

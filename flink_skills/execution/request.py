@@ -62,14 +62,14 @@ class CommandUser:
 
 @dataclass(frozen=True)
 class CommandRequest:
-    """A command. ``env`` is the whole environment, ``cwd`` an absolute path.
+    """Command for a backend. ``env`` is the whole environment, ``cwd`` an absolute path.
 
     ``writable`` are the folders that the command may write, ``readable`` what it may read besides; a backend without
     file isolation cannot hold a command to that. The contents of ``counted`` count against the limits of the workspace;
     empty means those of ``writable``.
     ``root`` is the workspace that all of these are in.
 
-    Raises :class:`ConfigError` for what no backend could run.
+    Raises :class:`ConfigError` for a command that a backend cannot run.
     """
 
     argv: tuple[str, ...]
@@ -89,7 +89,7 @@ class CommandRequest:
 
 
 def _problem_of(request: CommandRequest) -> str:
-    """Why no backend could run ``request``; empty when one could."""
+    """Return the reason why a backend cannot run ``request``, or an empty text."""
     if not request.argv or not request.argv[0]:
         return "argv is empty: give the program and its arguments"
     for path in (request.cwd, *request.writable, *request.readable, *request.counted):
@@ -106,7 +106,7 @@ def _problem_of(request: CommandRequest) -> str:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How a command ended.
+    """Result of a command.
 
     Exactly one of ``exit_code``, ``signal`` and ``error`` is set; ``error`` says why a command could not be run
     safely or could not be watched to its end, and has nothing to do with exit codes. ``limit`` names the limit (of

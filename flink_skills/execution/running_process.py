@@ -116,8 +116,6 @@ class RunningProcess(LiveProcess):
             stream.close()
         self._control.close()
 
-    # -- what a live process does ----------------------------------------------------------
-
     @property
     def ended(self) -> bool:
         return self._result is not None
@@ -152,8 +150,6 @@ class RunningProcess(LiveProcess):
     def close(self) -> None:
         if not self._over:
             self._control.end()
-
-    # -- its life --------------------------------------------------------------------------
 
     async def _live(self, talk: asyncio.Future[Report]) -> CommandResult:
         report = Report(error="the process was left alone")

@@ -72,8 +72,6 @@ class AgentsExecutionEnvironment:
         """
         return cls(env, t_env)
 
-    # -- skills and options ----------------------------------------------------------------
-
     def add_skills_from_paths(self, paths: Sources) -> AgentsExecutionEnvironment:
         """Add directories or archives of skills, by absolute path, for all agents of the job.
 
@@ -102,8 +100,6 @@ class AgentsExecutionEnvironment:
     def get_config(self) -> AgentsConfiguration:
         """The job's options."""
         return self._config
-
-    # -- in --------------------------------------------------------------------------------
 
     def from_datastream(
         self, stream: DataStream, key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str] | None = None
@@ -160,8 +156,6 @@ class AgentsExecutionEnvironment:
 
         return ListInput(self, [(key(event), event) for event in events])
 
-    # -- out -------------------------------------------------------------------------------
-
     def execute(self, job_name: str | None = None) -> Any:
         """Run the job: Flink's ``execute``. Lists need none, they run on ``to_list``."""
         if self._env is None:
@@ -191,8 +185,6 @@ class AgentsExecutionEnvironment:
         both = output.to_datastream().union(output.to_datastream(tag="errors"))
         with both.execute_and_collect(plan.agent_id) as records:
             yield records
-
-    # -- for the stages between ------------------------------------------------------------
 
     def compile(
         self,

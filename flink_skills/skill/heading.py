@@ -1,4 +1,4 @@
-"""Skill files without front matter (feature row A10): a plain Markdown page about a folder's tools."""
+"""Skill files without front matter: a plain Markdown page about a folder's tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a skill asks for that this runtime does not do (feature row A12). Nothing is refused for it."""
+"""Requests of a skill that this runtime does not support. They do not make a skill invalid."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class SourceSpec:
     """One declared source.
 
     ``sha256`` pins the bytes of an archive or of a bare ``SKILL.md``. ``format`` is ``"skill"`` for ``SKILL.md``
-    files with front matter, ``"heading"`` for those that have only a first heading (feature row A10).
+    files with front matter, ``"heading"`` for those that have only a first heading.
 
     >>> SourceSpec.parse("path", "/opt/notes#format=heading").format
     'heading'

@@ -130,8 +130,6 @@ class StandaloneCluster(FlinkRest):
         self._job_manager: subprocess.Popen[bytes] | None = None
         self._task_managers: list[subprocess.Popen[bytes]] = []
 
-    # -- life of the cluster ---------------------------------------------------------------
-
     def start(self) -> StandaloneCluster:
         """Start all processes and wait until every TaskManager is registered."""
         for name in ("conf", "logs", "tmp", "client"):
@@ -268,8 +266,6 @@ class StandaloneCluster(FlinkRest):
             raise ClusterError(f"flink run of {what} submitted no job:\n{_last_lines(text)}")
         return found.group(1)
 
-    # -- what runs and what is left ----------------------------------------------------------
-
     def worker_pids(self, task_manager: int | None = None) -> list[int]:
         """Processes of agent workers: of one TaskManager, or all, also those whose TaskManager is gone."""
         below: set[int] | None = None
@@ -316,8 +312,6 @@ class StandaloneCluster(FlinkRest):
         """What the JobManager, or a TaskManager, has logged so far."""
         name = "jobmanager" if task_manager is None else _name(task_manager)
         return (self.folder / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")
-
-    # -- processes --------------------------------------------------------------------------
 
     def _write_configuration(self) -> None:
         conf = self.folder / "conf"

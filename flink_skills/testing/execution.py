@@ -92,8 +92,6 @@ class ExecutionBackendContract:
         manager.close()
         shutil.rmtree(folder, ignore_errors=True)
 
-    # -- what comes back -------------------------------------------------------------------
-
     def test_it_says_what_it_is(self, backend: ExecutionBackend) -> None:
         assert backend.name.strip(), "name is empty: reports and errors need it"
         assert isinstance(backend.level, IsolationLevel)
@@ -129,8 +127,6 @@ class ExecutionBackendContract:
         assert result.error is not None
         assert folder in result.error
 
-    # -- what goes in ----------------------------------------------------------------------
-
     def test_it_passes_the_arguments_as_they_are(self, backend: ExecutionBackend, workspace: Workspace) -> None:
         words = ("", " a  b ", "$HOME", "*", "'\"\\", "\n", "ü")
         request = _request(workspace, "/bin/sh", "-c", 'printf "%s|" "$@"', "sh", *words)
@@ -165,8 +161,6 @@ class ExecutionBackendContract:
             return await started.run(_request(workspace, "/bin/sh", "-c", "cat d/file"))
 
         assert self._started(backend, check).stdout == b"kept\n"
-
-    # -- ends ------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("text", ["sleep 60", "trap '' TERM INT HUP; while :; do sleep 0.1; done"])
     def test_it_ends_a_command_in_time(self, backend: ExecutionBackend, workspace: Workspace, text: str) -> None:
@@ -231,8 +225,6 @@ class ExecutionBackendContract:
 
         assert self._started(backend, check).exit_code == 0
 
-    # -- limits ----------------------------------------------------------------------------
-
     def test_it_keeps_the_beginning_and_the_end_of_much_output(
         self, backend: ExecutionBackend, workspace: Workspace
     ) -> None:
@@ -275,8 +267,6 @@ class ExecutionBackendContract:
         result = self._shell(backend, workspace, below, limits=replace(Limits(), **{name: value}))
         assert (result.exit_code, result.limit, result.error) == (0, None, None), result
 
-    # -- side by side ----------------------------------------------------------------------
-
     def test_commands_side_by_side_do_not_mix(self, backend: ExecutionBackend, workspace: Workspace) -> None:
         async def check(started: ExecutionBackend) -> list[CommandResult]:
             texts = [
@@ -304,8 +294,6 @@ class ExecutionBackendContract:
             await asyncio.wait([slow])
 
         self._started(backend, check)
-
-    # -- processes that live on ------------------------------------------------------------
 
     def test_a_backend_without_live_processes_says_so(self, backend: ExecutionBackend, workspace: Workspace) -> None:
         if _has_live_processes(backend):
@@ -389,8 +377,6 @@ class ExecutionBackendContract:
         limits = Limits(wall_time=3 if way == "wall_time" else 60)
         result = self._live(backend, workspace, text, check, tty=tty, env=mark, limits=limits)
         assert (result.exit_code == 0) == (way == "exit")
-
-    # -- how they are run ------------------------------------------------------------------
 
     def _shell(self, backend: ExecutionBackend, workspace: Workspace, text: str, **more: Any) -> CommandResult:
         return self._one(backend, _request(workspace, "/bin/sh", "-c", text, **more))

@@ -45,9 +45,6 @@ def staged_as(*entries: Any) -> list[str]:
     return [file.name for file in event_files({"files": list(entries)})]
 
 
-# -- what is a file ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("entry", "data"),
     [
@@ -193,9 +190,6 @@ def test_there_is_an_end_of_files(workspace: Workspace) -> None:
     assert len(without_data({"files": [{"text": "x"}] * 1000})["files"]) == 257
 
 
-# -- names ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("original", "name"),
     [
@@ -254,9 +248,6 @@ def test_names_are_shown_without_tricks() -> None:
     [file] = event_files({"files": [{"name": "a\u202eb\n" + "x" * 1000, "text": "x"}]})
     assert file.original_name.startswith("a\\u202eb\\nxxx")
     assert len(file.original_name) < 250
-
-
-# -- staging -------------------------------------------------------------------------------
 
 
 @pytest.mark.row("F11", "F22")

@@ -91,9 +91,6 @@ def text_of(request: ModelRequest) -> str:
     return "\n".join([request.system, *(message.content for message in request.messages)])
 
 
-# -- instructions --------------------------------------------------------------------------
-
-
 class Brief(Desk):
     instructions = "You are brief."
 
@@ -108,9 +105,6 @@ async def test_instructions(open_agent: Any, script: Any, skill_folder: Path, be
     await bench.turn({"text": "next"}, number=2, session=before.idle)
     assert "You are brief." in model.requests[-1].system
     assert "You help." not in text_of(model.requests[-1])
-
-
-# -- models --------------------------------------------------------------------------------
 
 
 class OtherModel(Agent):
@@ -192,9 +186,6 @@ async def test_the_provider_of_a_model(
     assert not [record for record in caplog.records if record.name == "flink_skills.turn"]
 
 
-# -- tools ---------------------------------------------------------------------------------
-
-
 class NoTool(Agent):
     name = "desk"
     session = "key"
@@ -239,9 +230,6 @@ async def test_a_tool_more(open_agent: Any, script: Any, skill_folder: Path, bef
     assert await bench.turn(EVENT, journal=before.under_way(LOADED)) == before.outcome
     await bench.turn({"text": "next"}, number=2, session=before.idle)
     assert all("measure" in {of.name for of in request.tools} for request in model.requests)
-
-
-# -- skills --------------------------------------------------------------------------------
 
 
 def remove(folder: Path) -> None:
@@ -320,9 +308,6 @@ async def test_a_skill_more(open_agent: Any, script: Any, skill_folder: Path, be
     assert await bench.turn(EVENT, journal=before.under_way(LOADED)) == before.outcome
     await bench.turn({"text": "next"}, number=2, session=before.idle)
     assert all("Brand-new." in request.system for request in model.requests)
-
-
-# -- what the session keeps ----------------------------------------------------------------
 
 
 class Counted(BaseModel):

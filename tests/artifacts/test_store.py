@@ -134,9 +134,6 @@ def test_the_largest_artifact(tmp_path: Path) -> None:
     assert refused.value.reason == "too-large"
 
 
-# -- once, whatever happens ----------------------------------------------------------------
-
-
 def watched(tmp_path: Path) -> tuple[ArtifactStore, Watched]:
     location = Watched(open_location(str(tmp_path / "store"), SkillConfig()))
     return ArtifactStore(location, 1 << 20), location
@@ -246,9 +243,6 @@ def test_many_save_at_once(store: ArtifactStore, place: Place) -> None:
     for artifact in saved:
         assert version_of(store.load(OWNER, "a", artifact.version)[1]) == artifact.version
     assert store.load(OWNER, "a")[0] in saved
-
-
-# -- options and places --------------------------------------------------------------------
 
 
 def test_no_store_without_a_folder() -> None:

@@ -59,9 +59,6 @@ def paths(result: Any) -> list[str]:
     return [file["path"] for file in result["files"]]
 
 
-# -- what a command is --------------------------------------------------------------------------
-
-
 def test_one_word_is_a_text_for_the_shell(run: FlinkSkills) -> None:
     result = result_of(run("--", "echo $((1 + 1)) | cat; echo no >&2; exit 3"))
     assert (result["exit_code"], result["signal"], result["error"]) == (3, None, None)
@@ -110,9 +107,6 @@ def test_nothing_of_the_users_is_visible(run: FlinkSkills, place: Path, monkeypa
     assert "secret: " in result["stderr"]
 
 
-# -- output -------------------------------------------------------------------------------------
-
-
 def test_output_that_is_no_text(run: FlinkSkills) -> None:
     result = result_of(run("--", r"printf '\377\000\033[31m\342\202'; printf '\370' >&2"))
     assert result["stdout"] == "\ufffd\0\x1b[31m\ufffd"
@@ -127,9 +121,6 @@ def test_long_output_keeps_both_ends_and_counts_the_rest(run: FlinkSkills) -> No
     assert result["stdout"].endswith("\n100000\n")
     assert result["stdout_dropped"] > 500_000
     assert result["stderr_dropped"] == 0
-
-
-# -- limits -------------------------------------------------------------------------------------
 
 
 def test_a_limit_with_a_unit_that_is_reached_is_named(run: FlinkSkills) -> None:
@@ -153,9 +144,6 @@ def test_a_job_caps_what_is_asked_and_that_is_said(run: FlinkSkills) -> None:
         "limit memory is 1.0 GB, the most that the job allows (skills.shell.max-memory), not no limit",
         "limit wall_time is 0.4 s, the most that the job allows (skills.shell.max-timeout), not 120 s",
     ]
-
-
-# -- files --------------------------------------------------------------------------------------
 
 
 def test_files_that_a_command_left(run: FlinkSkills) -> None:
@@ -212,9 +200,6 @@ def test_folders_that_are_replaced_by_links_are_not_followed(run: FlinkSkills, p
     assert "work/l/file" not in paths(result)
 
 
-# -- inputs -------------------------------------------------------------------------------------
-
-
 def test_inputs_are_copies_in_work_inputs(run: FlinkSkills, tmp_path: Path) -> None:
     (tmp_path / "data.bin").write_bytes(bytes(range(256)))
     (tmp_path / "sub").mkdir()
@@ -234,9 +219,6 @@ def test_stdin(run: FlinkSkills, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"\xff\n" * 100_000)
     assert result_of(run("--stdin", "in", "--", "wc -c"))["stdout"] == "200000\n"
     assert result_of(run("--", "wc -c"))["stdout"] == "0\n"
-
-
-# -- skills -------------------------------------------------------------------------------------
 
 
 def test_a_skill_is_a_read_only_copy_and_the_current_folder(run: FlinkSkills, tmp_path: Path) -> None:
@@ -276,9 +258,6 @@ def test_variables_of_a_skill_are_given_and_hidden(
     result = run(*option, "--", "env").json
     assert (result["exit_code"], result["stdout"]) == (None, "")
     assert "'GREETING'" in result["error"]
-
-
-# -- what is not run ----------------------------------------------------------------------------
 
 
 def test_too_little_isolation_is_no_run(flink_skills: FlinkSkills, place: Path) -> None:
@@ -371,9 +350,6 @@ def test_bad_usage_is_two_and_nothing_is_printed(
     said = run(*words)
     assert (said.code, said.stdout) == (2, "")
     assert message in said.stderr
-
-
-# -- as a process -------------------------------------------------------------------------------
 
 
 def started(*words: object, cwd: Path, place: Path) -> subprocess.Popen[str]:

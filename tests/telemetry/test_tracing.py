@@ -327,9 +327,6 @@ async def test_a_sampler_decides_the_same_for_all_attempts(begin: Begin, monkeyp
     assert len(taken) == 1
 
 
-# -- more than one attempt -----------------------------------------------------------------
-
-
 async def test_every_resumed_turn_has_the_same_trace_and_root(begin: Begin) -> None:
     first = await begin(answers())
     await first.turn()

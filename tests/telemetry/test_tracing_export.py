@@ -207,9 +207,6 @@ def test_nothing_of_opentelemetry_is_imported_without_tracing(monkeypatch: pytes
     assert not open_telemetry(TelemetrySettings("desk"))
 
 
-# -- two processes -------------------------------------------------------------------------
-
-
 class Helper(Agent):
     """Helps."""
 
@@ -298,9 +295,6 @@ def stop(bridge: Bridge) -> None:
         if stream is not None:
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
-
-
-# -- agents over lists ---------------------------------------------------------------------
 
 
 class Loud(Agent):

@@ -1,4 +1,4 @@
-"""Copies of files and folders that somebody else may be changing: links left out, within limits (rows F7 to F9)."""
+"""Copies of files and folders that another process may be changing: without links, within limits."""
 
 from __future__ import annotations
 

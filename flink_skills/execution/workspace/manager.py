@@ -111,8 +111,6 @@ class WorkspaceManager:
                 found = self._live[name] = Workspace(self.root / name, self._job, self._base_env, self._inputs)
         return found
 
-    # -- the age of workspaces -------------------------------------------------------------
-
     def start(self) -> None:
         """Sweep now and then in the running loop, until :meth:`aclose`. Does nothing without a ``ttl``."""
         if self._ttl and self._sweeper is None:
@@ -171,8 +169,6 @@ class WorkspaceManager:
             else:
                 if removed:
                     _log.info("%d workspaces in %s removed, unused for %g s", removed, self.root, self._ttl)
-
-    # -- the end ---------------------------------------------------------------------------
 
     async def aclose(self) -> None:
         """End what :meth:`start` began, then :meth:`close` in a thread."""

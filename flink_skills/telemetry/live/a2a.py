@@ -16,7 +16,7 @@ DELTA_TYPE = "streaming_function_call_delta"
 
 
 def a2a_message(delta: ToolCallDelta, message_id: str) -> dict[str, Any]:
-    """A piece of a tool call as an A2A ``Message`` with one ``DataPart`` (row J23), for a status update of the task.
+    """A piece of a tool call as an A2A ``Message`` with one ``DataPart``, for a status update of the task.
 
     >>> a2a_message(ToolCallDelta("call-1", "write", '{"text": "Dea'), "m-1")["parts"][0]["data"]
     {'id': 'call-1', 'name': 'write', 'delta': '{"text": "Dea'}

@@ -233,8 +233,6 @@ class BundledTools:
         answer = await asyncio.to_thread(text_answer, result.stdout, result.stderr, self._shell.hidden)
         return await asyncio.to_thread(tool_result, answer, exposed)
 
-    # -- the program -----------------------------------------------------------------------
-
     async def _ask(
         self, site: _Site, request: Mapping[str, Any], room: int, timeout: float, *, describes: bool = False
     ) -> Reply:

@@ -30,7 +30,7 @@ class JobServices(Protocol):
 
 
 class BaseToolSet(ABC):
-    """Gives tools for a context (row J6). Derive from it, and put an instance into a pool (``@tool_pool``).
+    """Gives tools for a context. Derive from it, and put an instance into a pool (``@tool_pool``).
 
     A worker makes one instance for each agent, and all turns use it, several at a time. What a tool set raises is
     logged, and its tools are absent in that turn.

@@ -1,4 +1,4 @@
-"""``skill_exec`` and the tools that go on with what it started (rows G1 to G8)."""
+"""``skill_exec`` and the tools that continue with its process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from flink_skills.tools.skills.face import SkillFace
 
 __all__ = ["SkillExec", "SkillKillSession", "SkillPollSession", "SkillWriteStdin"]
 
-# Rows G1 and G2, in milliseconds and lines.
+# Milliseconds that a start and a later call wait for output, and lines of an answer.
 _START_YIELD_MS = 1_000.0
 _YIELD_MS = 400.0
 _POLL_LINES = 40

@@ -17,8 +17,8 @@ _END_OF_INPUT = "\x04"
 
 
 def caller_of(services: ToolServices, context: ToolContext) -> Caller:
-    """Who makes the call with this ``context``."""
-    # Where tools are called without a turn. Never the owner of a turn, which begins with a digit.
+    """Return the caller of ``context``."""
+    # A call without a turn has no owner. This text differs from the owner of a turn, which begins with a digit.
     kind = type(context.key)
     owner = context.owner or f"{kind.__module__}.{kind.__qualname__} {context.key!r}"
     return Caller(owner, context.agent, caller_view(services, context))
@@ -53,7 +53,7 @@ async def poll_process(
 
 
 async def kill_process(asked: SessionArguments, services: ToolServices, context: ToolContext) -> ToolResult:
-    """End a process (row G3). Its output and its result can still be asked for."""
+    """End a process. Its output and its result can still be asked for."""
     process = sessions_of(services).get(caller_of(services, context), asked.session_id)
     value = {"ok": True, "session_id": process.id, "status": await process.kill()}
     return ToolResult(json.dumps(value), value=value)

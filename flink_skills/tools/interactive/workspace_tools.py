@@ -1,4 +1,4 @@
-"""``workspace_exec`` and the tools that go on with what it started (row K1)."""
+"""``workspace_exec`` and the tools that continue with its process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TTY_YIELD_MS = 1_000.0
 _BACKGROUND_YIELD_MS = 200.0
 _YIELD_MS = 200.0
 _ROOTS = ("skills", "work", "out", "runs")
-# Bytes of stdout and of stderr, with room for what stands for the rest (as skill_run, row F21).
+# Bytes of stdout and of stderr, with room for what stands for the rest (as skill_run).
 _MOST_OUTPUT = (16 << 10) - 64
 
 

@@ -1,4 +1,4 @@
-"""How to reach an MCP server (rows J8, J9, J10). Values may be references (``${env:NAME}``), read in the worker."""
+"""Connection parameters of an MCP server. Values may be references (``${env:NAME}``), read in the worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools of one MCP server, as a tool set (row J7)."""
+"""The tools of one MCP server, as a tool set."""
 
 from __future__ import annotations
 

@@ -236,9 +236,6 @@ async def test_an_error_shows_no_secret(
     assert "[hidden]" in result.error
 
 
-# -- the variables of a call -------------------------------------------------------------------
-
-
 async def run(shell: ShellRunner, workspace: Workspace, text: str, env: dict[str, str], **more: Any) -> str:
     return (await shell.run(text, workspace=workspace, env=env, **more)).stdout.decode()
 

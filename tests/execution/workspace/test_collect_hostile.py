@@ -263,9 +263,6 @@ def test_what_the_worker_cannot_read_is_told(reachable: Path) -> None:
     ]
 
 
-# -- commands of another user --------------------------------------------------------------
-
-
 @pytest.fixture
 def theirs(reachable: Path) -> Iterator[Workspace]:
     manager = WorkspaceManager(reachable / "jobs", user=NOBODY)

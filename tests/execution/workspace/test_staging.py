@@ -171,9 +171,6 @@ def test_a_skill_deeper_than_the_stack(manager: WorkspaceManager, tmp_path: Path
     remove_tree(folder)
 
 
-# -- the virtual environment of a skill --------------------------------------------------------------------------
-
-
 @pytest.mark.row("H6", "H2")
 def test_a_virtual_environment_is_active_and_outlives_a_new_version(manager: WorkspaceManager, source: Path) -> None:
     workspace = manager.for_key("k")

@@ -28,9 +28,6 @@ def names_of(state: SkillState, view: SkillView, pool: Any = POOL, taken: Any = 
     return [tool.spec.name for tool in active_tools(state, view, pool, FakeBundled(), taken).tools]
 
 
-# -- the pool ------------------------------------------------------------------------------
-
-
 @pytest.mark.row("I7")
 def test_nothing_is_active_before_a_skill_is_loaded(view: SkillView) -> None:
     assert active_tools(SkillState(), view, POOL, None, ["load_skill"]) == active_tools(
@@ -137,9 +134,6 @@ def test_order_and_names_do_not_depend_on_the_order_of_use(view: SkillView) -> N
     assert found == {("query_database", "get_weather", "run", "plain_run", "get_forecast")}
 
 
-# -- what skills bring ---------------------------------------------------------------------
-
-
 @pytest.mark.row("C8")
 async def test_a_skill_brings_its_own_tools(view: SkillView) -> None:
     state = loaded("plain", plain=["plot", "count"])
@@ -193,9 +187,6 @@ def test_selecting_renames_nothing(view: SkillView) -> None:
     state.apply(tools_effect("data", ()))
     assert names_of(state, view) == ["plain_run"]
     assert names_of(loaded("plain", plain=["run"]), view) == ["run"]
-
-
-# -- calls of what is not there ------------------------------------------------------------
 
 
 @pytest.mark.row("C10")
