@@ -55,11 +55,12 @@ $(VENV_22)/.ready: pyproject.toml constraints-flink22.txt hatch_build.py | $(JAR
 test: setup $(VENV_22)/.ready lint deploy-check docs test-java test-python test-pod test-flink22 ## Run all checks and tests, on both Flink versions
 
 .PHONY: lint
-lint: setup ## Check style, types and layers
+lint: setup ## Check style, types, layers and structure
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m checks.structure
 	$(BIN)/python -m pip check
 
 .PHONY: test-java
