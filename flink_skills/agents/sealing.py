@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from flink_skills.endpoint import links_of, redact
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillOptions
 from flink_skills.sources import SourceSpec
-from flink_skills.sources.address import links_of, redact
 from flink_skills.sources.secrets import replacements
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from urllib.parse import unquote, urlsplit
 
+from flink_skills.endpoint import links_of, redact
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.sources.address import links_of, protocol_of, redact
+from flink_skills.sources.address import protocol_of
 
 __all__ = ["Location", "open_location"]
 
