@@ -76,7 +76,13 @@ def user_of(url: str) -> str:
 
 
 def check_endpoint(
-    url: object, name: str, example: str, schemes: Sequence[str] = ("http", "https"), *, credentials: bool = True
+    url: object,
+    name: str,
+    example: str,
+    schemes: Sequence[str] = ("http", "https"),
+    *,
+    references: bool = False,
+    credentials: bool = True,
 ) -> SplitResult:
     """Return the parts of ``url``, an address that a user declares.
 
@@ -87,25 +93,29 @@ def check_endpoint(
         name: The place of the declaration, such as "model 'm' of agent Triage: base_url".
         example: An address that could be used.
         schemes: Accepted schemes.
+        references: Whether ``${env:NAME}`` and ``${file:/path}`` are replaced later, where the address is used.
         credentials: Whether a user and a password are accepted.
 
     >>> check_endpoint("https://me:SECRET/x@host/v1", "base_url", "http://localhost:8000/v1")
     Traceback (most recent call last):
     flink_skills.errors.ConfigError: base_url cannot be used: a user or a password has an unescaped '/', '?' or '#' (https://host/v1). Write %2F, %3F or %23 in its place, as in http://localhost:8000/v1.
     """  # noqa: E501 (a message is one line)
-    parts, problem, fix = _read(url, schemes)
-    if parts is not None and not credentials and "@" in parts.netloc:
+    parts, problem, fix = _read(url, schemes, references=references)
+    if parts is not None and not credentials and user_of(str(url)):
         parts, problem, fix = None, "it has a user or a password", "Leave them out"
     if parts is not None:
         return parts
-    shown = f" ({redact(url)})" if isinstance(url, str) and url else ""
+    # Without a scheme it may be anything, such as a key that was written in the wrong place.
+    shown = f" ({redact(url)})" if isinstance(url, str) and "://" in url else ""
     raise ConfigError(f"{name} cannot be used: {problem}{shown}. {fix}, as in {example}.")
 
 
-def _read(url: object, schemes: Sequence[str]) -> tuple[SplitResult | None, str, str]:
+def _read(url: object, schemes: Sequence[str], *, references: bool) -> tuple[SplitResult | None, str, str]:
     """Return (parts, "", "") or (None, problem, fix). No error is alive when the caller raises its error."""
     if not isinstance(url, str):
         return None, f"expected a text, got {type(url).__name__}", "Write an address"
+    if not references and _REFERENCE.search(url):
+        return None, "a reference such as ${env:NAME} is not replaced there", "Write the address itself"
     # The value of a reference is known in the worker only. A digit can be a host, a port or a part of a path.
     known = _REFERENCE.sub("1", url)
     if any(char.isspace() or not char.isprintable() for char in known):

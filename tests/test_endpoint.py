@@ -151,8 +151,9 @@ def test_user_of(url: str, user: str) -> None:
     ("url", "problem"),
     [
         (7, "expected a text, got int"),
+        ("http://${env:HOST}/v1", "a reference such as ${env:NAME} is not replaced there"),
         ("", "does not begin with http:// or https://"),
-        ("host:8000", "does not begin with http:// or https:// (host:8000)"),
+        ("host:8000", "does not begin with http:// or https://. Write"),
         ("ftp://me:SECRET@host", "does not begin with http:// or https:// (ftp://host)"),
         ("https://", "its host is missing"),
         ("https://me:SECRET@", "its host is missing"),
@@ -194,7 +195,7 @@ def test_an_address_that_cannot_be_used_is_refused_without_showing_it(url: objec
     ],
 )
 def test_an_address_that_can_be_used(url: str) -> None:
-    assert check_endpoint(url, "x", "y").hostname
+    assert check_endpoint(url, "x", "y", references=True).hostname
 
 
 def test_credentials_can_be_refused() -> None:

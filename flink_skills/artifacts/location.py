@@ -51,10 +51,18 @@ def open_location(url: str, config: SkillConfig) -> Location:
         from flink_skills.artifacts.remote import RemoteFolder
 
         return RemoteFolder(url, protocol, config, place)
-    host = urlsplit(url).netloc if protocol else ""
-    path = unquote(urlsplit(url).path) if protocol else url
+    host, path = _local(url) if protocol else ("", url)
     if host not in ("", "localhost") or not path.startswith("/") or "\0" in path:
         raise ConfigError(f"{place} is no absolute path: write file:///path or /path")
     from flink_skills.artifacts.local import LocalFolder
 
     return LocalFolder(path)
+
+
+def _local(url: str) -> tuple[str, str]:
+    """Return the host and the path of a file: URL. The host is "?" if it cannot be read."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # a bracket that opens no IPv6 address
+        return "?", ""
+    return parts.netloc, unquote(parts.path)
