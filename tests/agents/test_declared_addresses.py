@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,9 +32,10 @@ ADDRESSES = {
     "gopher://me:S3CRET@host.example.org/v1": "it does not begin with http:// or https://",
     "https://me:S3CRET x@host.example.org/v1": "it has spaces or control characters (https://host.example.org/v1)",
 }
+KINDS = ["unescaped", "port", "no host", "scheme", "space"]
 
 
-def connection(url: str) -> Any:
+def connection(url: str, folder: Path) -> Any:
     class Asker(Agent):
         @chat_model_connection
         @staticmethod
@@ -50,7 +52,7 @@ def connection(url: str) -> Any:
     return Asker
 
 
-def setup(url: str) -> Any:
+def setup(url: str, folder: Path) -> Any:
     class Asker(Agent):
         @chat_model_setup
         @staticmethod
@@ -60,15 +62,17 @@ def setup(url: str) -> Any:
     return Asker
 
 
-def in_yaml(url: str) -> Any:
-    return load_agent_yaml(
+def in_yaml(url: str, folder: Path) -> Any:
+    file = folder / "asker.yaml"
+    file.write_text(
         "chat_model_connections:\n"
         f"  server: {{clazz: openai-compatible.connection, base_url: '{url}'}}\n"
         "chat_model_setups:\n  asks: {clazz: openai-compatible.setup, connection: server, model: m}\n"
     )
+    return load_agent_yaml(file)
 
 
-def mcp(url: str) -> Any:
+def mcp(url: str, folder: Path) -> Any:
     class Asker(Agent):
         model = "offline"
 
@@ -79,7 +83,7 @@ def mcp(url: str) -> Any:
     return Asker
 
 
-def mcp_sse(url: str) -> Any:
+def mcp_sse(url: str, folder: Path) -> Any:
     class Asker(Agent):
         model = "offline"
 
@@ -90,11 +94,13 @@ def mcp_sse(url: str) -> Any:
     return Asker
 
 
-def mcp_in_yaml(url: str) -> Any:
-    return load_agent_yaml(f"model: offline\nmcp_servers:\n  shop: {{url: '{url}'}}\n")
+def mcp_in_yaml(url: str, folder: Path) -> Any:
+    file = folder / "asker.yaml"
+    file.write_text(f"model: offline\nmcp_servers:\n  shop: {{url: '{url}'}}\n")
+    return load_agent_yaml(file)
 
 
-def search(url: str) -> Any:
+def search(url: str, folder: Path) -> Any:
     class Asker(Agent):
         model = "offline"
 
@@ -105,7 +111,7 @@ def search(url: str) -> Any:
     return Asker
 
 
-DECLARED: list[tuple[Callable[[str], Any], str]] = [
+DECLARED: list[tuple[Callable[[str, Path], Any], str]] = [
     (connection, "asks"),
     (setup, "asks"),
     (in_yaml, "asks"),
@@ -127,13 +133,13 @@ def all_of(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize(("declare", "place"), DECLARED, ids=[declare.__name__ for declare, _ in DECLARED])
-@pytest.mark.parametrize(("url", "problem"), ADDRESSES.items())
+@pytest.mark.parametrize(("url", "problem"), ADDRESSES.items(), ids=KINDS)
 def test_an_address_that_cannot_be_used_is_refused_at_apply(
-    declare: Callable[[str], Any], place: str, url: str, problem: str
+    declare: Callable[[str, Path], Any], place: str, url: str, problem: str, tmp_path: Path
 ) -> None:
     env = AgentsExecutionEnvironment.get_execution_environment()
     with pytest.raises(SkillsError) as raised:
-        env.from_list(["a"]).apply(declare(url))
+        env.from_list(["a"]).apply(declare(url, tmp_path))
     assert problem in str(raised.value)
     assert place in str(raised.value)
     assert "S3CRET" not in all_of(raised.value)
@@ -148,7 +154,7 @@ def test_a_proxy_that_cannot_be_used_is_refused(tool: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["url", "api"])
-@pytest.mark.parametrize(("url", "problem"), ADDRESSES.items())
+@pytest.mark.parametrize(("url", "problem"), ADDRESSES.items(), ids=KINDS)
 def test_an_address_in_an_option_is_refused(name: str, url: str, problem: str) -> None:
     with pytest.raises(SkillsError) as raised:
         SkillConfig().set(f"skills.shell.remote.{name}", url)
@@ -157,8 +163,8 @@ def test_an_address_in_an_option_is_refused(name: str, url: str, problem: str) -
     assert "S3CRET" not in all_of(raised.value)
 
 
-def test_a_reference_is_an_address_that_is_known_later() -> None:
+def test_a_reference_is_an_address_that_is_known_later(tmp_path: Path) -> None:
     for address in ("${env:ROUTER}", "http://${env:ROUTER}:${env:PORT}", ""):
         SkillConfig().set("skills.shell.remote.url", address)
     env = AgentsExecutionEnvironment.get_execution_environment()
-    env.from_list(["a"]).apply(mcp("https://${env:ME}:${file:/run/pw}@${env:HOST}:${env:PORT}/mcp"))
+    env.from_list(["a"]).apply(mcp("https://${env:ME}:${file:/run/pw}@${env:HOST}:${env:PORT}/mcp", tmp_path))
