@@ -22,6 +22,7 @@ from flink_skills.agents.models.native import calls_in_text
 from flink_skills.agents.models.offline import OfflineModel
 from flink_skills.agents.models.transcript import render_system
 from flink_skills.agents.notices import named_in_notice
+from flink_skills.endpoint import redact_text
 from flink_skills.manager.activation import safe
 from flink_skills.manager.menu import MenuEntry, parse_menu, render_menu
 from flink_skills.skill.frontmatter import split_body, starts_with_front_matter
@@ -32,7 +33,6 @@ from flink_skills.skill.repair import repair
 from flink_skills.skill.text import clean, clean_line
 from flink_skills.skill.tools_section import tools_section
 from flink_skills.skill.yaml_values import YamlProblemError
-from flink_skills.sources.address import redact_text
 from flink_skills.tools import Tool, ToolContext, ToolResult, ToolSet, ToolSpec
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.commands.hidden import HiddenValues

@@ -18,9 +18,10 @@ from urllib.parse import unquote, urlsplit
 from flink_skills.artifacts.failures import ArtifactError
 from flink_skills.artifacts.location import Location
 from flink_skills.artifacts.names import VERSION, check_name, folder_of, plain_name
+from flink_skills.endpoint import links_of, redact
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.sources.address import links_of, protocol_of, redact
+from flink_skills.sources.address import protocol_of
 
 __all__ = ["Artifact", "ArtifactStore", "open_location"]
 
@@ -197,10 +198,18 @@ def open_location(url: str, config: SkillConfig) -> Location:
         from flink_skills.artifacts.remote import RemoteFolder
 
         return RemoteFolder(url, protocol, config, place)
-    host = urlsplit(url).netloc if protocol else ""
-    path = unquote(urlsplit(url).path) if protocol else url
+    host, path = _local(url) if protocol else ("", url)
     if host not in ("", "localhost") or not path.startswith("/") or "\0" in path:
         raise ConfigError(f"{place} is no absolute path: write file:///path or /path")
     from flink_skills.artifacts.local import LocalFolder
 
     return LocalFolder(path)
+
+
+def _local(url: str) -> tuple[str, str]:
+    """Return the host and the path of a file: URL. The host is "?" if it cannot be read."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # a bracket that opens no IPv6 address
+        return "?", ""
+    return parts.netloc, unquote(parts.path)

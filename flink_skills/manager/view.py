@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, UnknownNameError, near_misses
 from flink_skills.manager.activation import Activation, activation_text, with_base_dir
 from flink_skills.manager.audit import AuditEvent, AuditHook, log_event
@@ -16,7 +17,6 @@ from flink_skills.manager.paging import ResourceText, page_of
 from flink_skills.skill import AgentSkill, Limits
 from flink_skills.skill.files import FolderFiles
 from flink_skills.skill.text import clean
-from flink_skills.sources.address import redact
 
 __all__ = ["SkillView"]
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from flink_skills.endpoint import links_of
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.skill import Limits
-from flink_skills.sources.address import links_of, protocol_of
+from flink_skills.sources.address import protocol_of
 from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
 from flink_skills.sources.entries import ArchiveRefusedError
 from flink_skills.sources.store import remove_tree

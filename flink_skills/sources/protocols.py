@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillOptions
 
@@ -117,8 +118,9 @@ def _checked(name: str, ours: Mapping[str, Any]) -> dict[str, Any]:
     if checked.get("anonymous") and {"key", "secret"} & set(checked):
         raise _wrong(name, "'anonymous' goes without 'key' and 'secret'; remove one or the other")
     endpoint = checked.get("endpoint", "")
-    if endpoint and name not in ("hdfs", "webhdfs") and not endpoint.startswith(("https://", "http://")):
-        raise _wrong(name, "'endpoint' is a URL such as https://storage.example.org")
+    if endpoint and name not in ("hdfs", "webhdfs"):
+        place = f"option {SkillOptions.SOURCE_OPTIONS.key}, for {name}: 'endpoint'"
+        check_endpoint(endpoint, place, "https://storage.example.org", references=True)
     return checked
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError, near_misses
-from flink_skills.sources.address import redact
 
 __all__ = ["FORMATS", "SourceSpec"]
 

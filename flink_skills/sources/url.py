@@ -8,9 +8,10 @@ import re
 import time
 from urllib.parse import unquote
 
+from flink_skills.endpoint import links_of, redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
-from flink_skills.sources.address import AddressPolicy, links_of, protocol_of, redact
+from flink_skills.sources.address import AddressPolicy, protocol_of
 from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
 from flink_skills.sources.download import RemoteFile
 from flink_skills.sources.fetch_record import FetchRecord

@@ -119,6 +119,12 @@ def test_an_agent_in_yaml_is_sealed_too(tmp_path: Path) -> None:
     assert scope.paths == ("/opt/notes#format=heading",)
 
 
+def test_a_password_with_an_unescaped_slash_is_hidden() -> None:
+    scope = SkillScope(level="job", urls=("simplecache::https://me:pass/w::rd@host/a.zip",))
+    _, secrets = compile_plan(Silent, job_scopes=[scope], config=SkillConfig()).seal()
+    assert set(secret_values(secrets)) == {"me:pass/w::rd", "pass/w::rd"}
+
+
 def test_the_texts_to_hide_are_the_secret_ones_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SK", "from-variable")
     scope = SkillScope(

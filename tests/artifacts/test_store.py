@@ -255,6 +255,8 @@ def test_no_store_without_a_folder() -> None:
     [
         ("artifacts", "absolute path"),
         ("file://host/artifacts", "absolute path"),
+        ("file://me:pw/x@host/artifacts", "absolute path"),
+        ("file://[me:pw/artifacts", "absolute path"),
         ("https://me:pw@example.org/artifacts", "cannot be written to"),
         ("zip://x::s3://bucket/a.zip", "cannot be written to"),
         ("nosuch://bucket", "nothing here knows"),

@@ -71,6 +71,11 @@ def test_a_sound_job(tmp_path: Path) -> None:
         ({"flink": "{execution.runtime-mode: BATCH}"}, "flink", "agents are streaming operators"),
         ({"jars": "[no.jar]"}, "flink", "job.yaml:10:8: jars[0]: there is no file"),
         ({"agent": "{model: 'openai-compatible:x'}"}, "agent", "needs base_url"),
+        (
+            {"agent": "{chat_model_setups: {m: {clazz: 'openai-compatible:x', base_url: 'https://me:pw/x@host/v1'}}}"},
+            "agent",
+            "base_url cannot be used: a user or a password has an unescaped '/', '?' or '#' (https://host/v1)",
+        ),
         ({"agent": "{model: 'opneai:x'}"}, "agent", "unknown model provider 'opneai'"),
         ({"skills": "{paths: [nowhere]}"}, "skills", "nowhere"),
     ],

@@ -175,7 +175,10 @@ async def test_a_collector_that_hangs_does_not_hold_the_worker(
     ("variables", "message"),
     [
         ({"OTEL_EXPORTER_OTLP_HEADERS": "pl4nted"}, "OTEL_EXPORTER_OTLP_HEADERS cannot be read: write NAME=VALUE"),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "pl4nted:4318"}, "OTEL_EXPORTER_OTLP_ENDPOINT is no URL: write one such as"),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "pl4nted:4318"},
+            "OTEL_EXPORTER_OTLP_ENDPOINT cannot be used: it does not begin with http:// or https://",
+        ),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "pip install opentelemetry-exporter-otlp-proto-grpc"),
         ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json"}, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json"),
     ],

@@ -174,3 +174,18 @@ def test_importing_models_imports_no_client_library() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("provider", "variable"),
+    [("openai", "OPENAI_BASE_URL"), ("anthropic", "ANTHROPIC_BASE_URL"), ("azure", "AZURE_OPENAI_ENDPOINT")],
+)
+def test_an_address_in_a_variable_of_a_client_is_checked(
+    provider: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pydantic_ai")
+    monkeypatch.setenv(variable, "https://me:S3CRET/x@host/v1")
+    with pytest.raises(ConfigError, match=rf"^model {provider}:m: {variable} cannot be used: ") as raised:
+        create_model(ModelSetup(provider, "m"), SkillConfig())
+    assert raised.value.__context__ is None
+    assert "S3CRET" not in str(raised.value)
