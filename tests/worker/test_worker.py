@@ -66,7 +66,7 @@ class Dies(Agent):
 
 class StartsAProgram(Agent):
     async def on_event(self, event: Any, ctx: Any) -> Any:
-        return subprocess.run(event, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(event, capture_output=True, text=True, check=True).stdout  # noqa: ASYNC221
 
 
 def sized(data: bytes) -> bytes:
