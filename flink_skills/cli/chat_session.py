@@ -63,7 +63,7 @@ def run_chat(request: ChatRequest) -> int:
             _introduce(conversation, plan)
             return _Session(conversation, view).run()
         finally:
-            with _on_interrupt(signal.SIG_IGN):  # what is put away here takes seconds at most
+            with _on_interrupt(signal.SIG_IGN):  # closing takes seconds at most
                 conversation.close()
 
 
