@@ -15,6 +15,9 @@ BIN := $(VENV)/bin
 JAR := java-bridge/target/flink-skills-bridge.jar
 JAVA_SOURCES := java-bridge/pom.xml $(shell find java-bridge/src/main -type f 2>/dev/null)
 
+# Each of the many processes that tests start would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 MODEL ?= offline
 MINUTES ?= 30
 # Tests run in as many processes as there are processors; each file stays in one.
@@ -52,7 +55,7 @@ $(VENV_22)/.ready: pyproject.toml constraints-flink22.txt hatch_build.py | $(JAR
 	@touch $@
 
 .PHONY: test
-test: setup $(VENV_22)/.ready lint deploy-check docs test-java test-python test-pod test-flink22 ## Run all checks and tests, on both Flink versions
+test: lint deploy-check docs $(VENV_22)/.ready test-java test-python test-pod test-flink22 ## Run all checks and tests, on both Flink versions
 
 .PHONY: lint
 lint: setup ## Check style, types, layers and structure

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-__all__ = ["ROOT", "Command", "Done", "by_key", "run"]
+__all__ = ["ROOT", "Command", "Done", "by_key", "ignore", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _MARK = "FLINK_SKILLS_TEST_RUN"
 # Not the caller's keys, nor what PyFlink leaves behind where a mini cluster ran in this process.
 _NOT_INHERITED = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "PYFLINK_GATEWAY_DISABLED")
+
+
+def ignore(*numbers: signal.Signals) -> None:
+    """Ignore signals, as a shell does in the processes that it starts in the background."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,7 @@ class Command:
     arguments: tuple[str, ...]
     cwd: Path
     variables: Mapping[str, str] = field(default_factory=dict)
+    ignored: tuple[signal.Signals, ...] = ()
 
     def __post_init__(self) -> None:
         self._mark = uuid.uuid4().hex
@@ -66,6 +75,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=partial(ignore, *self.ignored),  # noqa: PLW1509 - it takes no lock
         )
 
     def finish(self, stdin: str = "", timeout: float = 240.0) -> Done:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,19 @@ def test_the_conversation_goes_on_and_a_reset_forgets_it(chat: Chat, server: Any
     words = server(lambda body: Reply(" | ".join(str(m["content"]) for m in body["messages"])))
     said = chat("one\ntwo\n/reset\nthree\n", *words)
     assert said.stdout.splitlines() == ["one", "one | one | two", "three"]
+
+
+def test_a_background_job_of_a_shell_ignores_interrupts(chat: Chat, server: Any) -> None:
+    def interrupting(body: Any) -> Reply:
+        os.kill(os.getpid(), signal.SIGINT)
+        return Reply("fine")
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        said = chat("one\ntwo\n", *server(interrupting))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (said.code, said.stdout) == (0, "fine\nfine\n"), said.stderr
 
 
 def test_tokens_and_commands(chat: Chat, server: Any) -> None:

@@ -355,11 +355,6 @@ def test_bad_usage_is_two_and_nothing_is_printed(
 def started(*words: object, cwd: Path, place: Path) -> subprocess.Popen[str]:
     line, environment = command("exec", *ANY_MACHINE, *words, cwd=cwd, TMPDIR=str(place))
     pipe = subprocess.PIPE
-
-    def heed() -> None:
-        # Tests may run under nohup, whose children ignore the signal, as they should.
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
     return subprocess.Popen(
         line,
         cwd=cwd,
@@ -368,7 +363,6 @@ def started(*words: object, cwd: Path, place: Path) -> subprocess.Popen[str]:
         stdout=pipe,
         stderr=pipe,
         text=True,
-        preexec_fn=heed,  # noqa: PLW1509 - it takes no lock
     )
 
 

@@ -213,11 +213,25 @@ def test_no_events_are_no_records(tmp_path: Path) -> None:
     assert run(*words, cwd=tmp_path).code == 0
 
 
-@pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)
-def test_an_interrupt_ends_everything(where: tuple[str, ...], tmp_path: Path, serve: Any) -> None:
+BACKGROUND = (signal.SIGINT, signal.SIGQUIT)
+
+
+@pytest.mark.parametrize(
+    ("where", "number", "ignored"),
+    [
+        *(
+            pytest.param(*case.values, signal.SIGINT, (), marks=case.marks, id=case.id)
+            for case in LOCAL_AND_MINICLUSTER
+        ),
+        pytest.param(("--local",), signal.SIGTERM, BACKGROUND, id="background-job"),
+    ],
+)
+def test_a_signal_ends_everything(
+    where: tuple[str, ...], number: signal.Signals, ignored: tuple[signal.Signals, ...], tmp_path: Path, serve: Any
+) -> None:
     server = serve(Rule(Reply(hang=True)))
     words = ("--model", "openai-compatible:x", "--base-url", server.url, "--input", "-", "--key", "k", *where)
-    command = Command(words, tmp_path)
+    command = Command(words, tmp_path, ignored=ignored)
     assert command.process.stdin is not None
     command.process.stdin.write('{"k": "a"}\n')
     command.process.stdin.close()
@@ -227,8 +241,9 @@ def test_an_interrupt_ends_everything(where: tuple[str, ...], tmp_path: Path, se
         assert time.monotonic() < deadline, "the turn did not begin"
         assert command.process.poll() is None
         time.sleep(0.05)
-    command.process.send_signal(signal.SIGINT)
+    for sent in (*ignored, number):
+        command.process.send_signal(sent)
     done = command.finish(timeout=60)
-    assert done.code == 130, done.stderr
+    assert done.code == 128 + number, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -65,7 +66,12 @@ async def started(backend: BwrapBackend) -> BwrapBackend:
 
 @pytest.fixture
 async def backend() -> AsyncIterator[BwrapBackend]:
-    backend = await started(BwrapBackend(BackendSettings(user=_USER)))
+    # As in a worker, which inherits it from the JVM.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGQUIT])
+    try:
+        backend = await started(BwrapBackend(BackendSettings(user=_USER)))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     yield backend
     await backend.close()
 
@@ -99,6 +105,7 @@ def sh(backend: BwrapBackend, root: Path) -> Iterator[Sandbox]:
         ("exit 137", 137, None),
         ("kill -9 $$", None, 9),
         ("kill -TERM $$", None, 15),
+        ("kill -QUIT $$", None, 3),
         ("kill -SEGV $$", None, 11),
     ],
 )

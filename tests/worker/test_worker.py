@@ -64,6 +64,11 @@ class Dies(Agent):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class StartsAProgram(Agent):
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        return subprocess.run(event, capture_output=True, text=True, check=True).stdout  # noqa: ASYNC221
+
+
 def sized(data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + data
 
@@ -162,6 +167,14 @@ class Bridge:
             return self.receive()
         return frame[0], frame[1:]
 
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.log):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
     def stderr(self) -> str:
         self.log.seek(0)
         return self.log.read().decode()
@@ -237,12 +250,7 @@ class Bridge:
 def bridge(tmp_path: Path) -> Iterator[Bridge]:
     made = Bridge(tmp_path)
     yield made
-    made.process.kill()
-    made.process.wait()
-    for stream in (made.process.stdin, made.process.stdout, made.log):
-        if stream is not None:
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
+    made.kill()
 
 
 def test_turn_state_and_replay(bridge: Bridge) -> None:
@@ -450,6 +458,23 @@ def test_death_is_seen_as_the_end_of_the_stream(bridge: Bridge) -> None:
     bridge.turn(1, "a")
     with pytest.raises(EOFError):
         bridge.end()
+
+
+def test_programs_of_user_code_have_the_default_signals(tmp_path: Path) -> None:
+    """Flink's scripts start the JVM in the background of a shell, and the JVM blocks SIGQUIT in its children."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGQUIT])
+    try:
+        bridge = Bridge(tmp_path)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    bridge.open(StartsAProgram)
+    bridge.turn(1, ["grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status"])
+    [(_, shown)] = bridge.end()["outputs"]
+    bridge.kill()
+    assert [int(line.split()[1], 16) for line in shown.splitlines()] == [0, 0]
 
 
 @pytest.mark.parametrize("how", ["close frame", "end of input", "terminate"])
