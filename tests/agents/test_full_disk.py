@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from flink_skills import SkillConfig, SourceError
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents import AgentRuntime, compile_plan
 from flink_skills.manager import SkillScope
 from flink_skills.testing import call, calls
 from tests.disks import fill, small_disk

@@ -15,10 +15,7 @@ import psutil
 import pytest
 
 from flink_skills import Agent, PlanError, SkillConfig, agent_tool, load_agent_yaml, mcp_server, tool
-from flink_skills.agents.messages import ToolMessage
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.turn import Turn, TurnStart
+from flink_skills.agents import AgentRuntime, ToolMessage, Turn, TurnStart, compile_plan
 from flink_skills.testing import call, calls
 from flink_skills.testing.flink_rest import wait_until
 from flink_skills.tools.mcp import McpToolSet

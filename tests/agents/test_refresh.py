@@ -12,10 +12,18 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ConfigError, ResourceDescriptor, SkillConfig, chat_model_setup
-from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall, ToolMessage, UserMessage
-from flink_skills.agents.notices import Notice, named_in_notice, notice_message
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents import (
+    AgentRuntime,
+    ModelRequest,
+    ModelResponse,
+    Notice,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    compile_plan,
+    named_in_notice,
+    notice_message,
+)
 from flink_skills.errors import SkillFormatError, SkillLockError, SourceError
 from flink_skills.manager import SkillLock, SkillScope
 from flink_skills.skill import load_folder

@@ -9,10 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from flink_skills import Agent, ModelError, ResourceDescriptor, ToolContext, chat_model_setup, tool
-from flink_skills.agents.codec import decode
-from flink_skills.agents.messages import ModelResponse, ToolMessage, Usage
-from flink_skills.agents.session import SessionOp
-from flink_skills.agents.turn import TurnStatus
+from flink_skills.agents import ModelResponse, SessionOp, ToolMessage, TurnStatus, Usage, decode
 from flink_skills.testing import call, calls
 
 

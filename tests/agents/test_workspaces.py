@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, SkillConfig
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents import AgentRuntime, compile_plan
 from flink_skills.manager import SkillScope
 from flink_skills.testing import call, calls
 from tests.walking import folders_below

@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.configuration import settings_from
-from flink_skills.execution.registry import create_backend
+from flink_skills.execution import create_backend, settings_from
 from flink_skills.execution.system_paths import system_paths
 from flink_skills.options import SkillConfig
 from flink_skills.testing.cluster import StandaloneCluster, wait_until

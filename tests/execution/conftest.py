@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.execution import CommandRequest, CommandResult, Limits
-from flink_skills.execution.backends.hygiene import HygieneBackend
-from flink_skills.execution.backends.landlock import LandlockBackend
-from flink_skills.execution.backends.local import LocalBackend
+from flink_skills.execution.backends import HygieneBackend, LandlockBackend, LocalBackend
 
 
 class Shell:

@@ -16,10 +16,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, Limits
-from flink_skills.execution.backend import CommandUser
-from flink_skills.execution.backends import bwrap
-from flink_skills.execution.backends.bwrap import BwrapBackend
+from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, CommandUser, Limits
+from flink_skills.execution.backends import BwrapBackend, bwrap
 
 from .conftest import processes_with, until
 

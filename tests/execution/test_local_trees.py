@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flink_skills.execution.backends.hygiene import HygieneBackend
+from flink_skills.execution.backends import HygieneBackend
 
 from .conftest import Shell, processes_with, until
 

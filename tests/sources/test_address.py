@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillConfig
-from flink_skills.sources.address import AddressPolicy, host_of, is_reserved, redact, redact_text
+from flink_skills.sources import AddressPolicy, host_of, is_reserved, redact, redact_text
 
 WORDS = st.text("abcXYZ019-._~:!$&'()*+,;=%", min_size=1, max_size=12)
 

@@ -6,10 +6,17 @@ import asyncio
 
 import pytest
 
-from flink_skills.telemetry import Activity, TextDelta, ToolCallDelta, TurnScope, Withdrawn
-from flink_skills.telemetry.event_detail import LONGEST_TEXT
-from flink_skills.telemetry.event_pieces import AnswerPieces, Piece
-from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.telemetry import (
+    LONGEST_TEXT,
+    Activity,
+    AnswerPieces,
+    Piece,
+    TextDelta,
+    ToolCallDelta,
+    TurnScope,
+    Withdrawn,
+)
+from flink_skills.tools.commands import HiddenValues
 
 pytestmark = pytest.mark.row("J21")
 

@@ -19,12 +19,9 @@ import pytest
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from flink_skills import Agent, ConfigError, SkillConfig, agent_tool
-from flink_skills.agents.local import run_list
-from flink_skills.agents.plan import compile_plan
+from flink_skills.agents import compile_plan, run_list
 from flink_skills.manager import SkillScope
-from flink_skills.telemetry import Telemetry, TurnScope, observe
-from flink_skills.telemetry.opening import open_telemetry
-from flink_skills.telemetry.settings import TelemetrySettings
+from flink_skills.telemetry import Telemetry, TelemetrySettings, TurnScope, observe, open_telemetry
 from flink_skills.telemetry.tracing.patient import PatientExporter
 from flink_skills.testing import call, calls
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures

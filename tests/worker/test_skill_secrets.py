@@ -13,7 +13,7 @@ import pytest
 
 from flink_skills import Agent
 from flink_skills.errors import TurnError
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution import IsolationLevel
 from flink_skills.manager import SkillScope
 from flink_skills.worker import frames
 

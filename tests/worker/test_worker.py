@@ -21,8 +21,7 @@ import psutil
 import pytest
 
 from flink_skills import Agent, AgentEvent, SkillConfig
-from flink_skills.agents.codec import decode
-from flink_skills.agents.plan import compile_plan
+from flink_skills.agents import compile_plan, decode
 from flink_skills.errors import TurnError
 from flink_skills.manager import SkillScope
 from flink_skills.worker import frames

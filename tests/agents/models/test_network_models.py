@@ -13,14 +13,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents.messages import (
-    AssistantMessage,
-    ModelRequest,
-    ToolCall,
-    ToolMessage,
-    Usage,
-    UserMessage,
-)
+from flink_skills.agents import AssistantMessage, ModelRequest, ToolCall, ToolMessage, Usage, UserMessage
 from flink_skills.errors import ConfigError, ModelError
 from flink_skills.testing import Call, Reply
 from tests.agents.models.conftest import LOAD, SHELL, ModelFactory, ServerFactory

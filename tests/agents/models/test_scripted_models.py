@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import flink_skills.testing
-from flink_skills.agents.messages import ModelRequest, UserMessage
+from flink_skills.agents import ModelRequest, UserMessage
 from flink_skills.errors import ConfigError, ModelError, UnknownNameError
 from flink_skills.testing import (
     Call,

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from flink_skills.agents.messages import ModelRequest, ModelResponse, UserMessage
+from flink_skills.agents import ModelRequest, ModelResponse, UserMessage
 from flink_skills.agents.models import (
     ChatModel,
+    JsonActions,
     ModelSetup,
+    NativeCalls,
     Provider,
     check_setup,
     create_model,
@@ -19,8 +21,6 @@ from flink_skills.agents.models import (
     registry,
     unregister_provider,
 )
-from flink_skills.agents.models.json import JsonActions
-from flink_skills.agents.models.native import NativeCalls
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.options import SkillConfig
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.execution import CommandResult, Limits
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution import CommandResult, IsolationLevel, Limits
 from tests.execution.escape.conftest import backend_params
 from tests.execution.escape.expecting import expect
 from tests.execution.escape.machine import missing

@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
-from flink_skills.execution import CommandRequest, CommandUser, Limits, WorkspaceManager, create_backend
-from flink_skills.execution.backend import BackendSettings
-from flink_skills.execution.backends.local import LocalBackend
-from flink_skills.execution.live import LiveProcess
+from flink_skills.execution import (
+    BackendSettings,
+    CommandRequest,
+    CommandUser,
+    Limits,
+    LiveProcess,
+    WorkspaceManager,
+    create_backend,
+)
+from flink_skills.execution.backends import LocalBackend
 from flink_skills.execution.workspace import Workspace
 from tests.execution.conftest import processes_with, until
 from tests.execution.escape.conftest import start_or_skip

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from flink_skills.execution import Limits
-from flink_skills.execution.backends.local import LocalBackend
+from flink_skills.execution.backends import LocalBackend
 from tests.execution.conftest import processes_with, until
 from tests.execution.escape.machine import COMMAND_USER
 

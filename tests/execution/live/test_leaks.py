@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from flink_skills.execution.live import LiveProcess
+from flink_skills.execution import LiveProcess
 from tests.execution.conftest import until
 
 from .conftest import Output, Processes, terminals

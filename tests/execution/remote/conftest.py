@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.execution import CommandRequest, CommandResult
-from flink_skills.execution.backend import BackendSettings, CommandUser, ExecutionBackend
+from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, CommandUser, ExecutionBackend
 from flink_skills.execution.backends.remote import RemoteBackend
 from tests.execution.remote.cluster import Cluster
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.execution import CommandRequest
-from flink_skills.execution.backend import Limits
+from flink_skills.execution import CommandRequest, Limits
 from flink_skills.execution.backends.remote import RemoteBackend
 from tests.execution.remote.cluster import Cluster
 from tests.execution.remote.conftest import Key, until

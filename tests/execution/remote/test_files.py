@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from flink_skills.execution.backend import CommandUser, Limits
+from flink_skills.execution import CommandUser, Limits
 from tests.execution.remote.cluster import Cluster
 from tests.execution.remote.conftest import Key, NewBackend
 

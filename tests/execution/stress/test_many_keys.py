@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ConfigError, IsolationError
-from flink_skills.execution import CommandResult, Workspace, WorkspaceManager
-from flink_skills.execution.backends.local import LocalBackend
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution import CommandResult, IsolationLevel, Workspace, WorkspaceManager
+from flink_skills.execution.backends import LocalBackend
 from flink_skills.options import SkillConfig
-from flink_skills.tools.commands.runner import ShellRunner
+from flink_skills.tools import ShellRunner
 
 from .figures import Figures
 from .ground import COMMAND_USER

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.execution.backend import CommandResult
-from flink_skills.execution.backends.local import LocalBackend
+from flink_skills.execution import CommandResult
+from flink_skills.execution.backends import LocalBackend
 
 from .conftest import BACKENDS, started
 from .ground import Ground

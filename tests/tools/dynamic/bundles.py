@@ -9,20 +9,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flink_skills.execution import WorkspaceManager
-from flink_skills.execution.backends.hygiene import HygieneBackend
-from flink_skills.execution.configuration import command_user
-from flink_skills.execution.isolation.report import IsolationReport
+from flink_skills import ToolResult
+from flink_skills.execution import IsolationReport, WorkspaceManager, command_user
+from flink_skills.execution.backends import HygieneBackend
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
-from flink_skills.tools import ShellRunner, SkillState, ToolContext, ToolSet
-from flink_skills.tools.base import ToolResult
-from flink_skills.tools.dynamic.active import active_tools
-from flink_skills.tools.dynamic.bundled import BundledTools, Described
-from flink_skills.tools.profiles import profile_tools
-from flink_skills.tools.services import ToolServices
-from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools import ShellRunner, SkillSettings, SkillState, ToolContext, ToolServices, ToolSet, profile_tools
+from flink_skills.tools.dynamic import BundledTools, Described, active_tools
 
 
 class Bundles:

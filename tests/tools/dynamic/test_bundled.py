@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.tools.dynamic.bundled import Described
+from flink_skills.tools.dynamic import Described
 from tests.tools.dynamic.bundles import opened, until
 
 GEO = '''

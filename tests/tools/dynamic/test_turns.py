@@ -10,12 +10,20 @@ from typing import Any
 import pytest
 
 from examples.dynamic_tools import __main__ as example
-from flink_skills import Agent, AgentsExecutionEnvironment, ResourceDescriptor, SkillOptions, ToolContext
-from flink_skills.agents.decorators import chat_model_setup, tool, tool_pool
-from flink_skills.agents.messages import ToolMessage
-from flink_skills.agents.models.registry import Provider, register_provider, unregister_provider
+from flink_skills import (
+    Agent,
+    AgentsExecutionEnvironment,
+    BaseToolSet,
+    ResourceDescriptor,
+    SkillOptions,
+    ToolContext,
+    chat_model_setup,
+    tool,
+    tool_pool,
+)
+from flink_skills.agents import ToolMessage
+from flink_skills.agents.models import Provider, register_provider, unregister_provider
 from flink_skills.testing import ScriptedModel, call, calls
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 
 from .conftest import get_weather, query_database, send_mail
 

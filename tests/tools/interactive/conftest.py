@@ -18,11 +18,10 @@ from flink_skills.tools import (
     ToolResult,
     ToolServices,
     ToolSet,
+    load_effect,
     profile_tools,
 )
-from flink_skills.tools.interactive.caller import Caller, caller_of
-from flink_skills.tools.interactive.sessions import ProcessSessions
-from flink_skills.tools.state import load_effect
+from flink_skills.tools.interactive import Caller, ProcessSessions, caller_of
 
 _PATIENCE = 20.0
 

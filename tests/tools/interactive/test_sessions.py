@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.manager.manager import AgentSkillManager
+from flink_skills.manager import AgentSkillManager
 from flink_skills.tools.interactive.process import Process
 from tests.tools.interactive.conftest import StartTalk, Talk, until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools import SkillSettings
 from flink_skills.tools.skills.guidance import guidance
 from tests.tools.interactive.conftest import StartTalk, Talk, until
 
