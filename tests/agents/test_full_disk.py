@@ -14,8 +14,8 @@ from flink_skills import SkillConfig, SourceError
 from flink_skills.agents import AgentRuntime, compile_plan
 from flink_skills.manager import SkillScope
 from flink_skills.testing import call, calls
-from tests.disks import fill, small_disk
 from tests.flink.skill_files import pack, write_skill
+from tests.kit.disks import fill, small_disk
 
 from .conftest import Bench
 from .test_turn import Scripted, error_of, main_outputs

@@ -27,7 +27,7 @@ from flink_skills.agents import (
 from flink_skills.errors import SkillFormatError, SkillLockError, SourceError
 from flink_skills.manager import SkillLock, SkillScope
 from flink_skills.skill import load_folder
-from flink_skills.testing.flink_rest import wait_until
+from tests.kit.waiting import until
 
 DEADLINE = 20.0
 
@@ -80,10 +80,6 @@ def rewrite(folder: Path, name: str, body: str) -> None:
 
 def prompts(request: ModelRequest) -> list[str]:
     return [message.content for message in request.messages if isinstance(message, UserMessage)]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    await asyncio.to_thread(wait_until, condition, DEADLINE, "a condition")
 
 
 @pytest.mark.row("B17")

@@ -23,7 +23,7 @@ from flink_skills.options import SkillConfig
 from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.cluster.isolation.crime_scene import CrimeScene
 from tests.execution.stress.marked import Mark
-from tests.walking import files_below, folders_below
+from tests.kit.walking import files_below, folders_below
 
 pytestmark = pytest.mark.cluster
 

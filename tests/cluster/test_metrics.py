@@ -16,7 +16,7 @@ from flink_skills.testing import Call, Reply, ScriptedModelServer
 from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.docs.observability import alert_expressions, dashboard_expressions, names_in
 from tests.flink.skill_files import write_skill
-from tests.passable import passable_folder
+from tests.kit.passable import passable_folder
 
 pytestmark = pytest.mark.cluster
 

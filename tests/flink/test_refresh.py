@@ -19,7 +19,7 @@ from flink_skills.testing.flink_rest import FlinkRest, wait_until
 from tests.flink.agents import Scripted
 from tests.flink.running import flink_environment
 from tests.flink.skill_files import write_skill
-from tests.ports import free_port
+from tests.kit.ports import free_port
 
 pytestmark = pytest.mark.flink
 

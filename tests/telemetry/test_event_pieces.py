@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from flink_skills.telemetry import (
@@ -17,6 +15,7 @@ from flink_skills.telemetry import (
     Withdrawn,
 )
 from flink_skills.tools.commands import HiddenValues
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.row("J21")
 
@@ -56,10 +55,7 @@ async def test_pieces_are_joined_for_a_while() -> None:
     answer = Answer(0.05)
     answer.add("one", " two")
     assert answer.texts() == []
-    deadline = asyncio.get_running_loop().time() + 30
-    while not answer.left:
-        assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(0.01)
+    await until(lambda: answer.left)
     answer.add(" three")
     answer.pieces.end()
     assert answer.texts() == ["one two", " three"]

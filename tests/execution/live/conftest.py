@@ -20,9 +20,10 @@ from flink_skills.execution import (
 )
 from flink_skills.execution.backends import LocalBackend
 from flink_skills.execution.workspace import Workspace
-from tests.execution.conftest import processes_with, until
+from tests.execution.conftest import processes_with
 from tests.execution.escape.conftest import start_or_skip
 from tests.execution.escape.machine import COMMAND_USER
+from tests.kit.waiting import until
 
 USER = CommandUser(COMMAND_USER, COMMAND_USER) if os.geteuid() == 0 else None
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -45,7 +46,7 @@ class Output:
             self.err += data
 
     async def has(self, text: bytes, within: float = 15.0) -> None:
-        await until(lambda: text in self.out, within)
+        await until(lambda: text in self.out, lambda: f"{text!r} in {self.out!r}", within=within)
 
 
 class Processes:

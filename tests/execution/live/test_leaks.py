@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from flink_skills.execution import LiveProcess
-from tests.execution.conftest import until
+from tests.kit.waiting import until
 
 from .conftest import Output, Processes, terminals
 

@@ -25,7 +25,7 @@ from flink_skills.execution.backends import HygieneBackend, NoIsolationBackend
 from flink_skills.execution.workspace import Workspace
 from flink_skills.options import SkillConfig
 from flink_skills.tools import ArgumentError, ShellRunner
-from tests.execution.conftest import until
+from tests.kit.waiting import until
 
 from .conftest import Output
 

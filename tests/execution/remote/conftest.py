@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -43,14 +41,6 @@ class Key:
         result = await self.run("sh", "-c", text, **more)
         assert (result.exit_code, result.error) == (0, None), result
         return result
-
-
-async def until(condition: Callable[[], object], seconds: float = 15.0) -> None:
-    """Wait until ``condition`` holds."""
-    ends_at = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends_at, "it did not come about in time"
-        await asyncio.sleep(0.01)
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from flink_skills.execution.backends.remote.pool import SandboxPool
 from flink_skills.execution.backends.remote.runtime import SandboxRuntime
 from flink_skills.execution.backends.remote.sandbox import Sandbox
 from tests.execution.remote.cluster import TOKEN, Cluster, Fault, failure
-from tests.execution.remote.conftest import Key, NewBackend, until
+from tests.execution.remote.conftest import Key, NewBackend
+from tests.kit.waiting import until
 
 
 async def refused(make: NewBackend, **options: str) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +101,3 @@ async def opened(
         await shell.close()
         shell.workspaces.close()
         assert not (folder / "workspaces").exists()
-
-
-async def until(condition: Callable[[], object], within: float = 15.0) -> None:
-    """Wait for ``condition``; fails after ``within`` seconds."""
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.005)

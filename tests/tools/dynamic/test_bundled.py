@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills.tools.dynamic import Described
-from tests.tools.dynamic.bundles import opened, until
+from tests.kit.waiting import until
+from tests.tools.dynamic.bundles import opened
 
 GEO = '''
 """Places."""

@@ -126,14 +126,6 @@ class Talk:
             assert asyncio.get_running_loop().time() < end, f"not in {_PATIENCE} s: {output!r}, {value}"
 
 
-async def until(true: Callable[[], bool], what: str) -> None:
-    """Wait for a condition; fails with ``what`` when it does not come."""
-    end = asyncio.get_running_loop().time() + _PATIENCE
-    while not true():
-        assert asyncio.get_running_loop().time() < end, f"not in {_PATIENCE} s: {what}"
-        await asyncio.sleep(0.005)
-
-
 StartTalk = Callable[..., Awaitable[Talk]]
 
 

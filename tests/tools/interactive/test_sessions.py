@@ -10,7 +10,8 @@ import pytest
 
 from flink_skills.manager import AgentSkillManager
 from flink_skills.tools.interactive.process import Process
-from tests.tools.interactive.conftest import StartTalk, Talk, until
+from tests.kit.waiting import until
+from tests.tools.interactive.conftest import StartTalk, Talk
 
 
 async def _gone(pid: int) -> None:
