@@ -53,8 +53,8 @@ def folder_cycles(graph: grimp.ImportGraph, package: str) -> list[Finding]:
 
 
 def faces(root: Path, package: str) -> set[str]:
-    """Return the public modules: the root, ``errors``, ``testing``, and each package with ``__all__``."""
-    found = {package, f"{package}.errors"}
+    """Return the public modules: the root and its own modules, ``testing``, and each package with ``__all__``."""
+    found = {_name(path, root) for path in (root / package).glob("*.py")}
     found |= {_name(path, root) for path in (root / package / "testing").glob("*.py")}
     for init in (root / package).rglob("__init__.py"):
         if _PUBLIC.search(init.read_text(encoding="utf-8")):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.passable import passable_folder
+from tests.kit.passable import passable_folder
 
 _FOLDER = Path.cwd()
 # What PyFlink gives to a process of Python functions, and so also to that of a test with a mini cluster.

@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, SkillConfig
-from flink_skills.agents.models.registry import _PROVIDERS, Provider, register_provider
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.session import Session
-from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart
+from flink_skills.agents import AgentRuntime, Session, Turn, TurnOutcome, TurnStart, compile_plan
+from flink_skills.agents.models import Provider, register_provider, unregister_provider
 from flink_skills.manager import SkillScope
 from flink_skills.testing import ScriptedModel
 
@@ -29,7 +26,7 @@ def script() -> Iterator[Callable[[Any], ScriptedModel]]:
 
     use(lambda request: "an answer")
     yield use
-    _PROVIDERS.pop("scripted")
+    unregister_provider("scripted")
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from flink_skills import Agent, AgentContext, PlanError, agent_tool
-from flink_skills.agents.codec import decode
-from flink_skills.agents.messages import AssistantMessage, ToolMessage, UserMessage
+from flink_skills.agents import AssistantMessage, ToolMessage, UserMessage, decode
 from flink_skills.testing import call, calls
 
 pytestmark = pytest.mark.row("J12")

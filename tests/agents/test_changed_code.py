@@ -14,12 +14,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from flink_skills import Agent, AgentContext, ResourceDescriptor, agent_tool, chat_model_setup, tool
-from flink_skills.agents.codec import decode, encode
+from flink_skills import Agent, AgentContext, ResourceDescriptor, ToolContext, agent_tool, chat_model_setup, tool
+from flink_skills.agents import ModelRequest, TurnStatus, decode, encode
 from flink_skills.agents.journal import fingerprint
-from flink_skills.agents.messages import ModelRequest
-from flink_skills.agents.turn import TurnStatus
-from flink_skills.tools.base import ToolContext
 
 Program = Sequence[tuple[str, Any]]
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, PlanError, ResourceDescriptor, chat_model_setup, load_agent_yaml
-from flink_skills.agents.codec import decode
-from flink_skills.agents.messages import UserMessage
+from flink_skills.agents import UserMessage, decode
 
 pytestmark = pytest.mark.row("J31")
 

@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flink_skills import Agent, tool
-from flink_skills.agents.context import AgentContext
-from flink_skills.agents.messages import ModelResponse, ToolCall, ToolMessage
-from flink_skills.tools.base import TurnInterruptedError
+from flink_skills import Agent, AgentContext, tool
+from flink_skills.agents import ModelResponse, ToolCall, ToolMessage
+from flink_skills.tools import TurnInterruptedError
 
 
 @pytest.fixture

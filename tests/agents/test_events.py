@@ -14,14 +14,27 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, AgentContext, AgentEvent, AgentsExecutionEnvironment, ModelError, SkillConfig
-from flink_skills.agents.messages import AssistantMessage, ModelRequest
+from flink_skills.agents import (
+    AgentRuntime,
+    AssistantMessage,
+    ModelRequest,
+    Turn,
+    TurnOutcome,
+    TurnStart,
+    TurnStatus,
+    compile_plan,
+)
 from flink_skills.agents.observers import telemetry_of
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
 from flink_skills.manager import SkillScope
-from flink_skills.telemetry.event_detail import LONGEST_NAME, LONGEST_TEXT, MOST_NAMES
-from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENT_KINDS, EVENTS_TAG, PackedEvent
+from flink_skills.telemetry import (
+    EVENT_COLUMNS,
+    EVENT_KINDS,
+    EVENTS_TAG,
+    LONGEST_NAME,
+    LONGEST_TEXT,
+    MOST_NAMES,
+    PackedEvent,
+)
 from flink_skills.testing import call, calls
 from tests.agents.desk import Desk
 

@@ -12,10 +12,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ResourceDescriptor, agent_tool, chat_model_setup, tool
-from flink_skills.agents.codec import decode, message_to_json
-from flink_skills.agents.messages import ModelRequest, ToolMessage
-from flink_skills.agents.session import Session
-from flink_skills.agents.turn import TurnOutcome, TurnStatus
+from flink_skills.agents import ModelRequest, Session, ToolMessage, TurnOutcome, TurnStatus, decode, message_to_json
 from flink_skills.testing import call, calls
 
 SKILL = """---

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from flink_skills.agents.event import Record, event_text
-from flink_skills.agents.files import event_files, stage_files, without_data
+from flink_skills import Record
+from flink_skills.agents import event_files, event_text, stage_files, without_data
 from flink_skills.artifacts import Artifact, ArtifactError, ArtifactStore, owner_of
 from flink_skills.artifacts.local import LocalFolder
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.options import SkillConfig
-from flink_skills.tools.state import SkillState, artifacts_effect
+from flink_skills.tools import SkillState, artifacts_effect
 
 SECRET = b"\x00\x01bytes that no model reads\xff"
 CODED = base64.b64encode(SECRET).decode()

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from flink_skills import SkillConfig, SourceError
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents import AgentRuntime, compile_plan
 from flink_skills.manager import SkillScope
 from flink_skills.testing import call, calls
-from tests.disks import fill, small_disk
 from tests.flink.skill_files import pack, write_skill
+from tests.kit.disks import fill, small_disk
 
 from .conftest import Bench
 from .test_turn import Scripted, error_of, main_outputs

@@ -11,10 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills import Agent, ModelError, PlanError, tool
+from flink_skills.agents import (
+    AssistantMessage,
+    Message,
+    Session,
+    SessionOp,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    compile_plan,
+)
 from flink_skills.agents.history import about_tokens_of, cut
-from flink_skills.agents.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.session import Session, SessionOp
 from flink_skills.testing import call, calls
 
 STEPS = st.lists(st.tuples(st.sampled_from(["user", "answer", "tools"]), st.integers(0, 400)), max_size=30)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ToolContext, tool
-from flink_skills.agents.codec import decode
-from flink_skills.agents.messages import ToolMessage
+from flink_skills.agents import ToolMessage, decode
 from flink_skills.testing import call, calls
 
 

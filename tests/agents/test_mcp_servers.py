@@ -15,14 +15,11 @@ import psutil
 import pytest
 
 from flink_skills import Agent, PlanError, SkillConfig, agent_tool, load_agent_yaml, mcp_server, tool
-from flink_skills.agents.messages import ToolMessage
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.turn import Turn, TurnStart
+from flink_skills.agents import AgentRuntime, ToolMessage, Turn, TurnStart, compile_plan
 from flink_skills.testing import call, calls
-from flink_skills.testing.flink_rest import wait_until
 from flink_skills.tools.mcp import McpToolSet
-from tests.passable import passable_folder
+from tests.kit.passable import passable_folder
+from tests.kit.waiting import until, wait_until
 
 SERVER = Path(__file__).parents[1] / "tools" / "mcp" / "shop_server.py"
 PLAIN = SERVER.with_name("plain_server.py")
@@ -190,7 +187,7 @@ def test_no_program_outlives_a_worker_that_is_killed() -> None:
             worker.kill()
             worker.wait()
             worker.stdout.close()  # type: ignore[union-attr]
-        wait_until(lambda: not servers(), 15, "the MCP servers to end with their worker")
+        wait_until(lambda: not servers(), "the MCP servers to end with their worker", within=15)
 
 
 async def test_two_servers_with_tools_of_one_name_give_each_tool_once(
@@ -303,10 +300,7 @@ async def test_figures_say_which_servers_are_there(tmp_path: Path, script: Any) 
     try:
         assert (told[-1]["mcpServers"], told[-1]["mcpServersDown"], told[-1]["mcpReconnects"]) == (2, 1, 0)
         await Turn(runtime, TurnStart('"k"', 1, b"x", "x"), lambda *entry: None).run()
-        deadline = asyncio.get_running_loop().time() + 60
-        while told[-1]["mcpReconnects"] == 0:
-            assert asyncio.get_running_loop().time() < deadline
-            await asyncio.sleep(0.05)  # between two looks
+        await until(lambda: told[-1]["mcpReconnects"], "the server to be connected again", within=60)
         assert any(figures["mcpServersDown"] == 2 for figures in told)
         assert told[-1]["mcpServersDown"] == 1
     finally:

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from flink_skills import SkillConfig
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
+from flink_skills.agents import AgentRuntime, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan
 from flink_skills.manager import SkillScope
 from flink_skills.telemetry import Activity, Note, Observer, Telemetry, TurnScope
 from flink_skills.testing import call, calls

@@ -13,6 +13,7 @@ import pytest
 
 from flink_skills import (
     Agent,
+    AgentPlan,
     ConfigError,
     PlanError,
     Prompt,
@@ -27,8 +28,8 @@ from flink_skills import (
     skills,
     tool,
 )
-from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.plan import AgentPlan, compile_plan, load_agent
+from flink_skills.agents import compile_plan, load_agent
+from flink_skills.agents.models import ModelSetup
 
 
 class Triage(Agent):

@@ -15,15 +15,15 @@ from flink_skills import (
     ResourceDescriptor,
     Tool,
     ToolContext,
+    ToolResult,
+    ToolSpec,
     chat_model_setup,
     tool_pool,
     tool_set,
 )
-from flink_skills.agents.codec import decode
+from flink_skills.agents import decode
 from flink_skills.testing import call, calls
-from flink_skills.tools.base import ToolResult, ToolSpec
-from flink_skills.tools.web import Found, ScriptedSearch, WebSearchTool
-from flink_skills.tools.web.search import sources_policy
+from flink_skills.tools.web import Found, ScriptedSearch, WebSearchTool, sources_policy
 
 
 class Speaking(Tool):

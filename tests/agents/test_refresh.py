@@ -12,14 +12,22 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ConfigError, ResourceDescriptor, SkillConfig, chat_model_setup
-from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall, ToolMessage, UserMessage
-from flink_skills.agents.notices import Notice, named_in_notice, notice_message
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents import (
+    AgentRuntime,
+    ModelRequest,
+    ModelResponse,
+    Notice,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    compile_plan,
+    named_in_notice,
+    notice_message,
+)
 from flink_skills.errors import SkillFormatError, SkillLockError, SourceError
 from flink_skills.manager import SkillLock, SkillScope
 from flink_skills.skill import load_folder
-from flink_skills.testing.flink_rest import wait_until
+from tests.kit.waiting import until
 
 DEADLINE = 20.0
 
@@ -72,10 +80,6 @@ def rewrite(folder: Path, name: str, body: str) -> None:
 
 def prompts(request: ModelRequest) -> list[str]:
     return [message.content for message in request.messages if isinstance(message, UserMessage)]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    await asyncio.to_thread(wait_until, condition, DEADLINE, "a condition")
 
 
 @pytest.mark.row("B17")

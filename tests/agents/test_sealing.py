@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, PlanError, ResourceDescriptor, ResourceName, SkillConfig, load_agent_yaml, skills
-from flink_skills.agents.plan import AgentPlan, compile_plan, load_agent
+from flink_skills import (
+    Agent,
+    AgentPlan,
+    PlanError,
+    ResourceDescriptor,
+    ResourceName,
+    SkillConfig,
+    load_agent_yaml,
+    skills,
+)
+from flink_skills.agents import compile_plan, load_agent
 from flink_skills.agents.sealing import secret_values
 from flink_skills.manager import SkillScope
 from flink_skills.sources import SourceSpec

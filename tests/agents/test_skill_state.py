@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ResourceDescriptor, agent_tool, chat_model_setup, tool
-from flink_skills.agents.messages import ModelRequest, ToolMessage
-from flink_skills.agents.turn import TurnStatus
+from flink_skills.agents import ModelRequest, ToolMessage, TurnStatus
 from flink_skills.testing import call, calls
 
 

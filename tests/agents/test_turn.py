@@ -9,11 +9,9 @@ import pytest
 from pydantic import BaseModel
 
 from flink_skills import Agent, ModelError, ResourceDescriptor, ToolContext, chat_model_setup, tool
-from flink_skills.agents.codec import decode
-from flink_skills.agents.messages import ModelResponse, ToolMessage, Usage
-from flink_skills.agents.session import SessionOp
-from flink_skills.agents.turn import TurnStatus
+from flink_skills.agents import ModelResponse, SessionOp, ToolMessage, TurnStatus, Usage, decode
 from flink_skills.testing import call, calls
+from tests.kit.waiting import until
 
 
 class Scripted(Agent):
@@ -350,11 +348,8 @@ class Meeting(Scripted):
     async def meet(self, name: str) -> str:
         "Waits for the other."
         self.arrived.append(name)
-        deadline = asyncio.get_running_loop().time() + 5
         # An event would belong to the loop of the first test that made it.
-        while len(self.arrived) < 2 and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        assert len(self.arrived) == 2
+        await until(lambda: len(self.arrived) == 2, "both calls")
         return name
 
 

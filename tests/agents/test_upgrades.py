@@ -11,10 +11,16 @@ import pytest
 from pydantic import BaseModel
 
 from flink_skills import Agent, AgentContext, ResourceDescriptor, chat_model_setup, tool
-from flink_skills.agents.codec import decode
-from flink_skills.agents.messages import AssistantMessage, ModelRequest, ToolMessage, UserMessage
-from flink_skills.agents.session import Session
-from flink_skills.agents.turn import TurnOutcome, TurnStatus
+from flink_skills.agents import (
+    AssistantMessage,
+    ModelRequest,
+    Session,
+    ToolMessage,
+    TurnOutcome,
+    TurnStatus,
+    UserMessage,
+    decode,
+)
 from flink_skills.testing import call, calls
 
 EVENT = {"text": "go"}

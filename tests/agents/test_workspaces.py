@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +11,11 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, SkillConfig
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents import AgentRuntime, compile_plan
 from flink_skills.manager import SkillScope
 from flink_skills.testing import call, calls
-from tests.walking import folders_below
+from tests.kit.waiting import until
+from tests.kit.walking import folders_below
 
 from .conftest import Bench
 from .test_turn import Scripted, main_outputs
@@ -75,13 +73,6 @@ def workspaces(folder: Path) -> list[Path]:
     return sorted(path for path in folders_below(folder) if path.name.startswith("ws_"))
 
 
-async def until(condition: Callable[[], object], within: float = 20.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.01)
-
-
 @pytest.mark.row("H7")
 async def test_turns_of_a_key_find_what_the_turn_before_left_and_other_keys_do_not(
     opened: Open, script: Any, folder: Path
@@ -110,21 +101,23 @@ async def test_a_workspace_goes_some_time_after_its_last_turn(opened: Open, scri
 
 
 async def test_a_workspace_stays_while_its_turn_runs(opened: Open, script: Any, folder: Path) -> None:
-    there: list[bool] = []
-
     async def answer(request: Any) -> Any:
         if len(request.messages) == 1:
             return command("true")
-        enough = time.monotonic() + 2.0  # several rounds of sweeping
-        while time.monotonic() < enough or len(there) <= 10:
-            await asyncio.sleep(0.05)
-            there.append(bool(workspaces(folder)))
+        if "another" in request.messages[0].content:
+            return "done"
+        own = workspaces(folder)
+        assert len(own) == 1
+        for number in range(1, 4):
+            assert main_outputs(await Bench(bench.runtime).turn("another", key='"x"', number=number)) == ["done"]
+            assert len(workspaces(folder)) == 2
+            await until(lambda: len(workspaces(folder)) == 1, "a sweep that removes the workspace of the other key")
+            assert workspaces(folder) == own
         return "done"
 
     script(answer)
     bench = await opened(workspace_ttl="50 ms")
     assert main_outputs(await bench.turn("one")) == ["done"]
-    assert all(there)
     await until(lambda: not workspaces(folder))
 
 

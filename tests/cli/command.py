@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from tests.kit.waiting import wait_until
 
 __all__ = ["ROOT", "Command", "Done", "by_key", "ignore", "run"]
 
@@ -83,7 +84,11 @@ class Command:
         temporary file (but for the store of skills, which is there to stay)."""
         try:
             stdout, stderr = self.process.communicate(stdin, timeout=timeout)
-            self._await_end_of_all(deadline=time.monotonic() + 30.0)
+            wait_until(
+                lambda: not self.processes(),
+                lambda: f"the end of {[process.cmdline() for process in self.processes()]}",
+                pause=0.1,
+            )
         finally:
             for left in self.processes():
                 left.kill()
@@ -101,12 +106,6 @@ class Command:
             except (psutil.AccessDenied, psutil.NoSuchProcess):
                 continue
         return found
-
-    def _await_end_of_all(self, deadline: float) -> None:
-        while left := self.processes():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"processes are left: {[process.cmdline() for process in left]}")
-            psutil.wait_procs(left, timeout=0.2)
 
 
 def run(*arguments: str, cwd: Path, stdin: str = "", **variables: str) -> Done:

@@ -24,6 +24,7 @@ import pytest
 from flink_skills.testing import Call, Reply, ScriptedModelServer
 from tests.cli.command import ROOT, ignore
 from tests.cli.conftest import write_skill
+from tests.kit.waiting import wait_until
 
 DEADLINE = 60.0
 CTRL_C, CTRL_D, UP = b"\x03", b"\x04", b"\x1b[A"
@@ -162,7 +163,7 @@ def test_what_ends_a_command_and_what_ends_the_session(tmp_path: Path, words: li
         for interrupted in (True, False):
             terminal.type(b"sleep\r")
             terminal.wait_for("execute_shell_command")
-            _until(lambda: _sleepers(terminal.process.pid))
+            wait_until(lambda: _sleepers(terminal.process.pid))
             sleepers = _sleepers(terminal.process.pid)
             if interrupted:
                 terminal.type(CTRL_C)
@@ -171,7 +172,7 @@ def test_what_ends_a_command_and_what_ends_the_session(tmp_path: Path, words: li
             else:
                 terminal.process.send_signal(signal.SIGTERM)
                 assert terminal.end() == 128 + signal.SIGTERM
-            _until(lambda of=sleepers: not any(process.is_running() for process in of))
+            wait_until(lambda of=sleepers: not any(process.is_running() for process in of))
     assert b"Traceback" not in terminal.written
     assert not list(tmp_path.glob("flink-skills-*"))
 
@@ -185,10 +186,3 @@ def _sleepers(pid: int) -> list[psutil.Process]:
         except psutil.NoSuchProcess:
             continue
     return found
-
-
-def _until(condition: Any) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from flink_skills.execution.isolation import selection
 from tests.cli.conftest import FlinkSkills, Said, write_skill
 from tests.cli.passable import passable_folder
 from tests.cli.test_process import command
+from tests.kit.waiting import wait_until
 from tests.sources.web import zip_of
 
 KEYS = {
@@ -381,11 +381,8 @@ def processes_with(word: str) -> list[psutil.Process]:
 def test_a_signal_ends_the_command_and_puts_all_away(tmp_path: Path, place: Path, number: signal.Signals) -> None:
     seconds = str(100_000 + uuid.uuid4().int % 100_000)
     process = started("--", f"setsid sleep {seconds} & sleep {seconds}", cwd=tmp_path, place=place)
-    deadline = time.monotonic() + 30
-    while len(processes_with(seconds)) < 2:
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.02)
+    wait_until(lambda: len(processes_with(seconds)) == 2 or process.poll() is not None, "two processes of the command")
+    assert process.poll() is None
     process.send_signal(number)
     process.send_signal(number)  # an impatient user changes nothing
     out, err = process.communicate(timeout=30)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from tests.cli.command import ROOT, Command, by_key, run
+from tests.kit.waiting import wait_until
 
 INCIDENTS = ROOT / "examples" / "log_triage" / "incidents.jsonl"
 LOCAL_AND_MINICLUSTER = [
@@ -236,11 +236,8 @@ def test_a_signal_ends_everything(
     command.process.stdin.write('{"k": "a"}\n')
     command.process.stdin.close()
     command.process.stdin = None
-    deadline = time.monotonic() + 120
-    while not server.requests:
-        assert time.monotonic() < deadline, "the turn did not begin"
-        assert command.process.poll() is None
-        time.sleep(0.05)
+    wait_until(lambda: server.requests or command.process.poll() is not None, "the turn to begin", within=120)
+    assert command.process.poll() is None
     for sent in (*ignored, number):
         command.process.send_signal(sent)
     done = command.finish(timeout=60)

@@ -17,10 +17,10 @@ import pytest
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, CommandUser, Limits
-from flink_skills.execution.backends import bwrap
-from flink_skills.execution.backends.bwrap import BwrapBackend
+from flink_skills.execution.backends import BwrapBackend, bwrap
+from tests.kit.waiting import until
 
-from .conftest import processes_with, until
+from .conftest import processes_with
 
 _USER = CommandUser(65534, 65534) if os.geteuid() == 0 else None
 _FOLDERS = ("work", "out", "tmp")

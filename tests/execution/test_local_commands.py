@@ -14,8 +14,7 @@ import pytest
 
 from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.execution import BackendSettings, CommandRequest, Limits
-from flink_skills.execution.backends.hygiene import HygieneBackend
-from flink_skills.execution.backends.local import LocalBackend
+from flink_skills.execution.backends import HygieneBackend, LocalBackend
 
 from .conftest import Shell, processes_with
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, AgentsExecutionEnvironment
-from flink_skills.agents.messages import ModelRequest, ToolCall, ToolMessage
-from flink_skills.agents.models.registry import _PROVIDERS, Provider, register_provider
+from flink_skills.agents import ModelRequest, ToolCall, ToolMessage
+from flink_skills.agents.models import Provider, register_provider, unregister_provider
 from flink_skills.testing import ScriptedModel, calls
 
 Run = Callable[..., "list[Any]"]
@@ -41,7 +41,7 @@ def script() -> Iterator[Callable[[Any], ScriptedModel]]:
 
     use(lambda request: "an answer")
     yield use
-    _PROVIDERS.pop("features")
+    unregister_provider("features")
 
 
 class Plain(Agent):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.manager.menu import parse_menu
+from flink_skills.manager import parse_menu
 from flink_skills.testing import call, calls
 from tests.features.conftest import Plain, Run
 

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ConfigError, PlanError, ResourceDescriptor, SkillConfig, chat_model_setup
-from flink_skills.agents.plan import compile_plan
+from flink_skills.agents import compile_plan
 from flink_skills.testing import call, calls
-from flink_skills.tools.profiles import PROFILES
-from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools import PROFILES, SkillSettings
 from tests.features.conftest import Plain, Run
 
 

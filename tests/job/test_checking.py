@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.job.checking import Check, check_job
-from flink_skills.job.explaining import explain_job
+from flink_skills.job import Check, check_job, explain_job
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
 from tests.job.files import PLAIN, write_job
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ResourceError
-from flink_skills.skill import Limits
-from flink_skills.skill.files import FolderFiles, MemoryFiles, digest_of
+from flink_skills.skill import FolderFiles, Limits, MemoryFiles, digest_of
 
 CONTENT = {
     "SKILL.md": b"---\nname: a\ndescription: b\n---\n",

@@ -4,7 +4,7 @@ import pytest
 
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillConfig
-from flink_skills.sources.address import AddressPolicy, host_of, is_reserved
+from flink_skills.sources import AddressPolicy, host_of, is_reserved
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,18 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from flink_skills import ModelError, SkillConfig, tool
-from flink_skills.agents.messages import ModelRequest, ToolMessage
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
+from flink_skills.agents import (
+    AgentRuntime,
+    ModelRequest,
+    ToolMessage,
+    Turn,
+    TurnOutcome,
+    TurnStart,
+    TurnStatus,
+    compile_plan,
+)
 from flink_skills.manager import SkillScope
-from flink_skills.telemetry import Telemetry
-from flink_skills.telemetry.activity import key_hash
+from flink_skills.telemetry import Telemetry, key_hash
 from flink_skills.telemetry.tracing import TracingObserver
 from flink_skills.telemetry.tracing.ids import GivenIds, agent_span_id
 from flink_skills.testing import call, calls

@@ -19,17 +19,15 @@ import pytest
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from flink_skills import Agent, ConfigError, SkillConfig, agent_tool
-from flink_skills.agents.local import run_list
-from flink_skills.agents.plan import compile_plan
+from flink_skills.agents import compile_plan, run_list
 from flink_skills.manager import SkillScope
-from flink_skills.telemetry import Telemetry, TurnScope, observe
-from flink_skills.telemetry.opening import open_telemetry
-from flink_skills.telemetry.settings import TelemetrySettings
+from flink_skills.telemetry import Telemetry, TelemetrySettings, TurnScope, observe, open_telemetry
 from flink_skills.telemetry.tracing.patient import PatientExporter
 from flink_skills.testing import call, calls
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures
+from tests.kit.waiting import wait_until
 from tests.telemetry.collector import Collector
-from tests.worker.test_worker import Bridge
+from tests.worker.bridge import Bridge
 
 OTLP = TelemetrySettings("desk", trace_exporter="otlp")
 TURN = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -149,13 +147,6 @@ async def test_a_refusal_is_told_without_the_headers(
     assert "Unauthorized ***" in caplog.text and "pl4nted" not in caplog.text
 
 
-def wait_until(done: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 async def test_a_collector_that_hangs_does_not_hold_the_worker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -248,7 +239,7 @@ def test_a_crashed_worker_and_its_successor_make_one_trace(tmp_path: Path, monke
         def worker(name: str) -> Bridge:
             (tmp_path / name).mkdir()
             made = Bridge(tmp_path / name)
-            stack.callback(stop, made)
+            stack.callback(made.stop)
             made.open(Falls, **{"skills.trace.exporter": "otlp"})
             return made
 
@@ -289,15 +280,6 @@ def entry_of(step: bytes) -> bytes:
     """The journal entry of a STEP frame."""
     (length,) = struct.unpack_from(">I", step, 13)
     return step[17 : 17 + length]
-
-
-def stop(bridge: Bridge) -> None:
-    bridge.process.kill()
-    bridge.process.wait()
-    for stream in (bridge.process.stdin, bridge.process.stdout, bridge.log):
-        if stream is not None:
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
 
 
 class Loud(Agent):

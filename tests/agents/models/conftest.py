@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from flink_skills import ToolSpec
 from flink_skills.agents.models import ChatModel, ModelSetup, create_model
-from flink_skills.manager.menu import MenuEntry, render_menu
+from flink_skills.manager import MenuEntry, render_menu
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
-from flink_skills.tools.base import ToolSpec
 
 ServerFactory = Callable[..., ScriptedModelServer]
 ModelFactory = Callable[..., ChatModel]

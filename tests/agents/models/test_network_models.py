@@ -13,17 +13,11 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents.messages import (
-    AssistantMessage,
-    ModelRequest,
-    ToolCall,
-    ToolMessage,
-    Usage,
-    UserMessage,
-)
+from flink_skills.agents import AssistantMessage, ModelRequest, ToolCall, ToolMessage, Usage, UserMessage
 from flink_skills.errors import ConfigError, ModelError
 from flink_skills.testing import Call, Reply
 from tests.agents.models.conftest import LOAD, SHELL, ModelFactory, ServerFactory
+from tests.kit.waiting import until
 
 PROVIDERS = ["openai", "openai-compatible", "ollama", "anthropic"]
 SCHEMA = {
@@ -387,10 +381,3 @@ async def test_an_id_of_another_strategy_can_be_sent(serve: ServerFactory, conne
     )
     sent = server.requests[0]["messages"]
     assert sent[2]["tool_calls"][0]["id"] == sent[3]["tool_call_id"] == call.id
-
-
-async def until(condition: Any, seconds: float = 10.0) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "the condition never came true"
-        await asyncio.sleep(0.01)

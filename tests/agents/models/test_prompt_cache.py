@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ResourceDescriptor, chat_model_setup, tool_pool
-from flink_skills.agents.session import Session
-from flink_skills.agents.turn import TurnStatus
+from flink_skills.agents import Session, TurnStatus
 from flink_skills.testing import Call, Reply, ScriptedModelServer
 from tests.agents.models.conftest import ServerFactory
 

@@ -7,19 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from flink_skills.agents.messages import ModelRequest, ModelResponse, UserMessage
+from flink_skills.agents import ModelRequest, ModelResponse, UserMessage
 from flink_skills.agents.models import (
     ChatModel,
+    JsonActions,
     ModelSetup,
+    NativeCalls,
     Provider,
     check_setup,
     create_model,
     provider_names,
     register_provider,
     registry,
+    unregister_provider,
 )
-from flink_skills.agents.models.json import JsonActions
-from flink_skills.agents.models.native import NativeCalls
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.options import SkillConfig
 
@@ -37,10 +38,10 @@ def create_echo(setup: ModelSetup, config: SkillConfig) -> ChatModel:
 
 @pytest.fixture
 def restore_registry() -> Iterator[None]:
-    before = dict(registry._PROVIDERS)
+    before = provider_names()
     yield
-    registry._PROVIDERS.clear()
-    registry._PROVIDERS.update(before)
+    for name in {*provider_names()} - {*before}:
+        unregister_provider(name)
 
 
 def test_a_setup_survives_json() -> None:
@@ -125,6 +126,17 @@ async def test_a_registered_provider_makes_models() -> None:
     assert "hi" in response.text
     with pytest.raises(ConfigError, match="exists already"):
         register_provider(Provider("echo", create_echo))
+
+
+def test_a_provider_of_the_package_is_back_when_its_replacement_is_removed() -> None:
+    register_provider(Provider("offline", create_echo, needs_model=False, strategies=False), replace=True)
+    try:
+        assert create_model(ModelSetup("offline")).name == "echo"
+    finally:
+        unregister_provider("offline")
+    assert create_model(ModelSetup("offline")).name == "offline"
+    unregister_provider("offline")
+    assert "offline" in provider_names()
 
 
 def test_an_entry_point_adds_a_provider(monkeypatch: pytest.MonkeyPatch) -> None:

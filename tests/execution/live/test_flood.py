@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from tests.execution.conftest import until
+from tests.kit.waiting import until
 
 from .conftest import Output, Processes
 

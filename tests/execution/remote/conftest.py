@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from flink_skills.execution import CommandRequest, CommandResult, CommandUser
-from flink_skills.execution.backend import BackendSettings, ExecutionBackend
+from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, CommandUser, ExecutionBackend
 from flink_skills.execution.backends.remote import RemoteBackend
 from tests.execution.remote.cluster import Cluster
 
@@ -44,14 +41,6 @@ class Key:
         result = await self.run("sh", "-c", text, **more)
         assert (result.exit_code, result.error) == (0, None), result
         return result
-
-
-async def until(condition: Callable[[], object], seconds: float = 15.0) -> None:
-    """Wait until ``condition`` holds."""
-    ends_at = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends_at, "it did not come about in time"
-        await asyncio.sleep(0.01)
 
 
 @pytest.fixture

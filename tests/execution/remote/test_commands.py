@@ -12,7 +12,8 @@ import pytest
 from flink_skills.execution import CommandRequest, Limits
 from flink_skills.execution.backends.remote import RemoteBackend
 from tests.execution.remote.cluster import Cluster
-from tests.execution.remote.conftest import Key, until
+from tests.execution.remote.conftest import Key
+from tests.kit.waiting import until
 
 
 @pytest.mark.row("H9")

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.execution.backend import BackendSettings
-from flink_skills.execution.backends.remote.settings import RemoteSettings
-from flink_skills.execution.registry import create_backend
+from flink_skills.execution import BackendSettings, create_backend
+from flink_skills.execution.backends.remote import RemoteSettings
 
 GIVEN = {"url": "http://router:8080/", "api": "https://10.0.0.1", "template": "python", "token": "secret-token"}
 

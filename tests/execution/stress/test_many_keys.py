@@ -14,15 +14,15 @@ import pytest
 
 from flink_skills.errors import ConfigError, IsolationError
 from flink_skills.execution import CommandResult, IsolationLevel, Workspace, WorkspaceManager
-from flink_skills.execution.backends.local import LocalBackend
+from flink_skills.execution.backends import LocalBackend
 from flink_skills.options import SkillConfig
-from flink_skills.tools.commands.runner import ShellRunner
+from flink_skills.tools import ShellRunner
+from tests.kit.waiting import until
 
 from .figures import Figures
 from .ground import COMMAND_USER
 from .marked import Mark, descendants, zombies_below
 from .scale import NIGHTLY
-from .waiting import until
 
 KEYS = 64
 SLOTS = 16
@@ -143,7 +143,7 @@ async def test_sixty_four_keys_at_once(shell: ShellRunner) -> None:
     assert isinstance(backend, LocalBackend)
     launcher = backend.launcher_pid
     assert launcher is not None
-    await until(lambda: descendants(launcher) == [], 5, "the supervisors to end")
+    await until(lambda: descendants(launcher) == [], "the supervisors to end", within=5)
     before = Figures.now(launcher)
 
     end = time.monotonic() + SECONDS
@@ -154,9 +154,13 @@ async def test_sixty_four_keys_at_once(shell: ShellRunner) -> None:
     mark.end_all()
     assert left == []
     assert backend.launcher_pid == launcher, "the launcher died under it"
-    await until(lambda: descendants(launcher) == [], 5, "the supervisors to end")
+    await until(lambda: descendants(launcher) == [], "the supervisors to end", within=5)
     assert zombies_below(os.getpid()) == []
-    await until(lambda: Figures.now(launcher).within(before), 5, f"not more than {before}: {Figures.now(launcher)}")
+    await until(
+        lambda: Figures.now(launcher).within(before),
+        lambda: f"not more than {before}: {Figures.now(launcher)}",
+        within=5,
+    )
     done = sum((key.done for key in keys), Counter[str]())
     print(f"{sum(done.values())} commands: {dict(done)}")
     assert all(key.done for key in keys), "a key had no turn"
@@ -175,13 +179,13 @@ async def check_slots(keys: list[Key]) -> None:
     def here() -> list[Key]:
         return [key for key in keys if (key.workspace.work_dir / "here").exists()]
 
-    await until(lambda: len(here()) >= SLOTS, 20, f"{SLOTS} commands at once; there are {len(here())}")
+    await until(lambda: len(here()) >= SLOTS, lambda: f"{SLOTS} commands at once; there are {len(here())}", within=20)
     # One slot is free for each that goes, and only then.
     for _ in range(SLOTS + 4):
         at_once = here()
         assert len(at_once) <= SLOTS
         (at_once[0].workspace.work_dir / "go").touch()
-        await until(lambda gone=at_once[0]: gone not in here(), 20, "a command to end")  # type: ignore[misc]
-        await until(lambda: here() or all(task.done() for task in running), 20, "the next command")
+        await until(lambda gone=at_once[0]: gone not in here(), "a command to end", within=20)  # type: ignore[misc]
+        await until(lambda: here() or all(task.done() for task in running), "the next command", within=20)
     results = await asyncio.gather(*running)
     assert [result.exit_code for result in results] == [0] * len(running)

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.execution import Workspace, WorkspaceManager
+from flink_skills.execution import Workspace, WorkspaceManager, remove_tree
 from flink_skills.execution.workspace import PlaceError, collecting
-from flink_skills.execution.workspace.removal import remove_tree
 
 from .conftest import NOBODY, as_root, dig, run_as
 

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution import WorkspaceManager
-from flink_skills.execution.workspace.removal import remove_tree
-from flink_skills.execution.workspace.staging import folder_name
-from flink_skills.manager.manager import AgentSkillManager
+from flink_skills.execution import WorkspaceManager, remove_tree
+from flink_skills.execution.workspace import folder_name
+from flink_skills.manager import AgentSkillManager
 
 from .conftest import LARGE, Skill, dig
 

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from flink_skills.manager import SkillView
-from flink_skills.tools import FunctionTool, SkillState, ToolContext
-from flink_skills.tools.dynamic.active import active_names, active_tools, not_active
-from flink_skills.tools.dynamic.pool import ToolPool
-from flink_skills.tools.state import load_effect, tools_effect, touch_effect
+from flink_skills.tools import FunctionTool, SkillState, ToolContext, load_effect, tools_effect, touch_effect
+from flink_skills.tools.dynamic import ToolPool, active_names, active_tools, not_active
 
 from .conftest import SKILLS, Chat, FakeBundled, get_forecast, get_weather, query_database, send_mail, skill
 

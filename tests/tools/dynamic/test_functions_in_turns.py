@@ -11,10 +11,17 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from flink_skills import Agent, AgentsExecutionEnvironment, ResourceDescriptor, SkillOptions, ToolContext
-from flink_skills.agents.decorators import chat_model_setup, tool_pool
-from flink_skills.agents.messages import ToolMessage
-from flink_skills.agents.models.registry import _PROVIDERS, Provider, register_provider
+from flink_skills import (
+    Agent,
+    AgentsExecutionEnvironment,
+    ResourceDescriptor,
+    SkillOptions,
+    ToolContext,
+    chat_model_setup,
+    tool_pool,
+)
+from flink_skills.agents import ToolMessage
+from flink_skills.agents.models import Provider, register_provider, unregister_provider
 from flink_skills.testing import ScriptedModel, call, calls
 from flink_skills.tools import FunctionTool
 
@@ -107,7 +114,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         return model
 
     yield turns
-    _PROVIDERS.pop(PROVIDER, None)
+    unregister_provider(PROVIDER)
 
 
 LOAD = calls(call("skill_load", skill="kit"))

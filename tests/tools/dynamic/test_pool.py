@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
+from flink_skills import BaseToolSet, register_tool
 from flink_skills.errors import ConfigError
 from flink_skills.tools import FunctionTool, ToolContext
-from flink_skills.tools.dynamic.pool import ToolPool
-from flink_skills.tools.dynamic.registry import register_tool
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet
+from flink_skills.tools.dynamic import ToolPool
 
 from .conftest import SKILLS, get_forecast, get_weather, query_database, send_mail
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from flink_skills import get_tool, register_tool, register_tools
 from flink_skills.errors import ConfigError
 from flink_skills.tools import FunctionTool
-from flink_skills.tools.dynamic.pool import ToolPool
-from flink_skills.tools.dynamic.registry import get_tool, register_tool, register_tools, tool_names
+from flink_skills.tools.dynamic import ToolPool, tool_names
 
 from .conftest import get_forecast, get_weather, send_mail
 

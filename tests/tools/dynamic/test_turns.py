@@ -10,12 +10,20 @@ from typing import Any
 import pytest
 
 from examples.dynamic_tools import __main__ as example
-from flink_skills import Agent, AgentsExecutionEnvironment, ResourceDescriptor, SkillOptions, ToolContext
-from flink_skills.agents.decorators import chat_model_setup, tool, tool_pool
-from flink_skills.agents.messages import ToolMessage
-from flink_skills.agents.models.registry import _PROVIDERS, Provider, register_provider
+from flink_skills import (
+    Agent,
+    AgentsExecutionEnvironment,
+    BaseToolSet,
+    ResourceDescriptor,
+    SkillOptions,
+    ToolContext,
+    chat_model_setup,
+    tool,
+    tool_pool,
+)
+from flink_skills.agents import ToolMessage
+from flink_skills.agents.models import Provider, register_provider, unregister_provider
 from flink_skills.testing import ScriptedModel, call, calls
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 
 from .conftest import get_weather, query_database, send_mail
 
@@ -80,7 +88,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         return model, output.to_list()
 
     yield turns
-    _PROVIDERS.pop(PROVIDER, None)
+    unregister_provider(PROVIDER)
 
 
 def business(request: Any) -> list[str]:
@@ -173,7 +181,7 @@ def test_the_example_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     try:
         assert example.main() == 0
     finally:
-        _PROVIDERS.pop("shop-script", None)
+        unregister_provider("shop-script")
     rows = [line.split("│")[2:4] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     shown = [(what.strip(), tools.strip()) for what, tools in rows[1:]]
     assert shown == [

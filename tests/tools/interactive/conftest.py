@@ -18,12 +18,10 @@ from flink_skills.tools import (
     ToolResult,
     ToolServices,
     ToolSet,
+    load_effect,
     profile_tools,
 )
-from flink_skills.tools.interactive.caller import Caller
-from flink_skills.tools.interactive.sessions import ProcessSessions
-from flink_skills.tools.interactive.use import caller_of
-from flink_skills.tools.state import load_effect
+from flink_skills.tools.interactive import Caller, ProcessSessions, caller_of
 
 _PATIENCE = 20.0
 
@@ -126,14 +124,6 @@ class Talk:
             if wanted(value):
                 return output, value
             assert asyncio.get_running_loop().time() < end, f"not in {_PATIENCE} s: {output!r}, {value}"
-
-
-async def until(true: Callable[[], bool], what: str) -> None:
-    """Wait for a condition; fails with ``what`` when it does not come."""
-    end = asyncio.get_running_loop().time() + _PATIENCE
-    while not true():
-        assert asyncio.get_running_loop().time() < end, f"not in {_PATIENCE} s: {what}"
-        await asyncio.sleep(0.005)
 
 
 StartTalk = Callable[..., Awaitable[Talk]]

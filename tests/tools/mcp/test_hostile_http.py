@@ -15,7 +15,8 @@ import pytest
 from flink_skills import ToolContext
 from flink_skills.tools.mcp import StreamableHTTPConnectionParams
 from flink_skills.tools.mcp.limited import LARGEST_ANSWER
-from tests.tools.mcp.test_servers import tools_of, until
+from tests.kit.waiting import until
+from tests.tools.mcp.test_servers import tools_of
 
 pytestmark = pytest.mark.row("J7", "J10")
 SECRET = "s3cr3t-of-the-shop"

@@ -14,17 +14,17 @@ import psutil
 import pytest
 
 from flink_skills import ToolContext
-from flink_skills.testing.flink_rest import wait_until
 from flink_skills.tools.mcp import (
     McpStdioServerParameters,
     SseConnectionParams,
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
 )
-from tests.ports import free_port
+from tests.kit.ports import free_port
+from tests.kit.waiting import until, wait_until
 from tests.tools.mcp.conftest import DEADLINE
 from tests.tools.mcp.installing import everything, python_server
-from tests.tools.mcp.test_servers import tools_of, until
+from tests.tools.mcp.test_servers import tools_of
 
 pytestmark = pytest.mark.row("J7", "J8")
 
@@ -152,4 +152,4 @@ def test_nothing_of_these_servers_is_left() -> None:
         lines = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
         return [line for line in lines if "mcp-server" in line or "server-everything" in line]
 
-    wait_until(lambda: not left(), 10, "the servers to end")
+    wait_until(lambda: not left(), "the servers to end", within=10)

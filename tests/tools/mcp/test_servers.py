@@ -20,6 +20,7 @@ from flink_skills.tools.mcp import (
     StreamableHTTPConnectionParams,
 )
 from flink_skills.tools.mcp.parameters import connection_params
+from tests.kit.waiting import until
 from tests.tools.mcp.conftest import DEADLINE, SERVER
 
 STDIO = StdioConnectionParams(McpStdioServerParameters(sys.executable, (str(SERVER), "stdio")), sandbox=False)
@@ -28,15 +29,6 @@ LONG = "a_name_with_everything_that_is_not_allowed_and_is_very_"
 
 async def tools_of(toolset: McpToolSet) -> dict[str, Tool]:
     return {tool.spec.name: tool for tool in await toolset.get_tools(ToolContext())}
-
-
-async def until(condition: Any) -> Any:
-    """The first result of an asynchronous condition that is true."""
-    deadline = asyncio.get_running_loop().time() + DEADLINE
-    while not (found := await condition()):
-        assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(0.05)  # between two looks
-    return found
 
 
 @pytest.mark.row("J7", "J8", "J9", "J10", "J34")

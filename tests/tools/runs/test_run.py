@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from flink_skills.execution import IsolationLevel
-from flink_skills.tools import ToolResult
-from flink_skills.tools.state import load_effect
+from flink_skills.tools import ToolResult, load_effect
 from tests.tools.conftest import Conversation
 from tests.tools.runs.conftest import Talk
 
