@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,10 @@ from flink_skills.sources import SourceSpec
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, KeySelector, StreamExecutionEnvironment
     from pyflink.table import StreamTableEnvironment, Table
+
+if find_spec("cloudpickle"):
+    # Here, because PyFlink pickles the functions of a stream when the script declares them.
+    importlib.import_module("flink_skills.agents.by_value")
 
 __all__ = ["AgentsExecutionEnvironment"]
 
