@@ -37,6 +37,7 @@ from flink_skills.telemetry import (
 )
 from flink_skills.testing import call, calls
 from tests.agents.desk import Desk
+from tests.kit.models import Script
 
 HYGIENE = {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}
 SECRET = 'pl4nted "value"'
@@ -107,7 +108,7 @@ def folder() -> Iterator[str]:
 
 
 @pytest.fixture
-async def opened(folder: str, skill_folder: Path, script: Any) -> AsyncIterator[Opens]:
+async def opened(folder: str, skill_folder: Path, script: Script) -> AsyncIterator[Opens]:
     runtimes: list[AgentRuntime] = []
 
     async def make(
@@ -409,7 +410,7 @@ class Emits(Agent):
         return event
 
 
-def test_lists_run_once_for_outputs_and_events(script: Any) -> None:
+def test_lists_run_once_for_outputs_and_events(script: Script) -> None:
     model = script(lambda request: "an answer")
     output = AgentsExecutionEnvironment.get_execution_environment().from_list(["a", "b"]).apply(Desk)
     assert output.to_list() == ["an answer", "an answer"]

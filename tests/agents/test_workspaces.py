@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,14 @@ from flink_skills import Agent, SkillConfig
 from flink_skills.agents import AgentRuntime, compile_plan
 from flink_skills.manager import SkillScope
 from flink_skills.testing import call, calls
+from tests.kit.agents import Bench
+from tests.kit.models import Script
 from tests.kit.waiting import until
 from tests.kit.walking import folders_below
 
-from .conftest import Bench
 from .test_turn import Scripted, main_outputs
 
-Open = Callable[..., Any]
+Open = Callable[..., Awaitable[Bench]]
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ async def opened(folder: Path, skill_folder: Path, tmp_path: Path) -> AsyncItera
 
 
 async def test_an_agent_that_a_job_has_twice_has_workspaces_and_call_ids_of_its_own(
-    opened: Open, folder: Path, script: Any
+    opened: Open, folder: Path, script: Script
 ) -> None:
     class Looks(Scripted):
         async def on_event(self, event: Any, ctx: Any) -> Any:
@@ -75,7 +76,7 @@ def workspaces(folder: Path) -> list[Path]:
 
 @pytest.mark.row("H7")
 async def test_turns_of_a_key_find_what_the_turn_before_left_and_other_keys_do_not(
-    opened: Open, script: Any, folder: Path
+    opened: Open, script: Script, folder: Path
 ) -> None:
     asks = command("cat $WORK_DIR/n; echo x >> $WORK_DIR/n")
     model = script(lambda request: "done" if len(request.messages) > 1 else asks)
@@ -89,7 +90,7 @@ async def test_turns_of_a_key_find_what_the_turn_before_left_and_other_keys_do_n
     assert workspaces(folder) == []
 
 
-async def test_a_workspace_goes_some_time_after_its_last_turn(opened: Open, script: Any, folder: Path) -> None:
+async def test_a_workspace_goes_some_time_after_its_last_turn(opened: Open, script: Script, folder: Path) -> None:
     model = script([command("echo x > $WORK_DIR/n; ls $WORK_DIR"), "done", command("ls $WORK_DIR"), "done"])
     bench = await opened(workspace_ttl="300 ms")
     for number in (1, 2):
@@ -100,7 +101,7 @@ async def test_a_workspace_goes_some_time_after_its_last_turn(opened: Open, scri
     assert all("inputs" in text for text in said)
 
 
-async def test_a_workspace_stays_while_its_turn_runs(opened: Open, script: Any, folder: Path) -> None:
+async def test_a_workspace_stays_while_its_turn_runs(opened: Open, script: Script, folder: Path) -> None:
     async def answer(request: Any) -> Any:
         if len(request.messages) == 1:
             return command("true")
@@ -122,7 +123,7 @@ async def test_a_workspace_stays_while_its_turn_runs(opened: Open, script: Any, 
 
 
 @pytest.mark.row("H1")
-async def test_a_turn_without_commands_makes_no_workspace(opened: Open, script: Any, folder: Path) -> None:
+async def test_a_turn_without_commands_makes_no_workspace(opened: Open, script: Script, folder: Path) -> None:
     script([calls(call("load_skill", name="shout")), "done"])
     bench = await opened()
     assert main_outputs(await bench.turn("one")) == ["done"]
@@ -130,7 +131,7 @@ async def test_a_turn_without_commands_makes_no_workspace(opened: Open, script: 
 
 
 @pytest.mark.row("H1")
-async def test_the_folder_of_the_option(opened: Open, script: Any, folder: Path) -> None:
+async def test_the_folder_of_the_option(opened: Open, script: Script, folder: Path) -> None:
     script([command("pwd"), "done"])
     bench = await opened(workspace_dir=str(folder / "chosen"))
     await bench.turn("one")

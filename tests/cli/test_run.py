@@ -6,12 +6,12 @@ import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
+from flink_skills.testing import Call, Reply, Rule
 from tests.cli.command import ROOT, Command, by_key, run
+from tests.kit.models import ServerFactory, model_servers
 from tests.kit.waiting import wait_until
 
 INCIDENTS = ROOT / "examples" / "log_triage" / "incidents.jsonl"
@@ -62,16 +62,9 @@ def agent_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def serve() -> Iterator[Any]:
-    servers: list[ScriptedModelServer] = []
-
-    def start(*rules: Rule) -> ScriptedModelServer:
-        servers.append(ScriptedModelServer(list(rules)).start())
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.stop()
+def serve() -> Iterator[ServerFactory]:
+    with model_servers() as start:
+        yield start
 
 
 @pytest.mark.flink
@@ -171,11 +164,14 @@ def test_a_yaml_agent_with_its_own_skills(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)
-def test_a_provider_at_a_base_url_with_the_usual_key(where: tuple[str, ...], tmp_path: Path, serve: Any) -> None:
-    server = serve(
+def test_a_provider_at_a_base_url_with_the_usual_key(
+    where: tuple[str, ...], tmp_path: Path, serve: ServerFactory
+) -> None:
+    rules = [
         Rule(Reply(tool_calls=(Call("load_skill", {"name": "log-triage"}),)), messages=1),
         Rule(Reply("triaged", input_tokens=7, output_tokens=2), messages=3),
-    )
+    ]
+    server = serve(rules)
     words = ("--instructions", "Be brief.", "--model", "openai:gpt-x", "--base-url", server.url)
     words = (*words, "--skills", str(ROOT / "skills"), "--input", "-", "--key", "k", *where)
     done = run(*words, cwd=tmp_path, stdin='{"k": "a"}\n', OPENAI_API_KEY="a-key")
@@ -197,8 +193,8 @@ def test_a_provider_at_a_base_url_with_the_usual_key(where: tuple[str, ...], tmp
     assert "a-key" not in done.stderr
 
 
-def test_set_gives_options_to_the_job(tmp_path: Path, serve: Any) -> None:
-    server = serve(Rule(Reply(tool_calls=(Call("load_skill", {"name": "log-triage"}),))))
+def test_set_gives_options_to_the_job(tmp_path: Path, serve: ServerFactory) -> None:
+    server = serve(Reply(tool_calls=(Call("load_skill", {"name": "log-triage"}),)))
     words = ("--model", "openai-compatible:x", "--base-url", server.url, "--skills", str(ROOT / "skills"))
     limit = ("--set", "skills.turn.max-steps=4", "--set", "skills.model.strategy=native")
     done = run(*words, *limit, "--input", "-", "--key", "k", "--local", cwd=tmp_path, stdin='{"k": "a"}')
@@ -227,9 +223,13 @@ BACKGROUND = (signal.SIGINT, signal.SIGQUIT)
     ],
 )
 def test_a_signal_ends_everything(
-    where: tuple[str, ...], number: signal.Signals, ignored: tuple[signal.Signals, ...], tmp_path: Path, serve: Any
+    where: tuple[str, ...],
+    number: signal.Signals,
+    ignored: tuple[signal.Signals, ...],
+    tmp_path: Path,
+    serve: ServerFactory,
 ) -> None:
-    server = serve(Rule(Reply(hang=True)))
+    server = serve(Reply(hang=True))
     words = ("--model", "openai-compatible:x", "--base-url", server.url, "--input", "-", "--key", "k", *where)
     command = Command(words, tmp_path, ignored=ignored)
     assert command.process.stdin is not None

@@ -7,12 +7,12 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from types import FunctionType
-from typing import TypeVar, cast
+from typing import TypeVar, overload
 
 __all__ = ["until", "wait_until"]
 
 T = TypeVar("T")
-What = "str | Callable[[], object]"
+What = str | Callable[[], object]
 
 _WITHIN = 30.0
 _PAUSE = 0.01
@@ -33,20 +33,24 @@ def wait_until(
     raise AssertionError("the pauses end with a failure")
 
 
+@overload
 async def until(
-    condition: Callable[[], T | Awaitable[T]],
-    what: What | None = None,
-    *,
-    within: float = _WITHIN,
-    pause: float = _PAUSE,
-) -> T:
+    condition: Callable[[], Awaitable[T]], what: What | None = None, *, within: float = ..., pause: float = ...
+) -> T: ...
+@overload
+async def until(
+    condition: Callable[[], T], what: What | None = None, *, within: float = ..., pause: float = ...
+) -> T: ...
+async def until(
+    condition: Callable[[], object], what: What | None = None, *, within: float = _WITHIN, pause: float = _PAUSE
+) -> object:
     """Do the same in an event loop. The condition may be asynchronous."""
     for left in _pauses(condition, what, within, pause):
         value = condition()
         if inspect.isawaitable(value):
             value = await value
         if value:
-            return cast(T, value)
+            return value
         await asyncio.sleep(left)
     raise AssertionError("the pauses end with a failure")
 

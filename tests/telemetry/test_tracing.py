@@ -33,6 +33,7 @@ from flink_skills.telemetry.tracing.ids import GivenIds, agent_span_id
 from flink_skills.testing import call, calls
 from tests.agents import desk
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures
+from tests.kit.models import Script
 
 _USERS = InMemorySpanExporter()
 _USERS_PROVIDER = TracerProvider()
@@ -79,7 +80,7 @@ Begin = Callable[..., Any]
 
 
 @pytest.fixture
-async def begin(tmp_path: Path, skill_folder: Path, script: Any) -> Any:  # noqa: F811
+async def begin(tmp_path: Path, skill_folder: Path, script: Script) -> Any:  # noqa: F811
     """Makes processes that answer by a script, each with an observer of its own; they share what is open."""
     runtimes: dict[str, AgentRuntime] = {}
     answer: Any = None

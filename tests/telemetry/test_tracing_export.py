@@ -25,6 +25,7 @@ from flink_skills.telemetry import Telemetry, TelemetrySettings, TurnScope, obse
 from flink_skills.telemetry.tracing.patient import PatientExporter
 from flink_skills.testing import call, calls
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures
+from tests.kit.models import Script
 from tests.kit.waiting import wait_until
 from tests.telemetry.collector import Collector
 from tests.worker.bridge import Bridge
@@ -290,7 +291,7 @@ class Loud(Agent):
 def test_a_list_has_spans_without_secrets(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    script: Any,  # noqa: F811
+    script: Script,  # noqa: F811
     skill_folder: Path,  # noqa: F811
 ) -> None:
     monkeypatch.setenv("TEAM_TOKEN", "pl4nted-token")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -60,8 +60,11 @@ def view(manager: AgentSkillManager) -> SkillView:
     return manager.view(["log-triage", "billing"])
 
 
+ShellWith = Callable[..., Awaitable[ShellRunner]]
+
+
 @pytest.fixture
-async def shell_with(tmp_path: Path) -> AsyncIterator[Callable[..., object]]:
+async def shell_with(tmp_path: Path) -> AsyncIterator[ShellWith]:
     """Starts shells with options, at level HYGIENE and unproved (what that takes has tests of its own); closes them."""
     started: list[ShellRunner] = []
 

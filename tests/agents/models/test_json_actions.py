@@ -18,7 +18,8 @@ from flink_skills.agents import (
 from flink_skills.agents.models import JsonActions
 from flink_skills.agents.models.actions import action_schema, allowed_actions
 from flink_skills.testing import Reply, ScriptedModel
-from tests.agents.models.conftest import SHELL, TEXT, TOOLS, ModelFactory, ServerFactory, menu, tool
+from tests.agents.models.conftest import SHELL, TEXT, TOOLS, ModelFactory, menu, tool
+from tests.kit.models import ServerFactory
 
 MENU = menu(log_triage="Read logs", billing="Check invoices")
 

@@ -16,7 +16,8 @@ import pytest
 from flink_skills.agents import AssistantMessage, ModelRequest, ToolCall, ToolMessage, Usage, UserMessage
 from flink_skills.errors import ConfigError, ModelError
 from flink_skills.testing import Call, Reply
-from tests.agents.models.conftest import LOAD, SHELL, ModelFactory, ServerFactory
+from tests.agents.models.conftest import LOAD, SHELL, ModelFactory
+from tests.kit.models import ServerFactory
 from tests.kit.waiting import until
 
 PROVIDERS = ["openai", "openai-compatible", "ollama", "anthropic"]
@@ -322,7 +323,7 @@ def test_a_missing_key_names_its_variable(provider: str, variable: str, connect:
 
 
 async def test_a_server_of_ones_own_may_ask_for_no_key(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, connect: ModelFactory
+    serve: ServerFactory, monkeypatch: pytest.MonkeyPatch, connect: ModelFactory
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     response = await connect("openai", serve(lambda body: Reply("ok")).url).request(request())

@@ -30,7 +30,7 @@ from flink_skills.testing import (
     calls,
     load_script,
 )
-from tests.agents.models.conftest import ServerFactory
+from tests.kit.models import ServerFactory
 from tests.kit.waiting import wait_until
 
 

@@ -14,7 +14,8 @@ from flink_skills.agents.models.json_answer import AnswerText
 from flink_skills.errors import ModelError
 from flink_skills.telemetry import Delta, OnDelta, TextDelta, ToolCallDelta, Withdrawn
 from flink_skills.testing import Call, Reply, ScriptedModel, call, calls
-from tests.agents.models.conftest import LOAD, SHELL, ModelFactory, ServerFactory
+from tests.agents.models.conftest import LOAD, SHELL, ModelFactory
+from tests.kit.models import ServerFactory
 
 PROVIDERS = ["openai", "openai-compatible", "ollama", "anthropic"]
 

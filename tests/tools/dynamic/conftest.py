@@ -136,8 +136,11 @@ def pool() -> ToolPool:
     return ToolPool([get_weather, get_forecast, query_database, send_mail])
 
 
+StartChat = Callable[..., Chat]
+
+
 @pytest.fixture
-def chat(view: SkillView) -> Callable[..., Chat]:
+def chat(view: SkillView) -> StartChat:
     def make(pool: ToolPool | None, **others: Any) -> Chat:
         return Chat(view, pool, **others)
 

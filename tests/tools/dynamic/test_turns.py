@@ -22,8 +22,9 @@ from flink_skills import (
     tool_pool,
 )
 from flink_skills.agents import ToolMessage
-from flink_skills.agents.models import Provider, register_provider, unregister_provider
+from flink_skills.agents.models import unregister_provider
 from flink_skills.testing import ScriptedModel, call, calls
+from tests.kit.models import scripted_provider
 
 from .conftest import get_weather, query_database, send_mail
 
@@ -65,8 +66,11 @@ class SmallDesk(Desk):
     skill_tools = "core"
 
 
+Run = Callable[..., tuple[ScriptedModel, Any]]
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def run(tmp_path: Path) -> Iterator[Run]:
     for name, tools in {"weather": ("get_weather", "get_forecast"), "data": ("query_database", "send_mail")}.items():
         folder = tmp_path / "skills" / name
         folder.mkdir(parents=True)
@@ -76,10 +80,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         )
 
     def turns(answers: Any, keys: list[str], agent: type[Agent] = Desk) -> tuple[ScriptedModel, Any]:
-        model = ScriptedModel(answers)
-        register_provider(
-            Provider(PROVIDER, lambda setup, config: model, needs_model=False, strategies=False), replace=True
-        )
+        model = script(answers)
         env = AgentsExecutionEnvironment.get_execution_environment()
         env.add_skills_from_paths([str(tmp_path / "skills")])
         env.get_config().set(SkillOptions.SHELL_ENABLED, False)
@@ -87,8 +88,8 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         assert output.to_list("errors") == []
         return model, output.to_list()
 
-    yield turns
-    unregister_provider(PROVIDER)
+    with scripted_provider(PROVIDER) as script:
+        yield turns
 
 
 def business(request: Any) -> list[str]:
@@ -101,7 +102,7 @@ def results(request: Any) -> list[str]:
 
 @pytest.mark.row("I7", "I8", "A9", "B21", "C8", "C9", "C10")
 @pytest.mark.parametrize("agent", [Desk, SmallDesk])
-def test_tools_come_and_go_with_skills(run: Any, agent: type[Agent]) -> None:
+def test_tools_come_and_go_with_skills(run: Run, agent: type[Agent]) -> None:
     load, unload = ("skill_load", "skill_unload") if agent is Desk else ("load_skill", "unload_skill")
     model, _ = run(
         [
@@ -131,7 +132,7 @@ def test_tools_come_and_go_with_skills(run: Any, agent: type[Agent]) -> None:
 
 
 @pytest.mark.row("J6")
-def test_tools_depend_on_the_key_of_the_turn(run: Any) -> None:
+def test_tools_depend_on_the_key_of_the_turn(run: Run) -> None:
     def answer(request: Any) -> Any:
         return "done" if results(request) else calls(call("skill_load", skill="data"))
 
@@ -141,7 +142,7 @@ def test_tools_depend_on_the_key_of_the_turn(run: Any) -> None:
 
 
 @pytest.mark.row("J6", "I2")
-def test_a_tool_set_that_fails_costs_its_tools_and_not_the_turn(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tool_set_that_fails_costs_its_tools_and_not_the_turn(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "flink_skills.tools"):
         model, output = run(
             [calls(call("skill_load", skill="data"), call("skill_load", skill="weather")), "done"], ["down"]
@@ -152,7 +153,7 @@ def test_a_tool_set_that_fails_costs_its_tools_and_not_the_turn(run: Any, caplog
 
 
 @pytest.mark.row("I2", "I4", "C4")
-def test_a_selection_refines(run: Any) -> None:
+def test_a_selection_refines(run: Run) -> None:
     model, _ = run(
         [
             calls(call("skill_load", skill="weather")),

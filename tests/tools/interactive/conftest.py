@@ -22,6 +22,7 @@ from flink_skills.tools import (
     profile_tools,
 )
 from flink_skills.tools.interactive import Caller, ProcessSessions, caller_of
+from tests.tools.conftest import ShellWith
 
 _PATIENCE = 20.0
 
@@ -130,7 +131,7 @@ StartTalk = Callable[..., Awaitable[Talk]]
 
 
 @pytest.fixture
-async def talk_with(view: SkillView, shell_with: Any) -> AsyncIterator[StartTalk]:
+async def talk_with(view: SkillView, shell_with: ShellWith) -> AsyncIterator[StartTalk]:
     """Starts workers with options; closes them."""
     started: list[ProcessSessions] = []
 

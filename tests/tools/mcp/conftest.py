@@ -3,7 +3,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,13 @@ class HttpServer:
             self.process = None
 
 
+StartHttp = Callable[[str], HttpServer]
+ConnectionParams = StdioConnectionParams | SseConnectionParams | StreamableHTTPConnectionParams
+OpenToolSet = Callable[..., Awaitable[McpToolSet]]
+
+
 @pytest.fixture
-def http_server() -> Iterator[Callable[[str], HttpServer]]:
+def http_server() -> Iterator[StartHttp]:
     servers: list[HttpServer] = []
 
     def make(kind: str) -> HttpServer:
@@ -64,7 +69,7 @@ def http_server() -> Iterator[Callable[[str], HttpServer]]:
 
 
 @pytest.fixture(params=["stdio", "sse", "streamable-http"])
-def params(request: Any, http_server: Any) -> Any:
+def params(request: pytest.FixtureRequest, http_server: StartHttp) -> ConnectionParams:
     """How to reach a server that runs, over each transport."""
     if request.param == "stdio":
         program = McpStdioServerParameters(sys.executable, (str(SERVER), "stdio"))
@@ -75,7 +80,7 @@ def params(request: Any, http_server: Any) -> Any:
 
 
 @pytest.fixture
-async def opened() -> AsyncIterator[Callable[..., Any]]:
+async def opened() -> AsyncIterator[OpenToolSet]:
     """Makes tool sets that are connected, and closes them."""
     sets: list[McpToolSet] = []
 

@@ -206,7 +206,7 @@ async def test_editors_of_runs_at_once_do_not_meet(talk: Conversation) -> None:
 
 
 @pytest.mark.row("F5")
-async def test_links_in_the_way_of_the_editor_lead_nowhere(talk: Conversation, tmp_path: Any) -> None:
+async def test_links_in_the_way_of_the_editor_lead_nowhere(talk: Conversation, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     await run(talk, f"ln -s {outside} $WORK_DIR/.flink_skills")
