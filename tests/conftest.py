@@ -29,6 +29,9 @@ _OF_FUNCTIONS = {
 # A shell starts its background jobs with the first two ignored, and nohup a program with the third.
 _MAY_BE_IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
 
+# Short-lived JVMs: the quick compiler only, and no threads for a parallel collector.
+os.environ.setdefault("JVM_ARGS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+
 if os.geteuid() == 0:
     # Root runs commands as another user, who could not pass the folders that pytest makes for root alone.
     @pytest.fixture

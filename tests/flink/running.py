@@ -13,6 +13,7 @@ from pyflink.java_gateway import get_gateway
 
 from flink_skills import AgentsExecutionEnvironment
 from flink_skills.flink import job_failure
+from tests.flink.shared_cluster import belongs_to_the_cluster, stage_python, use_shared_cluster
 
 __all__ = [
     "agents_environment",
@@ -27,12 +28,16 @@ __all__ = [
 
 
 def flink_environment(options: dict[str, str] | None = None, parallelism: int = 1) -> StreamExecutionEnvironment:
-    """An environment for one job in a mini cluster of its own; one agent worker, for the sake of the machine."""
+    """An environment for one job, with one agent worker, for the sake of the machine. The job runs in the cluster of
+    this process; with options of a cluster, in a mini cluster that has them."""
     configuration = Configuration()
-    for key, value in {"rest.port": "0", "skills.worker.processes": "1", **(options or {})}.items():
+    own = {"rest.port": "0", "skills.worker.processes": "1", "python.executable": stage_python()}
+    for key, value in {**own, **(options or {})}.items():
         configuration.set_string(key, value)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(parallelism)
+    if not any(belongs_to_the_cluster(option) for option in options or {}):
+        use_shared_cluster(env)
     return env
 
 
