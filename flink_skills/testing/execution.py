@@ -97,18 +97,18 @@ class ExecutionBackendContract:
         assert isinstance(backend.level, IsolationLevel)
         assert isinstance(backend.version, str)
 
-    @pytest.mark.parametrize("code", [0, 1, 3, 126, 127, 137, 255])
-    def test_it_gives_exit_codes(self, backend: ExecutionBackend, workspace: Workspace, code: int) -> None:
-        result = self._shell(backend, workspace, f"exit {code}")
-        assert (result.exit_code, result.signal, result.error) == (code, None, None)
-        assert (result.timed_out, result.limit, result.truncated) == (False, None, False)
+    def test_it_gives_exit_codes(self, backend: ExecutionBackend, workspace: Workspace) -> None:
+        codes = [0, 1, 3, 126, 127, 137, 255]
+        requests = [_request(workspace, "/bin/sh", "-c", f"exit {code}") for code in codes]
+        for code, result in zip(codes, self._all(backend, requests), strict=True):
+            assert (result.exit_code, result.signal, result.error) == (code, None, None)
+            assert (result.timed_out, result.limit, result.truncated) == (False, None, False)
 
-    @pytest.mark.parametrize("number", [9, 11, 15])
-    def test_it_tells_signals_from_exit_codes(
-        self, backend: ExecutionBackend, workspace: Workspace, number: int
-    ) -> None:
-        result = self._shell(backend, workspace, f"kill -{number} $$")
-        assert (result.exit_code, result.signal, result.error) == (None, number, None)
+    def test_it_tells_signals_from_exit_codes(self, backend: ExecutionBackend, workspace: Workspace) -> None:
+        numbers = [9, 11, 15]
+        requests = [_request(workspace, "/bin/sh", "-c", f"kill -{number} $$") for number in numbers]
+        for number, result in zip(numbers, self._all(backend, requests), strict=True):
+            assert (result.exit_code, result.signal, result.error) == (None, number, None)
 
     def test_it_keeps_both_outputs_apart_and_as_they_are(self, backend: ExecutionBackend, workspace: Workspace) -> None:
         result = self._shell(backend, workspace, r"printf 'a\0b\377\n'; printf 'err\200' >&2; exit 3")
@@ -259,13 +259,13 @@ class ExecutionBackendContract:
         assert result.exit_code != 0
         assert _processes(mark) == []
 
-    @pytest.mark.parametrize("name", _PAST_LIMITS)
-    def test_a_command_below_its_limits_is_left_alone(
-        self, backend: ExecutionBackend, workspace: Workspace, name: str
-    ) -> None:
-        value, _, below = _PAST_LIMITS[name]
-        result = self._shell(backend, workspace, below, limits=replace(Limits(), **{name: value}))
-        assert (result.exit_code, result.limit, result.error) == (0, None, None), result
+    def test_a_command_below_its_limits_is_left_alone(self, backend: ExecutionBackend, workspace: Workspace) -> None:
+        requests = [
+            _request(workspace, "/bin/sh", "-c", below, limits=replace(Limits(), **{name: value}))
+            for name, (value, _, below) in _PAST_LIMITS.items()
+        ]
+        for name, result in zip(_PAST_LIMITS, self._all(backend, requests), strict=True):
+            assert (result.exit_code, result.limit, result.error) == (0, None, None), (name, result)
 
     def test_commands_side_by_side_do_not_mix(self, backend: ExecutionBackend, workspace: Workspace) -> None:
         async def check(started: ExecutionBackend) -> list[CommandResult]:
@@ -382,13 +382,19 @@ class ExecutionBackendContract:
         return self._one(backend, _request(workspace, "/bin/sh", "-c", text, **more))
 
     def _one(self, backend: ExecutionBackend, request: CommandRequest) -> CommandResult:
-        async def run(started: ExecutionBackend) -> CommandResult:
-            return await started.run(request)
+        return self._all(backend, [request])[0]
 
-        result = self._started(backend, run)
-        outcomes = [value for value in (result.exit_code, result.signal, result.error) if value is not None]
-        assert len(outcomes) == 1, f"one of exit code, signal and error says how it ended: {result}"
-        return result
+    def _all(self, backend: ExecutionBackend, requests: list[CommandRequest]) -> list[CommandResult]:
+        """Run the commands one after another in one start of the backend."""
+
+        async def run(started: ExecutionBackend) -> list[CommandResult]:
+            return [await started.run(request) for request in requests]
+
+        results = self._started(backend, run)
+        for result in results:
+            outcomes = [value for value in (result.exit_code, result.signal, result.error) if value is not None]
+            assert len(outcomes) == 1, f"one of exit code, signal and error says how it ended: {result}"
+        return results
 
     def _live(
         self,

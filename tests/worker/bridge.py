@@ -56,6 +56,7 @@ class Bridge:
 
     index = 0
     with_events = False
+    operator = 7
 
     def __init__(self, folder: Path) -> None:
         self.figures: list[tuple[int, dict[str, int]]] = []
@@ -139,7 +140,7 @@ class Bridge:
         flags = 2 if session is not None else 0
         head = struct.pack(
             ">IIQBIqQQ",
-            7,
+            self.operator,
             given.get("plan", 1),
             turn,
             flags,

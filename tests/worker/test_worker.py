@@ -72,28 +72,50 @@ class Computes(Agent):
         return await ctx.step("s", lambda: 1)
 
 
-@pytest.fixture
-def bridge(tmp_path: Path) -> Iterator[Bridge]:
-    made = Bridge(tmp_path)
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Bridge]:
+    made = Bridge(folder)
     yield made
     made.stop()
 
 
-def test_turn_state_and_replay(bridge: Bridge) -> None:
-    kind, report = bridge.open(Remembers)
+@pytest.fixture
+def bridge(tmp_path: Path) -> Iterator[Bridge]:
+    """A worker of the test alone."""
+    with running(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridge]:
+    with running(tmp_path_factory.mktemp("worker")) as made:
+        yield made
+
+
+@pytest.fixture
+def shared(worker: Bridge) -> Bridge:
+    """A worker that other tests use too, with an operator of the test alone."""
+    assert worker.process.poll() is None, worker.stderr()
+    worker.operator += 1
+    worker.figures, worker.events = [], []
+    return worker
+
+
+def test_turn_state_and_replay(shared: Bridge) -> None:
+    kind, report = shared.open(Remembers)
     assert kind == frames.OPENED
     assert json.loads(report)["agent"].endswith("Remembers")
-    bridge.turn(1, "a")
-    first = bridge.end()
-    assert (first["operator"], first["turn"], first["status"]) == (7, 1, 0)
+    shared.turn(1, "a")
+    first = shared.end()
+    assert (first["operator"], first["turn"], first["status"]) == (shared.operator, 1, 0)
     ((flags, entry),) = first["steps"]
     assert flags == 0
     ((tag, (call_id, seen)),) = first["outputs"]
     assert (tag, seen) == ("", ["a"])
     assert decode(entry)["r"] == call_id
 
-    bridge.turn(2, "a", journal=[entry])
-    again = bridge.end()
+    shared.turn(2, "a", journal=[entry])
+    again = shared.end()
     assert again["steps"] == []
     assert again["outputs"] == first["outputs"]
     assert again["chunks"] == first["chunks"]
@@ -124,60 +146,60 @@ def test_events_leave_with_their_steps_and_hold_no_secret(bridge: Bridge) -> Non
     assert bridge.step_outputs == []
 
 
-def test_without_events_nothing_of_them_leaves(bridge: Bridge) -> None:
-    bridge.open(Remembers)
-    bridge.turn(1, "a")
-    assert [tag for tag, _ in bridge.end()["outputs"]] == [""]
-    assert bridge.step_outputs == [[]]
-    assert bridge.events == []
+def test_without_events_nothing_of_them_leaves(shared: Bridge) -> None:
+    shared.open(Remembers)
+    shared.turn(1, "a")
+    assert [tag for tag, _ in shared.end()["outputs"]] == [""]
+    assert shared.step_outputs == [[]]
+    assert shared.events == []
 
 
-def test_session_is_cached_by_version_and_asked_for_otherwise(bridge: Bridge) -> None:
-    bridge.open(Remembers)
-    bridge.turn(1, "a")
-    first = bridge.end()
-    bridge.turn(2, "b", number=2, version=1)
-    assert bridge.end()["outputs"][0][1][1] == ["a", "b"]
-    bridge.turn(3, "c", number=2, version=7)
-    asked = bridge.end()
+def test_session_is_cached_by_version_and_asked_for_otherwise(shared: Bridge) -> None:
+    shared.open(Remembers)
+    shared.turn(1, "a")
+    first = shared.end()
+    shared.turn(2, "b", number=2, version=1)
+    assert shared.end()["outputs"][0][1][1] == ["a", "b"]
+    shared.turn(3, "c", number=2, version=7)
+    asked = shared.end()
     assert asked["kind"] == frames.NEED_SESSION
-    bridge.send(frames.SESSION, struct.pack(">IQQ", 7, 3, 7) + many(first["chunks"]))
-    assert bridge.end()["outputs"][0][1][1] == ["a", "c"]
+    shared.send(frames.SESSION, struct.pack(">IQQ", shared.operator, 3, 7) + many(first["chunks"]))
+    assert shared.end()["outputs"][0][1][1] == ["a", "c"]
 
 
-def test_cancelled_operator_loses_turns_and_cache(bridge: Bridge) -> None:
-    bridge.open(Remembers)
-    bridge.turn(1, "a")
-    bridge.end()
-    bridge.send(frames.CANCEL, struct.pack(">I", 7))
-    bridge.turn(2, "b", number=2, version=1)
-    assert bridge.end()["kind"] == frames.NEED_SESSION
+def test_cancelled_operator_loses_turns_and_cache(shared: Bridge) -> None:
+    shared.open(Remembers)
+    shared.turn(1, "a")
+    shared.end()
+    shared.send(frames.CANCEL, struct.pack(">I", shared.operator))
+    shared.turn(2, "b", number=2, version=1)
+    assert shared.end()["kind"] == frames.NEED_SESSION
 
 
-def test_of_many_turns_that_come_at_once_the_first_gets_ahead_before_the_last_begins(bridge: Bridge) -> None:
-    bridge.open(Computes)
+def test_of_many_turns_that_come_at_once_the_first_gets_ahead_before_the_last_begins(shared: Bridge) -> None:
+    shared.open(Computes)
     turns = 300
     began = time.monotonic()
-    with bridge.at_once():
+    with shared.at_once():
         for turn in range(turns):
-            bridge.turn(turn, "a", key=f'"{turn}"')
-    bridge.end()
+            shared.turn(turn, "a", key=f'"{turn}"')
+    shared.end()
     first = time.monotonic() - began
     for _ in range(turns - 1):
-        bridge.end()
+        shared.end()
     assert first < (time.monotonic() - began) / 4
 
 
-def test_turns_that_have_not_begun_are_cancelled_with_their_operator(bridge: Bridge) -> None:
-    bridge.open(Computes)
-    with bridge.at_once():
+def test_turns_that_have_not_begun_are_cancelled_with_their_operator(shared: Bridge) -> None:
+    shared.open(Computes)
+    with shared.at_once():
         for turn in range(300):
-            bridge.turn(turn, "a", key=f'"{turn}"')
-    bridge.send(frames.CANCEL, struct.pack(">I", 7))
-    bridge.turn(1000, "a", key='"other"')
+            shared.turn(turn, "a", key=f'"{turn}"')
+    shared.send(frames.CANCEL, struct.pack(">I", shared.operator))
+    shared.turn(1000, "a", key='"other"')
     ended = 0
     while True:
-        kind, body = bridge.receive()
+        kind, body = shared.receive()
         if kind == frames.END:
             ended += 1
             if struct.unpack_from(">IQ", body)[1] == 1000:
@@ -193,26 +215,26 @@ def test_what_an_agent_prints_goes_to_the_log(bridge: Bridge) -> None:
     assert "written to descriptor 1" in bridge.stderr()
 
 
-def test_unreadable_event_is_an_error_record(bridge: Bridge) -> None:
-    bridge.open(Remembers)
-    bridge.turn(1, b"cno_such_module\nX\n.")
-    ended = bridge.end()
+def test_unreadable_event_is_an_error_record(shared: Bridge) -> None:
+    shared.open(Remembers)
+    shared.turn(1, b"cno_such_module\nX\n.")
+    ended = shared.end()
     assert ended["status"] == 1
     ((tag, record),) = ended["outputs"]
     assert tag == "errors"
     assert "no_such_module" in record["error"] and "-pyfs" in record["error"]
 
 
-def test_state_of_an_unknown_version_fails_the_job(bridge: Bridge) -> None:
-    bridge.open(Remembers)
-    bridge.turn(1, "a", session=[b"\x63{}"], version=1)
-    ended = bridge.end()
+def test_state_of_an_unknown_version_fails_the_job(shared: Bridge) -> None:
+    shared.open(Remembers)
+    shared.turn(1, "a", session=[b"\x63{}"], version=1)
+    ended = shared.end()
     assert ended["status"] == 2
     assert "version 99" in ended["message"]
 
 
-def test_opening_fails_with_one_message(bridge: Bridge, tmp_path: Path) -> None:
-    kind, message = bridge.open(Remembers, scopes=[SkillScope(level="job", paths=(str(tmp_path / "missing"),))])
+def test_opening_fails_with_one_message(shared: Bridge, tmp_path: Path) -> None:
+    kind, message = shared.open(Remembers, scopes=[SkillScope(level="job", paths=(str(tmp_path / "missing"),))])
     assert kind == frames.OPEN_FAILED
     assert "missing" in message and "Traceback" not in message
 

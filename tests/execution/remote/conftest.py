@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, CommandUser, ExecutionBackend
 from flink_skills.execution.backends.remote import RemoteBackend
 from tests.execution.remote.cluster import Cluster
+from tests.passable import passable_folder
 
 
 class Key:
@@ -73,6 +75,27 @@ async def backend(new_backend: NewBackend) -> RemoteBackend:
     made = new_backend()
     await made.start()
     return made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_backend() -> AsyncIterator[RemoteBackend]:
+    """A started backend of the tests of a module that only run commands, see :data:`sharing`."""
+    with passable_folder() as folder:
+        async with Cluster(folder / "pods").serve() as served:
+            made = RemoteBackend(BackendSettings(options=served.options), environ={})
+            await made.start()
+            yield made
+            await made.close()
+
+
+sharing = pytest.mark.asyncio(loop_scope="module")
+"""For tests with ``shared_key``: the servers of the cluster live in the event loop of the module."""
+
+
+@pytest.fixture
+def shared_key(shared_backend: RemoteBackend, tmp_path: Path) -> Key:
+    """A key of its own, with a sandbox of its own."""
+    return Key(shared_backend, tmp_path / "workspaces" / "ws_1")
 
 
 @pytest.fixture
