@@ -18,12 +18,14 @@ import psutil
 
 from tests.kit.waiting import wait_until
 
-__all__ = ["ROOT", "Command", "Done", "by_key", "ignore", "run"]
+__all__ = ["KEYS", "ROOT", "Command", "Done", "by_key", "ignore", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _MARK = "FLINK_SKILLS_TEST_RUN"
-# Not the caller's keys, nor what PyFlink leaves behind where a mini cluster ran in this process.
-_NOT_INHERITED = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "PYFLINK_GATEWAY_DISABLED")
+# What tells the command on the caller's machine which model to use.
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL")
+# Neither these nor what PyFlink leaves behind where a mini cluster ran in this process.
+_NOT_INHERITED = (*KEYS, "PYFLINK_GATEWAY_DISABLED")
 
 
 def ignore(*numbers: signal.Signals) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flink_skills.testing import Call, Reply, Rule
 from tests.cli.command import ROOT, Command, by_key, run
+from tests.cli.conftest import FlinkSkills
 from tests.kit.models import ServerFactory, model_servers
 from tests.kit.waiting import wait_until
 
@@ -65,6 +67,16 @@ def agent_folder(tmp_path: Path) -> Path:
 def serve() -> Iterator[ServerFactory]:
     with model_servers() as start:
         yield start
+
+
+@pytest.fixture
+def start(run_here: FlinkSkills, tmp_path: Path) -> Callable[..., Any]:
+    """Run the command: with ``--local`` in the process of the test, and otherwise in another one."""
+
+    def call(*words: str, **given: str) -> Any:
+        return run_here(*words, **given) if "--local" in words else run(*words, cwd=tmp_path, **given)
+
+    return call
 
 
 @pytest.mark.flink
@@ -142,9 +154,11 @@ def test_output_and_errors_go_to_files_and_stdout_stays_empty(
 
 
 @pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)
-def test_on_error_fail_is_exit_code_1_and_one_message(where: tuple[str, ...], agent_folder: Path, events: Path) -> None:
+def test_on_error_fail_is_exit_code_1_and_one_message(
+    where: tuple[str, ...], agent_folder: Path, events: Path, start: Callable[..., Any]
+) -> None:
     words = ("chatty:Chatty", "--input", str(events), "--key", "k", "--set", "skills.turn.on-error=fail", *where)
-    done = run(*words, cwd=agent_folder)
+    done = start(*words)
     assert done.code == 1
     said = [line for line in done.stderr.splitlines() if line.startswith("flink-skills: ")]
     assert said == [
@@ -152,10 +166,10 @@ def test_on_error_fail_is_exit_code_1_and_one_message(where: tuple[str, ...], ag
     ]
 
 
-def test_a_yaml_agent_with_its_own_skills(tmp_path: Path) -> None:
+def test_a_yaml_agent_with_its_own_skills(tmp_path: Path, run_here: FlinkSkills) -> None:
     (tmp_path / "agent.yaml").write_text(YAML.replace("SKILLS", str(ROOT / "skills")))
     event = INCIDENTS.read_text(encoding="utf-8").splitlines()[0]
-    done = run("agent.yaml", "--input", "-", "--key", "job", "--local", cwd=tmp_path, stdin=event)
+    done = run_here("agent.yaml", "--input", "-", "--key", "job", "--local", stdin=event)
     assert done.code == 0, done.stderr
     (record,) = done.records
     assert record["key"] == json.loads(event)["job"]
@@ -165,7 +179,7 @@ def test_a_yaml_agent_with_its_own_skills(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)
 def test_a_provider_at_a_base_url_with_the_usual_key(
-    where: tuple[str, ...], tmp_path: Path, serve: ServerFactory
+    where: tuple[str, ...], start: Callable[..., Any], serve: ServerFactory
 ) -> None:
     rules = [
         Rule(Reply(tool_calls=(Call("load_skill", {"name": "log-triage"}),)), messages=1),
@@ -174,7 +188,7 @@ def test_a_provider_at_a_base_url_with_the_usual_key(
     server = serve(rules)
     words = ("--instructions", "Be brief.", "--model", "openai:gpt-x", "--base-url", server.url)
     words = (*words, "--skills", str(ROOT / "skills"), "--input", "-", "--key", "k", *where)
-    done = run(*words, cwd=tmp_path, stdin='{"k": "a"}\n', OPENAI_API_KEY="a-key")
+    done = start(*words, stdin='{"k": "a"}\n', OPENAI_API_KEY="a-key")
     assert done.code == 0, done.stderr
     assert done.records == [
         {
@@ -193,20 +207,19 @@ def test_a_provider_at_a_base_url_with_the_usual_key(
     assert "a-key" not in done.stderr
 
 
-def test_set_gives_options_to_the_job(tmp_path: Path, serve: ServerFactory) -> None:
+def test_set_gives_options_to_the_job(run_here: FlinkSkills, serve: ServerFactory) -> None:
     server = serve(Reply(tool_calls=(Call("load_skill", {"name": "log-triage"}),)))
     words = ("--model", "openai-compatible:x", "--base-url", server.url, "--skills", str(ROOT / "skills"))
     limit = ("--set", "skills.turn.max-steps=4", "--set", "skills.model.strategy=native")
-    done = run(*words, *limit, "--input", "-", "--key", "k", "--local", cwd=tmp_path, stdin='{"k": "a"}')
+    done = run_here(*words, *limit, "--input", "-", "--key", "k", "--local", stdin='{"k": "a"}')
     assert done.code == 3, done.stderr
     assert "skills.turn.max-steps = 4" in done.records[0]["error"]
     assert len(server.requests) == 2
 
 
-def test_no_events_are_no_records(tmp_path: Path) -> None:
-    words = ("--input", "-", "--key", "k", "--local")
-    assert run(*words, cwd=tmp_path).stdout == ""
-    assert run(*words, cwd=tmp_path).code == 0
+def test_no_events_are_no_records(run_here: FlinkSkills) -> None:
+    done = run_here("--input", "-", "--key", "k", "--local")
+    assert (done.code, done.stdout) == (0, "")
 
 
 BACKGROUND = (signal.SIGINT, signal.SIGQUIT)

@@ -9,7 +9,7 @@ import pytest_asyncio
 from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, CommandUser, ExecutionBackend
 from flink_skills.execution.backends.remote import RemoteBackend
 from tests.execution.remote.cluster import Cluster
-from tests.passable import passable_folder
+from tests.kit.passable import passable_folder
 
 
 class Key:
