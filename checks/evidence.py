@@ -2,8 +2,8 @@
 
     python -m checks.evidence REV
 
-Print the number of tests behind each feature row and each guarantee at ``REV`` and now. Exit with 1 if a row is missing
-now, or if a row had tests at ``REV`` and has none now. The script reads files only and runs no test.
+Print the number of tests behind the feature rows and the guarantees at ``REV`` and now. Exit with 1 if a row is missing
+now, or if it had tests at ``REV`` and has none now. The script reads files and runs no test.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
+from docs.gen_features import marked_tests, read_rows
+
+__all__ = ["compare", "feature_evidence", "guarantee_evidence", "guarantees", "missing_tests"]
 
 ROOT = Path(__file__).resolve().parents[1]
-_GUARANTEE = re.compile(r"^\| (?!guarantee|---|Guarantee)(.+) \| (.+) \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| (?!guarantee|---)(.+) \| (.+) \|$", re.MULTILINE)
 _JAVA_TEST = re.compile(r"@(?:Test|ParameterizedTest)\b[^{;]*?void (\w+)\(", re.DOTALL)
 
 Evidence = Mapping[str, set[str]]
@@ -30,73 +31,60 @@ Evidence = Mapping[str, set[str]]
 
 def feature_evidence(root: Path) -> dict[str, set[str]]:
     """Return the tests that are marked with each feature row of the checkout ``root``."""
-    sections = yaml.safe_load((root / "docs/features/rows.yaml").read_text(encoding="utf-8"))
-    evidence: dict[str, set[str]] = {row: set() for rows in sections.values() for row in rows}
-    for path in sorted((root / "tests").rglob("*.py")):
-        for row, test in marked_tests(ast.parse(path.read_text(encoding="utf-8"))):
-            evidence.setdefault(row, set()).add(f"{path.relative_to(root / 'tests')}::{test}")
+    rows = read_rows(root / "docs/features/rows.yaml")
+    evidence: dict[str, set[str]] = {row.id: set() for section in rows.values() for row in section}
+    for marked in marked_tests(root / "tests"):
+        for row in marked.rows:
+            evidence.setdefault(row, set()).add(marked.test)
     return evidence
 
 
-def marked_tests(module: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield each feature row that a module marks, with the name of each test to which the mark applies.
-
-    A mark on a test or on one of its parameters applies to that test. Any other mark applies to all tests of its class
-    or module.
-    """
-
-    def visit(node: ast.AST, scope: ast.AST) -> Iterator[tuple[str, str]]:
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.row":
-            tests = [scope.name] if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) else list(_tests(scope))
-            for argument in node.args:
-                yield from ((ast.literal_eval(argument), test) for test in tests)
-        inner = node if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) else scope
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, inner)
-
-    return visit(module, module)
-
-
-def _tests(scope: ast.AST) -> Iterator[str]:
-    for node in ast.walk(scope):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-            yield node.name
+def guarantees(root: Path) -> dict[str, str]:
+    """Return the cell with the evidence of each guarantee in ``docs/guarantees.md``."""
+    return dict(_ROW.findall((root / "docs/guarantees.md").read_text(encoding="utf-8")))
 
 
 def guarantee_evidence(root: Path) -> dict[str, set[str]]:
-    """Return the tests that ``docs/guarantees.md`` names for each guarantee and that exist in the checkout ``root``.
+    """Return the existing tests of each guarantee, and the pages with tests to which its row links."""
+    return {
+        guarantee: (_named(cell) - missing_tests(root, cell)) | set(re.findall(r"\]\(([^)]+)\)", cell))
+        for guarantee, cell in guarantees(root).items()
+    }
 
-    A link to another page with tests of its own counts as evidence.
-    """
-    page = (root / "docs/guarantees.md").read_text(encoding="utf-8")
-    evidence: dict[str, set[str]] = {}
-    for guarantee, cell in _GUARANTEE.findall(page):
-        names = {name for name in re.findall(r"`([^`]+)`", cell) if _exists(root, name)}
-        evidence[guarantee] = names | set(re.findall(r"\]\(([^)]+)\)", cell))
-    return evidence
+
+def missing_tests(root: Path, cell: str) -> set[str]:
+    """Return the tests that a row of guarantees names and that the checkout ``root`` does not have."""
+    return {name for name in _named(cell) if not _exists(root, name)}
+
+
+def _named(cell: str) -> set[str]:
+    return set(re.findall(r"`([^`]+)`", cell))
 
 
 def _exists(root: Path, name: str) -> bool:
-    file, _, test = name.partition("::")
-    if test:
+    file, is_python, test = name.partition("::")
+    if is_python:
         path = root / "tests" / file
-        return path.is_file() and test in set(_tests(ast.parse(path.read_text(encoding="utf-8"))))
+        return path.is_file() and test in _functions(path)
     file, _, test = name.partition("#")
-    paths = list((root / "java-bridge/src/test").rglob(f"{file}.java"))
+    paths = (root / "java-bridge/src/test").rglob(f"{file}.java")
     return any(test in _JAVA_TEST.findall(path.read_text(encoding="utf-8")) for path in paths)
 
 
+def _functions(path: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
 def compare(before: Evidence, after: Evidence) -> list[str]:
-    """Return one line for each row that lost its evidence."""
-    problems = [
-        f"row {row!r} is missing (it had {len(tests)} tests)" for row, tests in before.items() if row not in after
-    ]
-    problems += [
-        f"row {row!r} has no test now (before: {', '.join(sorted(before[row]))})"
-        for row in before
-        if before[row] and row in after and not after[row]
-    ]
-    return problems
+    """Return one message for each row that is missing or lost all its tests."""
+    messages = []
+    for row, tests in before.items():
+        if row not in after:
+            messages.append(f"row {row!r} is missing. It had {len(tests)} tests.")
+        elif tests and not after[row]:
+            messages.append(f"row {row!r} has no test. Before, it had: {', '.join(sorted(tests))}")
+    return messages
 
 
 def _checkout(revision: str, folder: Path) -> Path:
@@ -107,30 +95,31 @@ def _checkout(revision: str, folder: Path) -> Path:
     return folder
 
 
-def _summary(name: str, evidence: Evidence) -> str:
-    folders: dict[str, set[str]] = defaultdict(set)
-    for row, tests in evidence.items():
-        for test in tests:
-            folders[row].add(test.partition("/")[0])
-    proved = sum(bool(tests) for tests in evidence.values())
-    tests = set().union(*evidence.values())
-    spread = sum(len(found) >= 3 for found in folders.values())
-    return f"{name}: {len(evidence)} rows, {proved} with tests, {len(tests)} tests, {spread} rows in 3 or more folders"
+def _summary(evidence: Evidence) -> str:
+    with_tests = sum(bool(tests) for tests in evidence.values())
+    folders = [{test.removeprefix("tests/").partition("/")[0] for test in tests} for tests in evidence.values()]
+    spread = sum(len(found) >= 3 for found in folders)
+    tests = len(set().union(*evidence.values()))
+    return (
+        f"{len(evidence)} rows, {with_tests} with tests, {tests} tests, {spread} rows with tests in 3 or more folders"
+    )
 
 
 def main(arguments: list[str]) -> int:
-    """Print both sides and the differences. Return the exit code."""
+    """Print both sides and their differences, and return the exit code."""
     if len(arguments) != 1:
         sys.stderr.write(__doc__ or "")
         return 2
-    problems = []
+    problems: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         old = _checkout(arguments[0], Path(folder))
         for name, read in (("features", feature_evidence), ("guarantees", guarantee_evidence)):
             before, after = read(old), read(ROOT)
-            sys.stdout.write(f"{arguments[0]}: {_summary(name, before)}\nnow: {_summary(name, after)}\n")
+            print(f"{name} at {arguments[0]}: {_summary(before)}")
+            print(f"{name} now: {_summary(after)}")
             problems += [f"{name}: {problem}" for problem in compare(before, after)]
-    sys.stdout.write("".join(f"{problem}\n" for problem in problems))
+    for problem in problems:
+        print(problem)
     return 1 if problems else 0
 
 
