@@ -15,6 +15,9 @@ BIN := $(VENV)/bin
 JAR := java-bridge/target/flink-skills-bridge.jar
 JAVA_SOURCES := java-bridge/pom.xml $(shell find java-bridge/src/main -type f 2>/dev/null)
 
+# Each of the many processes that tests start would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 MODEL ?= offline
 MINUTES ?= 30
 # Tests run in as many processes as there are processors; each file stays in one.
@@ -52,14 +55,15 @@ $(VENV_22)/.ready: pyproject.toml constraints-flink22.txt hatch_build.py | $(JAR
 	@touch $@
 
 .PHONY: test
-test: setup $(VENV_22)/.ready lint deploy-check docs test-java test-python test-pod test-flink22 ## Run all checks and tests, on both Flink versions
+test: lint deploy-check docs $(VENV_22)/.ready test-java test-python test-pod test-flink22 ## Run all checks and tests, on both Flink versions
 
 .PHONY: lint
-lint: setup ## Check style, types and layers
+lint: setup ## Check style, types, layers and structure
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m checks.structure
 	$(BIN)/python -m pip check
 
 .PHONY: test-java
@@ -69,7 +73,7 @@ test-java: $(JAR) ## Test the bridge on Flink 2.2 and 2.3
 
 .PHONY: test-fast
 test-fast: setup ## Run the Python tests that need neither Flink nor a cluster
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not flink and not cluster and not pod"
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not flink and not cluster and not pod and not nightly"
 
 .PHONY: azurite
 azurite: $(AZURITE)/.ready ## Install the Azure storage emulator for its tests (365 MB, needs npm or its package index)
@@ -89,6 +93,7 @@ $(PHOENIX)/.ready: .ci/phoenix | prerequisites
 nightly: setup $(AZURITE)/.ready $(PHOENIX)/.ready ## Run the long tests: many random inputs, Azure's store, a trace viewer
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/skill -q
 	$(BIN)/python -m pytest tests/sources tests/observability
+	$(BIN)/python -m pytest -m "nightly and not pod"
 
 .PHONY: soak
 soak: setup ## Kill workers, TaskManagers and JobManagers of jobs between Kafka topics (MINUTES=30 SEED=…), and print the counts
@@ -96,8 +101,8 @@ soak: setup ## Kill workers, TaskManagers and JobManagers of jobs between Kafka 
 
 .PHONY: test-python
 test-python: setup ## Run all Python tests on the newer Flink, but those in a pod
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not flink and not cluster and not pod"
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "(flink or cluster) and not pod"
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not flink and not cluster and not pod and not nightly"
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "(flink or cluster) and not pod and not nightly"
 
 .PHONY: test-pod
 test-pod: setup ## Run the tests in an emulated Kubernetes pod (needs runc and root; skipped with the reason elsewhere)
@@ -105,7 +110,7 @@ test-pod: setup ## Run the tests in an emulated Kubernetes pod (needs runc and r
 
 .PHONY: test-flink22
 test-flink22: $(VENV_22)/.ready ## Run the mini cluster and standalone smoke tests on Flink 2.2
-	$(VENV_22)/bin/python -m pytest $(SIDE_BY_SIDE) -m "both_versions"
+	$(VENV_22)/bin/python -m pytest $(SIDE_BY_SIDE) -m "both_versions and not nightly"
 
 .PHONY: test-k8s
 test-k8s: setup ## Run the tests on a Kubernetes cluster: KUBECONFIG, and the test images loaded (OPERATOR=none without operator)

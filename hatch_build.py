@@ -48,7 +48,7 @@ class BridgeBuildHook(BuildHookInterface):
                     "Install it, or set FLINK_SKILLS_BRIDGE_JAR to a bridge jar that was built elsewhere."
                 )
         maven = ["mvn", "-q", "-B", "-f", str(project / "pom.xml"), "-DskipTests", "package"]
-        built = subprocess.run(maven, check=False)  # noqa: S603 - fixed words
+        built = subprocess.run(maven, check=False)
         if built.returncode != 0 or not jar.is_file():
             self._stop(f"Maven could not build the bridge jar; run '{' '.join(maven)}' to see why")
         return jar

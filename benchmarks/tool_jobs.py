@@ -115,9 +115,6 @@ def _far_server() -> _FarServer:
     return _FarServer()
 
 
-# -- tools that a turn does not offer ----------------------------------------------------------
-
-
 _NONE = "no tools"
 _AGENTS: dict[str, type[Agent]] = {
     _NONE: Chatter,
@@ -167,14 +164,11 @@ def _counted_schemas() -> list[str]:
     return built
 
 
-# -- turns -------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
 async def _opened(agent: type[Agent], options: Mapping[str, Any] | None = None) -> AsyncIterator[AgentRuntime]:
     with tempfile.TemporaryDirectory(prefix="flink-skills-bench-") as folder:
         # Commands of another user pass through it.
-        os.chmod(folder, 0o711)  # noqa: PTH101 - of an asynchronous function
+        os.chmod(folder, 0o711)
         config = SkillConfig({"skills.store.dir": str(Path(folder) / "store"), **(options or {})})
         plan = compile_plan(agent, job_scopes=[], config=config)
         runtime = await AgentRuntime.open(plan, scratch_dir=str(Path(folder) / "scratch"))

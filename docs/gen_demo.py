@@ -51,7 +51,7 @@ def _rows() -> str:
             "--local",
         ]
         words += ["--input", str(events), "--key", "job", "--output", str(records)]
-        done = subprocess.run(  # noqa: S603 - words of this file
+        done = subprocess.run(
             [sys.executable, "-m", "flink_skills.cli", *words], cwd=ROOT, capture_output=True, text=True, check=False
         )
         if done.returncode:

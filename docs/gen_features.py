@@ -11,13 +11,14 @@ where something is left out or otherwise than elsewhere, the ``reason``. Its tes
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,6 @@ class Row:
     reason: str = ""
 
 
-# -- rows --------------------------------------------------------------------------------------
-
-
 class _Loader(yaml.SafeLoader):
     """Refuses a key that is there twice, of which YAML would keep one without a word."""
 
@@ -90,85 +88,106 @@ def _row(id_: str, said: str | Mapping[str, str]) -> Row:
     return Row(id_, said["is"], said.get("reason", ""))
 
 
-# -- tests -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Marked:
-    """A test function with the rows that it is marked with, and what became of its runs: passed, failed or skipped."""
+    """A test function with the rows that it is marked with."""
 
     test: str
     rows: tuple[str, ...]
-    outcomes: tuple[str, ...] = ()
-    why: str = ""
 
 
-class _Plugin:
-    """Notes the marked tests of a pytest session, leaves the others out, and notes how they end."""
+def marked_tests(folder: Path) -> list[Marked]:
+    """Return all marked tests below ``folder``. The marks are read from the source, no test module is imported.
 
-    def __init__(self) -> None:
-        self.rows: dict[str, list[str]] = {}
-        self.outcomes: dict[str, list[str]] = {}
-        self.why: dict[str, str] = {}
+    A mark of a parameter counts for the test. Raises :class:`FeatureError` if a module cannot be parsed, or if a mark
+    is neither on a test nor in the ``pytestmark`` of a class or module.
+    """
+    found: list[Marked] = []
+    for path in sorted(folder.rglob("test_*.py"), key=lambda path: path.parts):
+        name = path.relative_to(folder.parent).as_posix()
+        text = path.read_text(encoding="utf-8")
+        if "mark.row" not in text:
+            continue
+        try:
+            module = ast.parse(text, name)
+        except SyntaxError as error:
+            raise FeatureError(f"{name}, line {error.lineno} cannot be parsed: {error.msg}") from error
+        seen: set[ast.AST] = set()
+        found += _marked(module, name, (), seen)
+        if lost := [mark for mark in _marks([module]) if mark not in seen]:
+            raise FeatureError(f"{name}, line {lost[0].lineno}: this mark is on no test: put it on the test function")
+    return found
+
+
+def _marked(
+    scope: ast.Module | ast.ClassDef, name: str, outer: tuple[str, ...], seen: set[ast.AST]
+) -> Iterator[Marked]:
+    for node in scope.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            outer += _rows_of([node.value], seen)
+    for node in scope.body:
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield from _marked(node, f"{name}::{node.name}", outer + _rows_of(node.decorator_list, seen), seen)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+            rows = dict.fromkeys(_rows_of(node.decorator_list, seen) + outer)
+            if rows:
+                yield Marked(f"{name}::{node.name}", tuple(rows))
+
+
+def _rows_of(nodes: Iterable[ast.AST], seen: set[ast.AST]) -> tuple[str, ...]:
+    marks = list(_marks(nodes))
+    seen.update(marks)
+    return tuple(str(ast.literal_eval(argument)) for mark in marks for argument in mark.args)
+
+
+def _marks(nodes: Iterable[ast.AST]) -> Iterator[ast.Call]:
+    for node in (inner for outer in nodes for inner in ast.walk(outer)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "row":
+            yield node
+
+
+@dataclass
+class Outcomes:
+    """A plugin that runs the marked tests of a pytest session only, and notes how each ends."""
+
+    of: dict[str, list[str]] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        marked: list[pytest.Item] = []
-        others: list[pytest.Item] = []
-        for item in items:
-            ids = [str(id_) for mark in item.iter_markers("row") for id_ in mark.args]
-            (marked if ids else others).append(item)
-            if ids:
-                known = self.rows.setdefault(_function(item.nodeid), [])
-                known += [id_ for id_ in ids if id_ not in known]
-        items[:] = marked
-        config.hook.pytest_deselected(items=others)
+        config.hook.pytest_deselected(items=[item for item in items if not item.get_closest_marker("row")])
+        items[:] = [item for item in items if item.get_closest_marker("row")]
+        self.of = {_function(item.nodeid): [] for item in items}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.outcome != "passed":
             test = _function(report.nodeid)
-            self.outcomes.setdefault(test, []).append(report.outcome)
+            self.of[test].append(report.outcome)
             if report.outcome == "skipped" and isinstance(report.longrepr, tuple):
                 self.why[test] = str(report.longrepr[2])
-
-    def to_json(self) -> list[dict[str, Any]]:
-        return [
-            {"test": test, "rows": ids, "outcomes": self.outcomes.get(test, []), "why": self.why.get(test, "")}
-            for test, ids in self.rows.items()
-        ]
 
 
 def _function(node: str) -> str:
     return node.partition("[")[0]
 
 
-def marked_tests(folder: Path, *, run: bool = False) -> list[Marked]:
-    """All marked tests below ``folder``, by pytest's collection in another process; with ``run`` they are run too."""
+def run_tests(folder: Path) -> Outcomes:
+    """Run the marked tests below ``folder`` by pytest in another process. Raises :class:`FeatureError` if one fails."""
     with tempfile.TemporaryDirectory() as scratch:
         found = Path(scratch) / "found.json"
-        command = [sys.executable, str(Path(__file__)), "--session", str(found), str(folder), *(["run"] if run else [])]
-        done = subprocess.run(  # noqa: S603
-            command, cwd=folder.parent, stdin=subprocess.DEVNULL, stdout=None if run else subprocess.PIPE, check=False
-        )
+        command = [sys.executable, str(Path(__file__)), "--session", str(found), str(folder)]
+        done = subprocess.run(command, cwd=folder.parent, stdin=subprocess.DEVNULL, check=False)
         if done.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or not found.is_file():
-            said = "" if run else f":\n{done.stdout.decode(errors='replace')[-4000:]}"
-            raise FeatureError(f"the tests {'failed' if run else 'cannot be collected'}{said}")
-        return [
-            Marked(one["test"], tuple(one["rows"]), tuple(one["outcomes"]), one["why"])
-            for one in json.loads(found.read_text(encoding="utf-8"))
-        ]
+            raise FeatureError("the tests failed")
+        return Outcomes(**json.loads(found.read_text(encoding="utf-8")))
 
 
-def _session(found: str, folder: str, *run: str) -> int:
-    """The other process: a pytest session that leaves what it found in a file."""
-    plugin = _Plugin()
-    how = ["-q"] if run else ["-qq", "--disable-warnings", "--collect-only"]
-    code = pytest.main([*how, "-p", "no:cacheprovider", folder], plugins=[plugin])
-    Path(found).write_text(json.dumps(plugin.to_json()), encoding="utf-8")
+def _session(found: str, folder: str) -> int:
+    """Run a pytest session and write the outcomes to a file: the work of the other process."""
+    outcomes = Outcomes()
+    code = pytest.main(["-q", "-p", "no:cacheprovider", folder], plugins=[outcomes])
+    Path(found).write_text(json.dumps(asdict(outcomes)), encoding="utf-8")
     return int(code)
-
-
-# -- the page ----------------------------------------------------------------------------------
 
 
 def by_row(sections: Mapping[str, Sequence[Row]], marked: Iterable[Marked]) -> dict[str, list[Marked]]:
@@ -196,12 +215,19 @@ def _order(one: Marked) -> tuple[bool, int]:
     return not one.test.startswith(_OVER_TURNS), len(one.rows)
 
 
-def states_of_run(tests: Mapping[str, Sequence[Marked]]) -> dict[str, str]:
-    """How each row with tests stands after a run. Raises :class:`FeatureError` where none of its tests was run."""
-    wrong = []
+def states_of_run(tests: Mapping[str, Sequence[Marked]], outcomes: Outcomes) -> dict[str, str]:
+    """Return the state of each row with tests after a run.
+
+    Raises :class:`FeatureError` if none of the tests of a row passed, or if pytest saw marks that the source does not
+    show.
+    """
+    read = {one.test for found in tests.values() for one in found}
+    wrong = [
+        f"{test} has a mark that its module does not show: write it on the test" for test in outcomes.of.keys() - read
+    ]
     for id_, found in tests.items():
-        if found and not any("passed" in one.outcomes for one in found):
-            reasons = "; ".join(dict.fromkeys(one.why for one in found if one.why))
+        if found and not any("passed" in outcomes.of.get(one.test, ()) for one in found):
+            reasons = "; ".join(dict.fromkeys(outcomes.why[one.test] for one in found if one.test in outcomes.why))
             wrong.append(f"row {id_}: none of its tests could be run here: {reasons or 'no outcome'}")
     if wrong:
         raise FeatureError("\n".join(wrong))
@@ -254,8 +280,8 @@ def main(arguments: list[str]) -> int:
     run = arguments == ["--run"]
     try:
         sections = read_rows(ROWS)
-        tests = by_row(sections, marked_tests(TESTS, run=run))
-        states = states_of_run(tests) if run else states_of_page(tests, before)
+        tests = by_row(sections, marked_tests(TESTS))
+        states = states_of_run(tests, run_tests(TESTS)) if run else states_of_page(tests, before)
     except FeatureError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -40,7 +40,7 @@ def main() -> int:
         page, agent = Path(folder) / "skills.html", Path(folder) / "agent.yaml"
         agent.write_text(AGENT, encoding="utf-8")
         command = ["catalog", "skills", "--agent", str(agent), "--html", str(page)]
-        subprocess.run([sys.executable, "-m", "flink_skills.cli", *command], cwd=ROOT, check=True)  # noqa: S603
+        subprocess.run([sys.executable, "-m", "flink_skills.cli", *command], cwd=ROOT, check=True)
         options = webdriver.ChromeOptions()
         options.binary_location = browser
         for flag in (*FLAGS, f"--user-data-dir={folder}/profile"):

@@ -6,66 +6,11 @@ package costs nothing that a program does not need (Flink, model clients).
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from flink_skills.lazy import lazy_names
 
 __version__ = "0.1.0"
-
-_EXPORTS = {
-    "Agent": "flink_skills.agents.agent",
-    "AgentContext": "flink_skills.agents.context",
-    "AgentEvent": "flink_skills.telemetry.event_record",
-    "AgentPlan": "flink_skills.agents.plan",
-    "AgentSkill": "flink_skills.skill",
-    "AgentSkillManager": "flink_skills.manager",
-    "AgentsConfiguration": "flink_skills.flink.configuration",
-    "AgentsExecutionEnvironment": "flink_skills.flink.environment",
-    "BaseToolSet": "flink_skills.tools.dynamic.toolset_base",
-    "ChatModel": "flink_skills.agents.models.base",
-    "ConfigError": "flink_skills.errors",
-    "Diagnostic": "flink_skills.skill",
-    "ExecutionError": "flink_skills.errors",
-    "FunctionTool": "flink_skills.tools.function",
-    "IsolationError": "flink_skills.errors",
-    "LimitError": "flink_skills.errors",
-    "ModelError": "flink_skills.errors",
-    "Option": "flink_skills.options",
-    "PlanError": "flink_skills.errors",
-    "Prompt": "flink_skills.agents.prompt",
-    "Record": "flink_skills.agents.event",
-    "ResourceDescriptor": "flink_skills.agents.resource",
-    "ResourceError": "flink_skills.errors",
-    "ResourceName": "flink_skills.agents.resource",
-    "SkillConfig": "flink_skills.options",
-    "SkillFormatError": "flink_skills.errors",
-    "SkillLockError": "flink_skills.errors",
-    "SkillOptions": "flink_skills.options",
-    "SkillsError": "flink_skills.errors",
-    "SourceError": "flink_skills.errors",
-    "StreamingFunctionTool": "flink_skills.tools.streaming.function",
-    "Tool": "flink_skills.tools.base",
-    "ToolContext": "flink_skills.tools.base",
-    "ToolResult": "flink_skills.tools.base",
-    "ToolSpec": "flink_skills.tools.base",
-    "TurnError": "flink_skills.errors",
-    "UnknownNameError": "flink_skills.errors",
-    "WorkerError": "flink_skills.errors",
-    "agent_tool": "flink_skills.agents.decorators",
-    "chat_model_connection": "flink_skills.agents.decorators",
-    "chat_model_setup": "flink_skills.agents.decorators",
-    "get_tool": "flink_skills.tools.dynamic.registry",
-    "load_agent_yaml": "flink_skills.agents.declarative",
-    "mcp_server": "flink_skills.agents.decorators",
-    "prompt": "flink_skills.agents.decorators",
-    "register_tool": "flink_skills.tools.dynamic.registry",
-    "register_tools": "flink_skills.tools.dynamic.registry",
-    "skills": "flink_skills.agents.decorators",
-    "tool": "flink_skills.agents.decorators",
-    "tool_pool": "flink_skills.agents.decorators",
-    "tool_set": "flink_skills.agents.decorators",
-}
-
-__all__ = [*_EXPORTS, "__version__"]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from flink_skills.agents.agent import Agent as Agent
@@ -120,15 +65,61 @@ if TYPE_CHECKING:
     from flink_skills.tools.function import FunctionTool as FunctionTool
     from flink_skills.tools.streaming.function import StreamingFunctionTool as StreamingFunctionTool
 
+_HOMES = {
+    "Agent": "agents.agent",
+    "AgentContext": "agents.context",
+    "AgentEvent": "telemetry.event_record",
+    "AgentPlan": "agents.plan",
+    "AgentSkill": "skill",
+    "AgentSkillManager": "manager",
+    "AgentsConfiguration": "flink.configuration",
+    "AgentsExecutionEnvironment": "flink.environment",
+    "BaseToolSet": "tools.dynamic.toolset_base",
+    "ChatModel": "agents.models.base",
+    "ConfigError": "errors",
+    "Diagnostic": "skill",
+    "ExecutionError": "errors",
+    "FunctionTool": "tools.function",
+    "IsolationError": "errors",
+    "LimitError": "errors",
+    "ModelError": "errors",
+    "Option": "options",
+    "PlanError": "errors",
+    "Prompt": "agents.prompt",
+    "Record": "agents.event",
+    "ResourceDescriptor": "agents.resource",
+    "ResourceError": "errors",
+    "ResourceName": "agents.resource",
+    "SkillConfig": "options",
+    "SkillFormatError": "errors",
+    "SkillLockError": "errors",
+    "SkillOptions": "options",
+    "SkillsError": "errors",
+    "SourceError": "errors",
+    "StreamingFunctionTool": "tools.streaming.function",
+    "Tool": "tools.base",
+    "ToolContext": "tools.base",
+    "ToolResult": "tools.base",
+    "ToolSpec": "tools.base",
+    "TurnError": "errors",
+    "UnknownNameError": "errors",
+    "WorkerError": "errors",
+    "agent_tool": "agents.decorators",
+    "chat_model_connection": "agents.decorators",
+    "chat_model_setup": "agents.decorators",
+    "get_tool": "tools.dynamic.registry",
+    "load_agent_yaml": "agents.declarative",
+    "mcp_server": "agents.decorators",
+    "prompt": "agents.decorators",
+    "register_tool": "tools.dynamic.registry",
+    "register_tools": "tools.dynamic.registry",
+    "skills": "agents.decorators",
+    "tool": "agents.decorators",
+    "tool_pool": "agents.decorators",
+    "tool_set": "agents.decorators",
+}
 
-def __getattr__(name: str) -> Any:
-    module = _EXPORTS.get(name)
-    if module is None:
-        raise AttributeError(f"module 'flink_skills' has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
-    return value
+__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.passable import passable_folder
+from tests.kit.passable import passable_folder
 
 _FOLDER = Path.cwd()
 # What PyFlink gives to a process of Python functions, and so also to that of a test with a mini cluster.
@@ -25,6 +26,9 @@ _OF_FUNCTIONS = {
     )
 }
 
+# A shell starts its background jobs with the first two ignored, and nohup a program with the third.
+_MAY_BE_IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+
 # Short-lived JVMs: the quick compiler only, and no threads for a parallel collector.
 os.environ.setdefault("JVM_ARGS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
@@ -38,6 +42,12 @@ if os.geteuid() == 0:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    # A program inherits ignored signals but no handlers. With a handler that does nothing, this process still ignores
+    # the signal, and the programs that tests start do not.
+    for number in _MAY_BE_IGNORED:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _MAY_BE_IGNORED)
     if not any(item.iter_markers("flink")) and not any(item.iter_markers("cluster")):
         return
     # A mini cluster starts Python functions in the process of the test, maybe after the test: it leaves their variables

@@ -13,33 +13,28 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents.answers import AnswerType
-from flink_skills.agents.messages import Message, ModelRequest, ToolMessage, UserMessage
+from flink_skills.agents import AnswerType, Message, ModelRequest, ToolMessage, UserMessage, named_in_notice
+from flink_skills.agents.models import OfflineModel
 from flink_skills.agents.models.actions import all_actions
 from flink_skills.agents.models.instructions import first_command, first_paragraph
 from flink_skills.agents.models.matching import features
 from flink_skills.agents.models.native import calls_in_text
-from flink_skills.agents.models.offline import OfflineModel
 from flink_skills.agents.models.transcript import render_system
-from flink_skills.agents.notices import named_in_notice
+from flink_skills.endpoint import redact_text
+from flink_skills.manager import MenuEntry, parse_menu, render_menu
 from flink_skills.manager.activation import safe
-from flink_skills.manager.menu import MenuEntry, parse_menu, render_menu
-from flink_skills.skill.frontmatter import split_body, starts_with_front_matter
+from flink_skills.skill import file_references, split_body, without_code
+from flink_skills.skill.frontmatter import starts_with_front_matter
 from flink_skills.skill.heading import first_heading
-from flink_skills.skill.markdown import file_references, without_code
 from flink_skills.skill.quoting import text_in_quotes
 from flink_skills.skill.repair import repair
 from flink_skills.skill.text import clean, clean_line
 from flink_skills.skill.tools_section import tools_section
 from flink_skills.skill.yaml_values import YamlProblemError
-from flink_skills.sources.address import redact_text
-from flink_skills.tools import Tool, ToolContext, ToolResult, ToolSet, ToolSpec
-from flink_skills.tools.arguments import ArgumentError
-from flink_skills.tools.commands.hidden import HiddenValues
-from flink_skills.tools.commands.words import split_words
-from flink_skills.tools.dynamic.program.docstrings import parse_docstring
-from flink_skills.tools.interactive.interaction import find_interaction
-from flink_skills.tools.interactive.shown_text import ShownText
+from flink_skills.tools import ArgumentError, Tool, ToolContext, ToolResult, ToolSet, ToolSpec
+from flink_skills.tools.commands import HiddenValues, split_words
+from flink_skills.tools.dynamic import parse_docstring
+from flink_skills.tools.interactive import ShownText, find_interaction
 
 _LENGTH = 200_000
 _DEADLINE = 20.0

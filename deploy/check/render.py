@@ -56,7 +56,7 @@ def render(folder: Path) -> Manifests:
     Raises:
         RenderError: kubectl is missing, or says what is wrong with the overlay.
     """
-    run = subprocess.run(  # noqa: S603
+    run = subprocess.run(
         [_kubectl(), "kustomize", str(folder)], capture_output=True, text=True, check=False, timeout=60
     )
     if run.returncode:

@@ -35,7 +35,7 @@ class Server:
         """Returns when it listens."""
         command = [sys.executable, "-m", "examples.mcp_tools.server", "streamable-http", str(self.port)]
         nowhere = subprocess.DEVNULL
-        self._process = subprocess.Popen(command, stdout=nowhere, stderr=nowhere)  # noqa: S603 - the example's own
+        self._process = subprocess.Popen(command, stdout=nowhere, stderr=nowhere)
         deadline = time.monotonic() + 60
         while True:
             with socket.socket() as probe:

@@ -1,1 +1,101 @@
 """Agents: their declarations, plans, chat models and the turn loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flink_skills.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from flink_skills.agents.answers import AnswerType as AnswerType
+    from flink_skills.agents.codec import STATE_VERSION as STATE_VERSION
+    from flink_skills.agents.codec import decode as decode
+    from flink_skills.agents.codec import encode as encode
+    from flink_skills.agents.codec import message_from_json as message_from_json
+    from flink_skills.agents.codec import message_to_json as message_to_json
+    from flink_skills.agents.declarative import DeclarativeAgent as DeclarativeAgent
+    from flink_skills.agents.event import event_text as event_text
+    from flink_skills.agents.files import event_files as event_files
+    from flink_skills.agents.files import stage_files as stage_files
+    from flink_skills.agents.files import without_data as without_data
+    from flink_skills.agents.keys import key_failure as key_failure
+    from flink_skills.agents.keys import key_failure_text as key_failure_text
+    from flink_skills.agents.keys import key_from_text as key_from_text
+    from flink_skills.agents.keys import key_to_text as key_to_text
+    from flink_skills.agents.local import run_list as run_list
+    from flink_skills.agents.messages import AssistantMessage as AssistantMessage
+    from flink_skills.agents.messages import Message as Message
+    from flink_skills.agents.messages import ModelRequest as ModelRequest
+    from flink_skills.agents.messages import ModelResponse as ModelResponse
+    from flink_skills.agents.messages import ToolCall as ToolCall
+    from flink_skills.agents.messages import ToolMessage as ToolMessage
+    from flink_skills.agents.messages import Usage as Usage
+    from flink_skills.agents.messages import UserMessage as UserMessage
+    from flink_skills.agents.notices import Notice as Notice
+    from flink_skills.agents.notices import named_in_notice as named_in_notice
+    from flink_skills.agents.notices import notice_message as notice_message
+    from flink_skills.agents.plan import ModelPlan as ModelPlan
+    from flink_skills.agents.plan import compile_plan as compile_plan
+    from flink_skills.agents.plan import load_agent as load_agent
+    from flink_skills.agents.runtime import AgentRuntime as AgentRuntime
+    from flink_skills.agents.session import NO_CONVERSATION as NO_CONVERSATION
+    from flink_skills.agents.session import Conversation as Conversation
+    from flink_skills.agents.session import Session as Session
+    from flink_skills.agents.session import SessionChange as SessionChange
+    from flink_skills.agents.session import SessionOp as SessionOp
+    from flink_skills.agents.turn import ERROR_TAG as ERROR_TAG
+    from flink_skills.agents.turn import AppendStep as AppendStep
+    from flink_skills.agents.turn import Turn as Turn
+    from flink_skills.agents.turn import TurnOutcome as TurnOutcome
+    from flink_skills.agents.turn import TurnStart as TurnStart
+    from flink_skills.agents.turn import TurnStatus as TurnStatus
+
+_HOMES = {
+    "AgentRuntime": "runtime",
+    "AnswerType": "answers",
+    "AppendStep": "turn",
+    "AssistantMessage": "messages",
+    "Conversation": "session",
+    "DeclarativeAgent": "declarative",
+    "ERROR_TAG": "turn",
+    "Message": "messages",
+    "ModelPlan": "plan",
+    "ModelRequest": "messages",
+    "ModelResponse": "messages",
+    "NO_CONVERSATION": "session",
+    "Notice": "notices",
+    "STATE_VERSION": "codec",
+    "Session": "session",
+    "SessionChange": "session",
+    "SessionOp": "session",
+    "ToolCall": "messages",
+    "ToolMessage": "messages",
+    "Turn": "turn",
+    "TurnOutcome": "turn",
+    "TurnStart": "turn",
+    "TurnStatus": "turn",
+    "Usage": "messages",
+    "UserMessage": "messages",
+    "compile_plan": "plan",
+    "decode": "codec",
+    "encode": "codec",
+    "event_files": "files",
+    "event_text": "event",
+    "key_failure": "keys",
+    "key_failure_text": "keys",
+    "key_from_text": "keys",
+    "key_to_text": "keys",
+    "load_agent": "plan",
+    "message_from_json": "codec",
+    "message_to_json": "codec",
+    "named_in_notice": "notices",
+    "notice_message": "notices",
+    "run_list": "local",
+    "stage_files": "files",
+    "without_data": "files",
+}
+
+__all__ = list(_HOMES)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -90,7 +90,7 @@ class AgentRun:
     """What one agent does in a turn.
 
     The turn's own agent has the empty ``prefix``; one that is called as a tool has that of the step which called it,
-    and so a part of the turn's journal, with skills and conversations of its own (row D13).
+    and so a part of the turn's journal, with skills and conversations of its own.
     """
 
     def __init__(
@@ -242,8 +242,6 @@ class AgentRun:
             self.skill_state_of(model)
         return {name: version for state in self.skill_states.values() for name, version in state.artifacts.items()}
 
-    # -- what agents ask for ---------------------------------------------------------------
-
     async def chat(self, message: Any, *, model: str | None, output_type: Any) -> Any:
         return await chat(self, self.generation.model(model), message, output_type)
 
@@ -273,8 +271,6 @@ class AgentRun:
 
             kept = await self.durable(step, run, replace(place, what=fingerprint(name, args)))
             return codec.load(kept)
-
-    # -- tools -----------------------------------------------------------------------------
 
     async def tools_of(self, model: ModelRuntime) -> ToolSet:
         """What ``model`` may call now: its own tools, and those of the skills that it has loaded."""

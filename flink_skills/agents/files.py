@@ -1,4 +1,4 @@
-"""Files that come with an event: named, taken out of what models read, and put into the workspace (row F11)."""
+"""Files that come with an event: named, taken out of what models read, and put into the workspace."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def stage_files(
     owner: str,
     state: SkillState | None,
 ) -> list[dict[str, Any]]:
-    """Put the files of an event into ``work/inputs``; a record for each (row F22), with ``error`` for one that is not.
+    """Copy the files of an event to ``work/inputs``. Return a record for each, with ``error`` for a file that fails.
 
     An artifact without a version is the one that this conversation saved last (``state``), else the newest of
     ``owner``. Blocks: call it from a thread. Raises :class:`~flink_skills.errors.ExecutionError` where the workspace
@@ -159,9 +159,6 @@ def _loaded(ref: Reference, artifacts: ArtifactStore | None, owner: str, state: 
     return artifacts.load(owner, ref.path, version)
 
 
-# -- what an event has ---------------------------------------------------------------------
-
-
 def _entries(event: Any, field: str) -> Sequence[Any]:
     fields = _shallow(event)
     value = fields.get(field) if isinstance(fields, Mapping) else None
@@ -195,9 +192,6 @@ def _shallow(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return value._asdict()
     return dict(vars(value)) if hasattr(value, "__dict__") and not isinstance(value, Mapping) else value
-
-
-# -- one entry -----------------------------------------------------------------------------
 
 
 def _file(entry: Any) -> EventFile:
@@ -257,9 +251,6 @@ def _bytes(value: Any) -> bytes:
 def _kind_in(value: Any) -> str:
     head = _DATA_URI.match(value) if isinstance(value, str) else None
     return head[1] if head else ""
-
-
-# -- names ---------------------------------------------------------------------------------
 
 
 def _safe_name(original: str) -> str:

@@ -25,8 +25,7 @@ from flink_skills.tools.base import Tool, ToolSpec
 from flink_skills.tools.calling import CallGuard
 from flink_skills.tools.dynamic.active import active_tools, not_active
 from flink_skills.tools.dynamic.pool import PoolTools
-from flink_skills.tools.profiles import profile_tools
-from flink_skills.tools.services import ToolServices
+from flink_skills.tools.services import ToolServices, profile_tools
 from flink_skills.tools.settings import SkillSettings
 from flink_skills.tools.skills.guidance import guidance, introduction
 

@@ -67,7 +67,7 @@ def _materialised(
     placed = list(messages)
     results = [(at, of) for at, of in enumerate(placed) if isinstance(of, ToolMessage) and of.skill]
     held = {(of.skill, of.holds) for _, of in results}
-    # The last result that is about a skill is the one that has its content (row E4).
+    # The last result that is about a skill is the one that has its content.
     last = {of.skill: (at, of) for at, of in results if of.stub}
     homeless = []
     for name in sorted(state):

@@ -10,7 +10,7 @@ from typing import Any
 from flink_skills.agents.generation import effective_names
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.sealing import public_scope
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.levels import IsolationLevel
 from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig
 from flink_skills.skill import Diagnostic

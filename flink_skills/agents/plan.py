@@ -456,18 +456,19 @@ def _reference(agent: Agent, declared: Declaration) -> dict[str, Any]:
     if not vars(agent) and cls.__module__ != "__main__" and _importable(cls):
         return {"kind": "import", "class": _import_path(cls)}
     try:
-        import cloudpickle
+        from flink_skills.agents.by_value import dumps, obstacle
     except ImportError as error:
         raise PlanError(
             f"agent {declared.agent_id} is defined in the main script or has attributes of its own, so it travels "
             "by value, and that needs cloudpickle: pip install 'flink-skills[flink]'"
         ) from error
     try:
-        data = cloudpickle.dumps(agent)
+        data = dumps(agent)
     except Exception as error:  # user objects raise anything when they are pickled
         raise PlanError(
-            f"agent {declared.agent_id} cannot be sent to the workers ({type(error).__name__}: {error}): keep clients "
-            "and locks out of its attributes, make them where they are used"
+            f"agent {declared.agent_id} cannot be sent to the workers ({type(error).__name__}: {error}; at "
+            f"{obstacle(agent) or 'the agent itself'}): keep clients and locks out of its attributes, make them where "
+            "they are used, or move the class into a module and ship it (env.add_python_file)"
         ) from error
     return {
         "kind": "pickle",

@@ -108,7 +108,7 @@ async def _request_with_retries(
             if attempt == retries:
                 raise ModelError(f"{error} (given up after {attempt + 1} attempts)") from error
             # Jitter, so that a thousand turns that failed together do not return together.
-            pause = min(wait * 2**attempt, _LONGEST_WAIT) * random.uniform(0.5, 1.0)  # noqa: S311
+            pause = min(wait * 2**attempt, _LONGEST_WAIT) * random.uniform(0.5, 1.0)
             pause = error.retry_after if error.retry_after is not None else pause
             _log.info("chat model %s: %s; again in %.1f s", model.name, error, pause)
             note("retry", model=model.name, error=str(error), attempt=attempt + 1, pause=pause)

@@ -243,8 +243,6 @@ class AgentRuntime:
         for callee in self._callees.values():
             yield from callee.tree()
 
-    # -- refresh ---------------------------------------------------------------------------
-
     async def refresh(self) -> bool:
         """Look at the sources again, in a thread; True when turns that begin from now on use other skills.
 
@@ -300,7 +298,7 @@ class AgentRuntime:
     async def _refresh_every(self, interval: float) -> None:
         while True:
             # Spread, so that the workers of a cluster do not ask a server all at once.
-            await asyncio.sleep(interval * random.uniform(0.9, 1.1))  # noqa: S311
+            await asyncio.sleep(interval * random.uniform(0.9, 1.1))
             await self.refresh()
 
     def _tell_figures(self) -> None:
@@ -331,8 +329,6 @@ class AgentRuntime:
             "refreshes": sum(agent._refreshes for agent in agents),
             "refreshFailures": sum(agent._failed_refreshes for agent in agents),
         }
-
-    # -- for turns -------------------------------------------------------------------------
 
     def new_state(self, kept: Any) -> Any:
         """``ctx.state`` from its kept form. Raises :class:`TurnError` where that does not fit its type."""
@@ -396,7 +392,7 @@ class AgentRuntime:
         owner: str,
         versions: Mapping[str, str],
     ) -> Sequence[Mapping[str, Any]]:
-        """Write the event, and its files, into ``work/inputs/``; what was staged (row F22).
+        """Write the event and its files to ``work/inputs/``. Return a record for each file.
 
         ``versions`` are those of :meth:`artifact_versions`. Blocks. Raises
         :class:`~flink_skills.errors.ExecutionError` where the workspace cannot be used.

@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from flink_skills.endpoint import links_of, redact, user_of
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillOptions
 from flink_skills.sources import SourceSpec
-from flink_skills.sources.address import links_of, redact
 from flink_skills.sources.secrets import replacements
 
 if TYPE_CHECKING:
@@ -109,8 +109,10 @@ def secret_values(secrets: Secrets) -> list[str]:
     for urls in secrets.get("urls", {}).values():
         for url in urls:
             found.update(value for value, _ in replacements(url))
-            for link in links_of(SourceSpec.parse("url", url).location):
-                found.update(_values_of_url(link))
+            location = SourceSpec.parse("url", url).location
+            found.update(_values_of_user(user_of(location)))
+            for link in links_of(location):
+                found.update(_values_of_query(link))
     text = secrets.get("options", {}).get(SkillOptions.SOURCE_OPTIONS.key) or "{}"
     found.update(value for value, _ in replacements(text))
     try:
@@ -121,16 +123,17 @@ def secret_values(secrets: Secrets) -> list[str]:
     return sorted((value for value in found if len(value) >= _SHORTEST_VALUE), key=lambda value: (-len(value), value))
 
 
-def _values_of_url(url: str) -> Iterator[str]:
+def _values_of_user(user: str) -> Iterator[str]:
+    name, _, password = user.partition(":")
+    for value in (user, password or name):
+        yield from (value, unquote(value))
+
+
+def _values_of_query(url: str) -> Iterator[str]:
     try:
         parts = urlsplit(url)
     except ValueError:
         return
-    user, sign, _ = parts.netloc.rpartition("@")
-    if sign:
-        name, _, password = user.partition(":")
-        for value in (user, password or name):
-            yield from (value, unquote(value))
     if parts.query:
         yield parts.query
         for name, value in parse_qsl(parts.query):

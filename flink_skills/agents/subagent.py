@@ -52,7 +52,7 @@ class AgentTool(Tool):
     """Calls an agent.
 
     Its steps are part of the caller's turn and of its journal; its conversation begins anew with each call, and what it
-    loads is never in a prompt of the caller (row D13).
+    loads is never in a prompt of the caller.
     """
 
     def __init__(

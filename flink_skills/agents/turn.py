@@ -170,8 +170,6 @@ class Turn:
         encode = self._encode
         return outputs if encode is None else [(tag, encode(value)) for tag, value in outputs]
 
-    # -- life of the turn ------------------------------------------------------------------
-
     async def run(self) -> TurnOutcome:
         """Run to the end. Raises nothing but ``asyncio.CancelledError``, when it is cancelled from outside."""
         try:
@@ -395,8 +393,6 @@ class Turn:
 
     def emit(self, tag: str, output: Any) -> None:
         self._outputs.append((tag, output))
-
-    # -- for the agents of the turn --------------------------------------------------------
 
     def generation_of(self, runtime: AgentRuntime) -> Generation:
         """Models, skills and tools of an agent as they were when the turn began."""

@@ -1,8 +1,5 @@
 """Artifacts in a folder of this machine, or of a file system that the machines of a cluster share."""
 
-# The names of files are made of texts here, as those of other stores are.
-# ruff: noqa: PTH102, PTH105, PTH108, PTH118, PTH120, PTH123, PTH208
-
 from __future__ import annotations
 
 import os
@@ -70,7 +67,7 @@ class LocalFolder(Location):
 
 def _make_folder(path: str) -> None:
     missing = []
-    while not os.path.isdir(path):  # noqa: PTH112
+    while not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
     for folder in reversed(missing):

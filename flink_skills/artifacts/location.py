@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from urllib.parse import unquote, urlsplit
 
-from flink_skills.errors import ConfigError
-from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.sources.address import links_of, protocol_of, redact
-
-__all__ = ["Location", "open_location"]
-
-_LOCAL = ("", "file", "local")
-_READ_ONLY = ("http", "https", "zip", "tar", "data", "git", "github", "gist", "ftp")
+__all__ = ["Location"]
 
 
 class Location(ABC):
@@ -35,25 +27,3 @@ class Location(ABC):
     @abstractmethod
     def names(self, folder: str) -> list[str]:
         """Names of the files in a folder, sorted; none if there is no such folder."""
-
-
-def open_location(url: str, config: SkillConfig) -> Location:
-    """The folder ``url``: an absolute path, or a URL for fsspec. Nothing is read or made yet.
-
-    Raises :class:`ConfigError`, also for ``skills.source.options`` that cannot be used.
-    """
-    place = f"option {SkillOptions.ARTIFACTS_DIR.key}: {redact(url)!r}"
-    protocol = protocol_of(url)
-    if len(links_of(url)) > 1 or protocol in _READ_ONLY:
-        raise ConfigError(f"{place} cannot be written to: use s3://…, gs://…, hdfs://… or file:///…")
-    if protocol not in _LOCAL:
-        from flink_skills.artifacts.remote import RemoteFolder
-
-        return RemoteFolder(url, protocol, config, place)
-    host = urlsplit(url).netloc if protocol else ""
-    path = unquote(urlsplit(url).path) if protocol else url
-    if host not in ("", "localhost") or not path.startswith("/") or "\0" in path:
-        raise ConfigError(f"{place} is no absolute path: write file:///path or /path")
-    from flink_skills.artifacts.local import LocalFolder
-
-    return LocalFolder(path)

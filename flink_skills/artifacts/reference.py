@@ -1,4 +1,4 @@
-"""References to files, as models write them (row F7): where something is, and which version of it."""
+"""References to files, as models write them: where something is, and which version of it."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from flink_skills.artifacts.failures import ArtifactError
 from flink_skills.artifacts.location import Location
+from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError, SkillsError, SourceError
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.sources.address import redact
 from flink_skills.sources.base import SourceContext
 from flink_skills.sources.failures import Transfer, missing_package
 from flink_skills.sources.patience import patient_options, settle

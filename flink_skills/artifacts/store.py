@@ -1,4 +1,4 @@
-"""Artifacts: files that turns keep, each version once, whatever is tried again (rows F14, F27, D4).
+"""Artifacts: files that turns keep, each version once, whatever is tried again.
 
 <skills.artifacts.dir>/<hash of the owner>/<plain name>-<hash of the name>/
     <version>/<plain name>    the content; the version is the beginning of its sha256
@@ -13,18 +13,24 @@ import json
 import logging
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from flink_skills.artifacts.failures import ArtifactError
-from flink_skills.artifacts.location import Location, open_location
+from flink_skills.artifacts.location import Location
 from flink_skills.artifacts.names import VERSION, check_name, folder_of, plain_name
+from flink_skills.endpoint import links_of, redact
+from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.sources.address import protocol_of
 
-__all__ = ["Artifact", "ArtifactStore"]
+__all__ = ["Artifact", "ArtifactStore", "open_location"]
 
 _log = logging.getLogger("flink_skills.artifacts")
 _LATEST = "latest"
 _LARGEST_RECORD = 64 << 10
 _BINARY = "application/octet-stream"
+_LOCAL = ("", "file", "local")
+_READ_ONLY = ("http", "https", "zip", "tar", "data", "git", "github", "gist", "ftp")
 
 
 @dataclass(frozen=True)
@@ -177,3 +183,33 @@ def _artifact(name: str, version: str, found: dict[str, Any]) -> Artifact:
 
 def _to_json(record: dict[str, Any]) -> bytes:
     return json.dumps(record, ensure_ascii=False, sort_keys=True).encode()
+
+
+def open_location(url: str, config: SkillConfig) -> Location:
+    """Return the location of ``url``, an absolute path or a URL for fsspec, without any access to it.
+
+    Raises :class:`ConfigError`, also for ``skills.source.options`` that cannot be used.
+    """
+    place = f"option {SkillOptions.ARTIFACTS_DIR.key}: {redact(url)!r}"
+    protocol = protocol_of(url)
+    if len(links_of(url)) > 1 or protocol in _READ_ONLY:
+        raise ConfigError(f"{place} cannot be written to: use s3://…, gs://…, hdfs://… or file:///…")
+    if protocol not in _LOCAL:
+        from flink_skills.artifacts.remote import RemoteFolder
+
+        return RemoteFolder(url, protocol, config, place)
+    host, path = _local(url) if protocol else ("", url)
+    if host not in ("", "localhost") or not path.startswith("/") or "\0" in path:
+        raise ConfigError(f"{place} is no absolute path: write file:///path or /path")
+    from flink_skills.artifacts.local import LocalFolder
+
+    return LocalFolder(path)
+
+
+def _local(url: str) -> tuple[str, str]:
+    """Return the host and the path of a file: URL. The host is "?" if it cannot be read."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # a bracket that opens no IPv6 address
+        return "?", ""
+    return parts.netloc, unquote(parts.path)

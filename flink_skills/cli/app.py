@@ -41,7 +41,7 @@ def run_app() -> int:
     if not sys.warnoptions:
         # What libraries of object stores will no longer support some day is nothing that a user can act on.
         warnings.simplefilter("ignore", FutureWarning)
-    # The library that talks to the JVM logs a Ctrl-C on the root logger, with its stack.
+    # The library that talks to the JVM logs a Ctrl-C or the end by a signal on the root logger, with its stack.
     logging.getLogger().addFilter(_is_no_interrupt)
     try:
         command_line()()
@@ -65,7 +65,7 @@ def command_line() -> typer.core.TyperGroup:
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
+    return not (record.exc_info and record.exc_info[0] in (KeyboardInterrupt, SystemExit))
 
 
 def _version(value: bool) -> None:

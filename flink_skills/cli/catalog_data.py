@@ -17,12 +17,12 @@ from flink_skills.cli.catalog_skill import CatalogSkill, describe_skill
 from flink_skills.cli.output import diagnostic_json
 from flink_skills.cli.places import near_path, source_word
 from flink_skills.cli.reading import Depth, read_sources
+from flink_skills.endpoint import redact
 from flink_skills.errors import SkillsError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic
 from flink_skills.skill.inspection import about_tokens
-from flink_skills.sources.address import redact
 from flink_skills.tools.settings import SkillSettings
 
 __all__ = ["Catalog", "Viewer", "catalog_of_job", "catalog_of_sources"]

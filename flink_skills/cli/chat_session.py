@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any
 
 from flink_skills.agents.plan import AgentPlan
@@ -18,6 +19,7 @@ from flink_skills.cli.agents import find_agent, model_setup, skill_sources
 from flink_skills.cli.chat_commands import COMMANDS, run_command
 from flink_skills.cli.chat_conversation import Conversation
 from flink_skills.cli.chat_view import ChatView, LogToView
+from flink_skills.cli.interruption import ended_by_signals
 from flink_skills.cli.output import complain, counted, diagnostic_line, print_line
 from flink_skills.cli.words import configuration
 from flink_skills.errors import ConfigError
@@ -51,7 +53,9 @@ def run_chat(request: ChatRequest) -> int:
     view = ChatView(stream=stream)
     with (
         _logging_to(view),
-        _ended_by_signals(),
+        ended_by_signals(),
+        # On a terminal Ctrl-C is a key of the session, even if the parent process ignores SIGINT.
+        _on_interrupt(signal.default_int_handler) if sys.stdin.isatty() else contextlib.nullcontext(),
         tempfile.TemporaryDirectory(prefix="flink-skills-", ignore_cleanup_errors=True) as scratch,
     ):
         conversation = Conversation(plan, scratch, view)
@@ -59,7 +63,7 @@ def run_chat(request: ChatRequest) -> int:
             _introduce(conversation, plan)
             return _Session(conversation, view).run()
         finally:
-            with _ignoring(signal.SIGINT):  # what is put away here takes seconds at most
+            with _on_interrupt(signal.SIG_IGN):  # closing takes seconds at most
                 conversation.close()
 
 
@@ -137,7 +141,7 @@ class _Session:
     def _turn(self, line: str) -> None:
         self._view.begin()
         begun = time.monotonic()
-        with _interrupting(self._conversation):
+        with self._interruptible():
             outcome = self._conversation.say(line)
         if outcome is None:
             self._view.line(("interrupted: the conversation is as it was before this message", "yellow"))
@@ -145,6 +149,11 @@ class _Session:
                 raise KeyboardInterrupt
             return
         self._show(outcome, time.monotonic() - begun)
+
+    def _interruptible(self) -> contextlib.AbstractContextManager[None]:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a shell
+            return contextlib.nullcontext()
+        return _on_interrupt(lambda number, frame: self._conversation.interrupt())
 
     def _show(self, outcome: TurnOutcome, seconds: float) -> None:
         records = [(tag, output) for tag, output in outcome.outputs if tag != ERROR_TAG]
@@ -199,38 +208,13 @@ def _line_reader(interactive: bool) -> Callable[[], str | None]:
 
 
 @contextlib.contextmanager
-def _interrupting(conversation: Conversation) -> Iterator[None]:
-    """While it is entered, Ctrl-C interrupts the turn and raises nothing."""
-    before = signal.signal(signal.SIGINT, lambda number, frame: conversation.interrupt())
+def _on_interrupt(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
+    """Handle SIGINT by ``handler`` while the context is open."""
+    before = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextlib.contextmanager
-def _ignoring(number: signal.Signals) -> Iterator[None]:
-    before = signal.signal(number, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """While it is entered, SIGTERM and SIGHUP end the session in order, with the exit code that shells expect."""
-
-    def end(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    before = [(number, signal.signal(number, end)) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -39,8 +39,6 @@ class ChatView(Observer):
         # Calls of tools whose effect has been told, so that their result is no news.
         self._told: set[Activity] = set()
 
-    # -- lines -----------------------------------------------------------------------------
-
     def line(self, *parts: Styled | str) -> None:
         """A line on stderr, below what was said so far."""
         with self._lock:
@@ -81,8 +79,6 @@ class ChatView(Observer):
                 elif not (self._said and _is_same(output, self._said)):
                     self._say(_as_text(output))
                     self._close_line()
-
-    # -- what happens ----------------------------------------------------------------------
 
     def started(self, activity: Activity) -> None:
         depth = _depth(activity)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.levels import IsolationLevel
 
 __all__ = ["cannot", "gap", "level_sentence", "way_to"]
 

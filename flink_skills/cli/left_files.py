@@ -1,7 +1,5 @@
 """What a command left in a workspace: looked at without following, opening or reading anything of it."""
 
-# Names of strangers are looked up relative to open folders, which pathlib cannot do.
-# ruff: noqa: PTH118
 from __future__ import annotations
 
 import os

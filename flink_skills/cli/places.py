@@ -1,8 +1,5 @@
 """From a word of the command line to a declared source."""
 
-# Paths are text here, as in the layers below.
-# ruff: noqa: PTH100, PTH109, PTH111
-
 from __future__ import annotations
 
 import os

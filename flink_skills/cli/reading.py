@@ -1,8 +1,5 @@
 """Read sources as a job would, and remember what happened to each skill on the way."""
 
-# Paths are text here, as in the layers below.
-# ruff: noqa: PTH119
-
 from __future__ import annotations
 
 import os
@@ -11,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from flink_skills.cli.places import is_url, source_word
+from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, SkillsError
 from flink_skills.manager import loading as manager_loading
 from flink_skills.manager.loading import Declared, LoadedTree
@@ -21,7 +19,6 @@ from flink_skills.skill.inspection import inspect_skill
 from flink_skills.skill.paths import inside
 from flink_skills.skill.support import check_support
 from flink_skills.sources import SourceContext, SourceTree
-from flink_skills.sources.address import redact
 from flink_skills.sources.spec import SourceSpec
 
 __all__ = ["Depth", "FoundSkill", "LoadedSkill", "Reading", "read_sources"]

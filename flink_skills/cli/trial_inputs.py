@@ -1,7 +1,5 @@
 """What a user hands to a command that is tried: files, standard input, a skill."""
 
-# Names of files are texts here, as the user wrote them.
-# ruff: noqa: PTH119
 from __future__ import annotations
 
 import contextlib

@@ -4,74 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
-from flink_skills.errors import ConfigError, ExecutionError
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.errors import ExecutionError
+from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.live import LiveProcess, OnOutput
+from flink_skills.execution.request import CommandRequest, CommandResult, CommandUser
 
-if TYPE_CHECKING:
-    from flink_skills.execution.live import LiveProcess, OnOutput
-
-__all__ = [
-    "BackendSettings",
-    "CommandRequest",
-    "CommandResult",
-    "CommandUser",
-    "ExecutionBackend",
-    "Limits",
-    "command_problem",
-]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of one command: seconds, bytes and counts. 0 means no limit, except for ``wall_time`` and ``output``.
-
-    The names are those of ``flink-skills doctor`` and of ``flink-skills exec --limit``, and what
-    :attr:`CommandResult.limit` says.
-
-    Attributes:
-        wall_time: Seconds from start to end.
-        cpu_time: Processor seconds of the whole tree of processes.
-        memory: Bytes of memory in use by the whole tree.
-        processes: Processes and threads of the whole tree.
-        file_size: Bytes of the largest file that a command may write.
-        workspace_bytes: Bytes on disk of all that is in the folders that the command may write.
-        workspace_files: Files and folders in there.
-        open_files: Open files of each process.
-        output: Bytes that are kept of each of stdout and stderr.
-    """
-
-    wall_time: float = 300.0
-    cpu_time: float = 0.0
-    memory: int = 1 << 30
-    processes: int = 512
-    file_size: int = 256 << 20
-    workspace_bytes: int = 1 << 30
-    workspace_files: int = 20_000
-    open_files: int = 256
-    output: int = 65_536
-
-    def to_json(self) -> dict[str, float | int]:
-        return asdict(self)
-
-    def capped_by(self, cap: Limits) -> Limits:
-        """The stricter of both, limit by limit.
-
-        >>> Limits(memory=0, wall_time=500).capped_by(Limits(memory=64, wall_time=300)).memory
-        64
-        """
-        ours, theirs = asdict(self), asdict(cap)
-        return Limits(**{name: min(ours[name] or theirs[name], theirs[name] or ours[name]) for name in ours})
-
-
-@dataclass(frozen=True)
-class CommandUser:
-    """The user that commands run as, when it is not the worker's own. Numbers, because images lack names."""
-
-    uid: int
-    gid: int
+__all__ = ["BackendSettings", "ExecutionBackend"]
 
 
 @dataclass(frozen=True)
@@ -93,79 +33,6 @@ class BackendSettings:
     hosts: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     python: str = ""
-
-
-@dataclass(frozen=True)
-class CommandRequest:
-    """A command. ``env`` is the whole environment, ``cwd`` an absolute path.
-
-    ``writable`` are the folders that the command may write, ``readable`` what it may read besides; a backend without
-    file isolation cannot hold a command to that. The contents of ``counted`` count against the limits of the workspace;
-    empty means those of ``writable``.
-    ``root`` is the workspace that all of these are in.
-
-    Raises :class:`ConfigError` for what no backend could run.
-    """
-
-    argv: tuple[str, ...]
-    cwd: str
-    env: Mapping[str, str] = field(default_factory=dict)
-    stdin: bytes = b""
-    limits: Limits = Limits()
-    root: str = ""
-    writable: tuple[str, ...] = ()
-    readable: tuple[str, ...] = ()
-    counted: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        problem = command_problem(self)
-        if problem:
-            raise ConfigError(f"command {self.argv[0]!r}: {problem}" if self.argv else f"command: {problem}")
-
-
-def command_problem(request: CommandRequest) -> str:
-    """Why no backend could run ``request``; empty when one could."""
-    if not request.argv or not request.argv[0]:
-        return "argv is empty: give the program and its arguments"
-    for path in (request.cwd, *request.writable, *request.readable, *request.counted):
-        if not path.startswith("/"):
-            return f"the folder {path!r} is not absolute"
-    if not request.limits.wall_time > 0:
-        return f"the limit wall_time {request.limits.wall_time!r} is not above 0 s"
-    if any("\0" in word for word in (*request.argv, request.cwd, *request.env, *request.env.values())):
-        return "arguments and variables cannot hold NUL characters"
-    if any(not name or "=" in name for name in request.env):
-        return "the name of a variable is empty or holds '='"
-    return ""
-
-
-@dataclass(frozen=True)
-class CommandResult:
-    """How a command ended.
-
-    Exactly one of ``exit_code``, ``signal`` and ``error`` is set; ``error`` says why a command could not be run
-    safely or could not be watched to its end, and has nothing to do with exit codes. ``limit`` names the limit (of
-    :class:`Limits`) that ended the command or that it ran into. ``stdout`` and ``stderr`` hold the beginning and the
-    end of the output, with a line in between that says how much was left out; ``*_dropped`` are these bytes.
-    ``duration`` and ``cpu_time`` are seconds, ``memory`` the most bytes that were in use at once as far as seen.
-    """
-
-    exit_code: int | None = None
-    signal: int | None = None
-    timed_out: bool = False
-    stdout: bytes = b""
-    stderr: bytes = b""
-    stdout_dropped: int = 0
-    stderr_dropped: int = 0
-    duration: float = 0.0
-    error: str | None = None
-    limit: str | None = None
-    cpu_time: float = 0.0
-    memory: int = 0
-
-    @property
-    def truncated(self) -> bool:
-        return self.stdout_dropped > 0 or self.stderr_dropped > 0
 
 
 class ExecutionBackend(ABC):

@@ -6,8 +6,9 @@ import os
 from typing import Any
 
 from flink_skills.errors import IsolationError
-from flink_skills.execution.backend import BackendSettings, CommandUser, Limits
+from flink_skills.execution.backend import BackendSettings
 from flink_skills.execution.process_status import own_status
+from flink_skills.execution.request import CommandUser, Limits
 from flink_skills.options import Option, SkillConfig, SkillOptions
 from flink_skills.sources.secrets import expand
 

@@ -83,7 +83,7 @@ class LauncherProcess:
             theirs.close()
             raise self._cannot_start(error) from error
         try:
-            self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own code; forks within 1 ms
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - our own code; forks within 1 ms
                 [
                     self._python,
                     "-I",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from flink_skills.execution.backend import CommandResult
+from flink_skills.execution.request import CommandResult
 
 __all__ = ["LiveProcess", "OnOutput"]
 

@@ -1,7 +1,5 @@
 """Which paths are inside of others, as texts: nothing is looked up, so give real paths where links matter."""
 
-# Many times for each command, and pathlib would take ten times as long.
-# ruff: noqa: PTH120
 from __future__ import annotations
 
 import os

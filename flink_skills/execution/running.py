@@ -7,11 +7,11 @@ import os
 import re
 import time
 
-from flink_skills.execution.backend import CommandResult
 from flink_skills.execution.capture import OutputCapture
 from flink_skills.execution.command_control import CommandControl
 from flink_skills.execution.launcher.protocol import Report
 from flink_skills.execution.launcher_process import LauncherProcess
+from flink_skills.execution.request import CommandResult
 
 __all__ = ["RunningCommand"]
 

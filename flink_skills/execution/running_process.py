@@ -13,13 +13,13 @@ from collections.abc import Callable
 from functools import partial
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import CommandResult
 from flink_skills.execution.capture import OutputStream
 from flink_skills.execution.command_control import CommandControl
 from flink_skills.execution.launcher.protocol import Report
 from flink_skills.execution.launcher_process import LauncherProcess
 from flink_skills.execution.live import LiveProcess, OnOutput
 from flink_skills.execution.process_input import ProcessInput
+from flink_skills.execution.request import CommandResult
 
 __all__ = ["RunningProcess"]
 
@@ -116,8 +116,6 @@ class RunningProcess(LiveProcess):
             stream.close()
         self._control.close()
 
-    # -- what a live process does ----------------------------------------------------------
-
     @property
     def ended(self) -> bool:
         return self._result is not None
@@ -152,8 +150,6 @@ class RunningProcess(LiveProcess):
     def close(self) -> None:
         if not self._over:
             self._control.end()
-
-    # -- its life --------------------------------------------------------------------------
 
     async def _live(self, talk: asyncio.Future[Report]) -> CommandResult:
         report = Report(error="the process was left alone")

@@ -1,1 +1,25 @@
 """Flink: environment, options, job graph. The only package that imports ``pyflink``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flink_skills.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from flink_skills.flink.bridge import add_bridge as add_bridge
+    from flink_skills.flink.failures import JobFailedError as JobFailedError
+    from flink_skills.flink.failures import job_failure as job_failure
+    from flink_skills.flink.jar_resources import client_resources as client_resources
+
+_HOMES = {
+    "JobFailedError": "failures",
+    "add_bridge": "bridge",
+    "client_resources": "jar_resources",
+    "job_failure": "failures",
+}
+
+__all__ = list(_HOMES)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,10 @@ from flink_skills.sources import SourceSpec
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, KeySelector, StreamExecutionEnvironment
     from pyflink.table import StreamTableEnvironment, Table
+
+if find_spec("cloudpickle"):
+    # Here, because PyFlink pickles the functions of a stream when the script declares them.
+    importlib.import_module("flink_skills.agents.by_value")
 
 __all__ = ["AgentsExecutionEnvironment"]
 
@@ -72,8 +78,6 @@ class AgentsExecutionEnvironment:
         """
         return cls(env, t_env)
 
-    # -- skills and options ----------------------------------------------------------------
-
     def add_skills_from_paths(self, paths: Sources) -> AgentsExecutionEnvironment:
         """Add directories or archives of skills, by absolute path, for all agents of the job.
 
@@ -102,8 +106,6 @@ class AgentsExecutionEnvironment:
     def get_config(self) -> AgentsConfiguration:
         """The job's options."""
         return self._config
-
-    # -- in --------------------------------------------------------------------------------
 
     def from_datastream(
         self, stream: DataStream, key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str] | None = None
@@ -160,8 +162,6 @@ class AgentsExecutionEnvironment:
 
         return ListInput(self, [(key(event), event) for event in events])
 
-    # -- out -------------------------------------------------------------------------------
-
     def execute(self, job_name: str | None = None) -> Any:
         """Run the job: Flink's ``execute``. Lists need none, they run on ``to_list``."""
         if self._env is None:
@@ -191,8 +191,6 @@ class AgentsExecutionEnvironment:
         both = output.to_datastream().union(output.to_datastream(tag="errors"))
         with both.execute_and_collect(plan.agent_id) as records:
             yield records
-
-    # -- for the stages between ------------------------------------------------------------
 
     def compile(
         self,

@@ -113,8 +113,6 @@ class JobGraph:
     def _configuration(self) -> Configuration:
         return Configuration(j_configuration=get_j_env_configuration(self.env._j_stream_execution_environment))
 
-    # -- tables ------------------------------------------------------------------------------
-
     def define(self, statement: str) -> None:
         """Run one statement of DDL."""
         with sql_errors():
@@ -156,8 +154,6 @@ class JobGraph:
             times = [checks.isRowtimeAttribute(c.getDataType().getLogicalType()) for c in resolved.getColumns()]
         return TableShape(name, columns, any(times))
 
-    # -- the agent ---------------------------------------------------------------------------
-
     def read(self, *, table: str | None, query: str | None, key: Sequence[str]) -> StreamInput:
         """The rows of a table or query as events, with one column or several as the key."""
         with sql_errors():
@@ -178,8 +174,6 @@ class JobGraph:
         """Put a compiled agent on events; what it says fills ``rows``."""
         self._rows = rows
         self._output = given.apply_plan(replace(plan, rows=rows.to_json()))
-
-    # -- where records go --------------------------------------------------------------------
 
     def write_output(self, *, event_time: bool) -> None:
         """Write outputs to their table. ``event_time`` says whether rows have timestamps."""
@@ -236,8 +230,6 @@ class JobGraph:
     def _sql_name(self, name: str) -> str:
         return str(self._path(name).asSummaryString())
 
-    # -- stable ids --------------------------------------------------------------------------
-
     def _roots(self) -> int:
         return int(self.env._j_stream_execution_environment.getTransformations().size())
 
@@ -257,8 +249,6 @@ class JobGraph:
             if stage.getUid() is None and _can_have_uid(stage):
                 stage.setUid(f"{role}-{number}")
                 number += 1
-
-    # -- running -----------------------------------------------------------------------------
 
     def flink_plan(self) -> dict[str, Any]:
         """Flink's own plan of the job."""

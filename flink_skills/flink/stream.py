@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.local import run_list
@@ -17,11 +17,25 @@ from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent
 if TYPE_CHECKING:
     from pyflink.common import TypeInformation
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
-    from pyflink.table import Table
-
-    from flink_skills.flink.environment import AgentsExecutionEnvironment
+    from pyflink.table import StreamTableEnvironment, Table
 
 __all__ = ["AgentInput", "AgentOutput", "ListInput", "StreamInput"]
+
+
+class Job(Protocol):
+    """The part of a job that its streams need: plans of agents, names of operators, and tables."""
+
+    def compile(self, agent: Agent | type[Agent], *, local: bool, events: str = "pickle") -> AgentPlan:
+        """Return the checked plan of ``agent`` in this job."""
+
+    def is_local(self, flink: StreamExecutionEnvironment) -> bool:
+        """Return True if the job runs in a mini cluster of this process."""
+
+    def unique_name(self, name: str) -> str:
+        """Return ``name``, with a number if another agent of the job has it."""
+
+    def table_environment(self) -> StreamTableEnvironment:
+        """Return the job's table environment."""
 
 
 class AgentOutput:
@@ -80,11 +94,11 @@ class AgentInput(ABC):
 class ListInput(AgentInput):
     """Pairs of key and event in memory."""
 
-    def __init__(self, env: AgentsExecutionEnvironment, events: Iterable[tuple[Any, Any]]) -> None:
-        self._env, self._events = env, events
+    def __init__(self, job: Job, events: Iterable[tuple[Any, Any]]) -> None:
+        self._job, self._events = job, events
 
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
-        plan = self._env.compile(agent, local=True)
+        plan = self._job.compile(agent, local=True)
         return _ListOutput(plan, self._events)
 
 
@@ -108,10 +122,8 @@ class _ListOutput(AgentOutput):
 class StreamInput(AgentInput):
     """``keyed`` is a Java stream of rows (key text, event bytes); ``events`` says how the bytes are written."""
 
-    def __init__(
-        self, env: AgentsExecutionEnvironment, flink: StreamExecutionEnvironment, keyed: Any, events: str
-    ) -> None:
-        self._env, self._flink, self._keyed, self._events = env, flink, keyed, events
+    def __init__(self, job: Job, flink: StreamExecutionEnvironment, keyed: Any, events: str) -> None:
+        self._job, self._flink, self._keyed, self._events = job, flink, keyed, events
 
     @property
     def keyed(self) -> Any:
@@ -124,23 +136,23 @@ class StreamInput(AgentInput):
         return self._events
 
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
-        local = self._env.is_local(self._flink)
-        return self.apply_plan(self._env.compile(agent, local=local, events=self._events), name)
+        local = self._job.is_local(self._flink)
+        return self.apply_plan(self._job.compile(agent, local=local, events=self._events), name)
 
     def apply_plan(self, plan: AgentPlan, name: str | None = None) -> AgentOutput:
         """Put a compiled agent on the events."""
         from flink_skills.flink.graph import add_operator
 
-        operator = self._env.unique_name(name or plan.agent_id)
+        operator = self._job.unique_name(name or plan.agent_id)
         if operator != plan.agent_id:
             plan = replace(plan, operator=operator)
         stream = add_operator(self._flink, self._keyed, plan)
-        return _StreamOutput(self._env, self._flink, stream)
+        return _StreamOutput(self._job, self._flink, stream)
 
 
 class _StreamOutput(AgentOutput):
-    def __init__(self, env: AgentsExecutionEnvironment, flink: StreamExecutionEnvironment, j_stream: Any) -> None:
-        self._env, self._flink, self._j_stream = env, flink, j_stream
+    def __init__(self, job: Job, flink: StreamExecutionEnvironment, j_stream: Any) -> None:
+        self._job, self._flink, self._j_stream = job, flink, j_stream
 
     def to_datastream(self, type_info: TypeInformation | None = None, tag: str = "") -> DataStream:
         from pyflink.common import Types
@@ -157,8 +169,8 @@ class _StreamOutput(AgentOutput):
     def to_table(self, schema: Any, tag: str = "") -> Table:
         from flink_skills.flink.typed import type_of_schema
 
-        type_info, flink_schema = type_of_schema(schema, self._env.table_environment())
-        return self._env.table_environment().from_data_stream(self.to_datastream(type_info, tag), flink_schema)
+        type_info, flink_schema = type_of_schema(schema, self._job.table_environment())
+        return self._job.table_environment().from_data_stream(self.to_datastream(type_info, tag), flink_schema)
 
     def to_event_stream(self) -> DataStream:
         from flink_skills.flink.bridge import add_bridge
@@ -169,7 +181,7 @@ class _StreamOutput(AgentOutput):
     def to_event_table(self) -> Table:
         from flink_skills.flink.typed import event_rows
 
-        return event_rows(self.to_event_stream(), self._env.table_environment())
+        return event_rows(self.to_event_stream(), self._job.table_environment())
 
 
 def plan_json(plans: Sequence[AgentPlan], flink: str | None) -> str:

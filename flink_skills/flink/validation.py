@@ -12,10 +12,11 @@ from typing import Any
 from flink_skills.agents.generation import effective_view
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.artifacts import ArtifactStore
+from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.sources.address import protocol_of, redact
+from flink_skills.sources.address import protocol_of
 
 __all__ = ["check_artifacts", "check_paths", "embed_lock", "resolve_skills"]
 

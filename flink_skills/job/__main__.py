@@ -6,7 +6,7 @@ import sys
 from os.path import dirname, realpath
 
 # Run as a file, Python looks for modules in this folder first: none of ours may hide one of a user, or of Python.
-_HERE = dirname(realpath(__file__))  # noqa: PTH120 - before anything else is imported
+_HERE = dirname(realpath(__file__))
 sys.path[:] = [entry for entry in sys.path if realpath(entry or ".") != _HERE]
 
 from flink_skills.job.entry import main  # noqa: E402

@@ -80,8 +80,6 @@ class JobBuilder:
         assert self._graph is not None, "open_graph comes first"  # noqa: S101
         return self._graph
 
-    # -- the steps ---------------------------------------------------------------------------
-
     def load_agent(self) -> Agent:
         """The job's agent."""
         self._source = agent_source(self.read)
@@ -250,8 +248,6 @@ class JobBuilder:
                 complete = False
         if not complete:
             raise JobFileError(problems)
-
-    # -- parts -------------------------------------------------------------------------------
 
     @property
     def keys(self) -> list[str]:

@@ -225,8 +225,6 @@ class _Checker:
             seconds = time.monotonic() - started
             self._ok("models", f"model {model.name} ({model.setup.label}) answered in {seconds:.1f} s{text}")
 
-    # -- noting ------------------------------------------------------------------------------
-
     def _step(self, name: str, step: Callable[[], T]) -> T | None:
         try:
             return step()

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.described import described_models
 from flink_skills.agents.generation import effective_view
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.endpoint import redact
 from flink_skills.errors import UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope, SkillView
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic, Limits
 from flink_skills.skill.inspection import about_tokens
-from flink_skills.sources.address import redact
 
 if TYPE_CHECKING:
     from flink_skills.flink.job_graph import JobGraph

@@ -14,7 +14,7 @@ __all__ = ["BASE_DIR", "MAX_LISTED_FILES", "Activation", "activation_text", "att
 
 MAX_LISTED_FILES = 100
 
-# Feature row A8: stands for the skill's absolute folder in its texts.
+# A text of a skill contains this name in place of the skill's absolute folder.
 BASE_DIR = "__BASE_DIR__"
 
 # Only our own tags: escaping all of a body would spoil its commands and code.

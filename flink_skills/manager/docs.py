@@ -1,4 +1,4 @@
-"""The text of a skill's documents as a request to a model has it (row A7 says which files these are)."""
+"""Text of the documents of a skill (:meth:`AgentSkill.docs`) in a request to a model."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """Read declared sources into entries, taking over what has not changed since the last time."""
 
-# Paths are text here: they come from listings by the thousand, where pathlib costs more than the calls
-# themselves.
-# ruff: noqa: PTH120
-
 from __future__ import annotations
 
 import os

@@ -46,7 +46,7 @@ class AgentSkillManager:
     ``limits`` are those of ``skills.limits.*`` unless they are given, ``audit`` is told of each use of a skill.
     ``opened`` (seconds since 1970, now by default) is when the opening began that this manager is part of: servers
     that another process has asked since then are not asked again. ``surroundings`` is given where commands run: a
-    skill that requires what is not there is in no view then, and a diagnostic says why (row K5).
+    skill that requires what is not there is in no view then, and a diagnostic says why.
 
     >>> AgentSkillManager().get_system_prompt()
     ''
@@ -119,8 +119,6 @@ class AgentSkillManager:
         manager._scopes = tuple(sorted(scopes, key=lambda scope: scope.level != "agent"))
         return manager
 
-    # -- loading ---------------------------------------------------------------------------
-
     def load_skills(self) -> list[AgentSkill]:
         """Load all sources, the first time; the skills sorted by name.
 
@@ -172,8 +170,6 @@ class AgentSkillManager:
                     self._install(found)
                     self._generation += changes is not None
             return changes
-
-    # -- what was found --------------------------------------------------------------------
 
     @property
     def generation(self) -> int:
@@ -227,7 +223,7 @@ class AgentSkillManager:
         return list(self._without_guesses(chain.from_iterable(self._inspect(entries))))
 
     def check_skill(self, skill: AgentSkill) -> list[Diagnostic]:
-        """What ``skill`` asks for that this runtime does not do, each with the reason (feature row A12)."""
+        """Return a diagnostic for each request of ``skill`` that this runtime does not support."""
         return self._check_skill(skill)
 
     def _check_skill(self, skill: AgentSkill) -> list[Diagnostic]:
@@ -246,8 +242,6 @@ class AgentSkillManager:
             "infos": severities["info"],
             "codes": dict(sorted(Counter(diagnostic.code for diagnostic in diagnostics).items())),
         }
-
-    # -- for models ------------------------------------------------------------------------
 
     def get_system_prompt(self, names: Sequence[str] | None = None) -> str:
         """The menu for these skills (all by default), within ``skills.prompt.max-chars``; "" when there is
@@ -295,8 +289,6 @@ class AgentSkillManager:
         mend = f"raise {SkillOptions.PROMPT_MAX_CHARS.key} or choose fewer skills with skill_names"
         return [Diagnostic("P01", "warning", f"to fit {budget} characters, {' and '.join(parts)}", mend=mend)]
 
-    # -- the end ---------------------------------------------------------------------------
-
     def close(self) -> None:
         """Give the folders of all generations back to the store, which may remove them from then on.
 
@@ -313,8 +305,6 @@ class AgentSkillManager:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    # -- inside ----------------------------------------------------------------------------
 
     def _loaded(self) -> Catalog:
         with self._lock:

@@ -41,7 +41,7 @@ def folder_signature(folder: str, root: str, limit: int) -> bytes:
             if status is None:
                 found.append((path, -1, 0, 0, 0))
                 continue
-            if entry.is_symlink() and os.path.isdir(entry.path):  # noqa: PTH112 - False for a link to itself
+            if entry.is_symlink() and os.path.isdir(entry.path):
                 target = os.path.realpath(entry.path)
                 if inside(target, root) and target not in seen:
                     seen.add(target)

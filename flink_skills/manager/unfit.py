@@ -1,4 +1,4 @@
-"""Skills that cannot work where the job runs (row K5)."""
+"""Skills that cannot work where the job runs."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, UnknownNameError, near_misses
 from flink_skills.manager.activation import Activation, activation_text, with_base_dir
 from flink_skills.manager.audit import AuditEvent, AuditHook, log_event
@@ -16,7 +17,6 @@ from flink_skills.manager.paging import ResourceText, page_of
 from flink_skills.skill import AgentSkill, Limits
 from flink_skills.skill.files import FolderFiles
 from flink_skills.skill.text import clean
-from flink_skills.sources.address import redact
 
 __all__ = ["SkillView"]
 
@@ -85,7 +85,7 @@ class SkillView:
         return near_misses(name, self.names)
 
     def only(self, names: Container[str]) -> SkillView:
-        """The same skills, but no others than ``names`` (row B12)."""
+        """Return a view of the skills that are in ``names``."""
         return SkillView(
             [skill for skill in self._skills.values() if skill.name in names],
             max_chars=self._max_chars,
@@ -111,7 +111,7 @@ class SkillView:
         return menu
 
     def docs(self, name: str) -> list[str]:
-        """The documents of a skill: its ``.md`` and ``.txt`` files, sorted (row A7). Not audited: nothing is read.
+        """The documents of a skill: its ``.md`` and ``.txt`` files, sorted. Not audited: nothing is read.
 
         Raises :class:`UnknownNameError`.
         """
@@ -156,7 +156,7 @@ class SkillView:
             self._audit(AuditEvent("read", name, "ok", digest, skill.origin, key, path))
 
     def declared_tools(self, name: str) -> list[str]:
-        """The tools that the ``Tools:`` section of a skill names (row A6), in its order; read once.
+        """Return the tools that the ``Tools:`` section of a skill names, in its order.
 
         Raises :class:`UnknownNameError` for the skill and :class:`ResourceError` where it cannot be read, or is not
         what it was when the skill was loaded.

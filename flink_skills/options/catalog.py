@@ -13,6 +13,7 @@ from flink_skills.options.values import (
     parse_bool,
     parse_count,
     parse_duration,
+    parse_endpoint,
     parse_folder,
     parse_folders,
     parse_list,
@@ -359,11 +360,11 @@ class SkillOptions(ToolOptions, TelemetryOptions):
         "Names of environment variables of the TaskManager that commands may see.",
     )
     SHELL_REMOTE_URL = Option[str](
-        "skills.shell.remote.url", parse_text, "", "Backend remote: address of the sandbox router."
+        "skills.shell.remote.url", parse_endpoint, "", "Backend remote: address of the sandbox router."
     )
     SHELL_REMOTE_API = Option[str](
         "skills.shell.remote.api",
-        parse_text,
+        parse_endpoint,
         "",
         "Backend remote: address of the Kubernetes API; empty: the pod's own, by its service account.",
     )

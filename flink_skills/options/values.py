@@ -6,12 +6,16 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from flink_skills.endpoint import check_endpoint
+from flink_skills.errors import ConfigError
+
 __all__ = [
     "SecretValueError",
     "one_of",
     "parse_bool",
     "parse_count",
     "parse_duration",
+    "parse_endpoint",
     "parse_folder",
     "parse_folders",
     "parse_list",
@@ -123,6 +127,17 @@ def parse_positive(value: object) -> int:
 def parse_text(value: object) -> str:
     """Any text."""
     return str(value)
+
+
+def parse_endpoint(value: object) -> str:
+    """The http:// or https:// address of a server, or an empty text."""
+    text = str(value).strip()
+    if text and not text.startswith("${"):  # then it is known, and checked, in the worker
+        try:
+            check_endpoint(text, "the address", "https://10.0.0.1:6443", references=True, credentials=False)
+        except ConfigError as error:
+            raise SecretValueError(str(error)) from None
+    return text
 
 
 def parse_list(value: object) -> tuple[str, ...]:

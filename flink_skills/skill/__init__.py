@@ -3,22 +3,70 @@
 Start with :func:`load_folder` for one skill, :func:`find_skills` for a tree of them.
 """
 
-from flink_skills.skill.diagnostic import CODES, Diagnostic, Report
-from flink_skills.skill.discovery import Found, find_skills
-from flink_skills.skill.files import SkillFiles
-from flink_skills.skill.limits import Limits
-from flink_skills.skill.loader import LoadResult, load_folder
-from flink_skills.skill.model import AgentSkill
+from __future__ import annotations
 
-__all__ = [
-    "CODES",
-    "AgentSkill",
-    "Diagnostic",
-    "Found",
-    "Limits",
-    "LoadResult",
-    "Report",
-    "SkillFiles",
-    "find_skills",
-    "load_folder",
-]
+from typing import TYPE_CHECKING
+
+from flink_skills.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from flink_skills.skill.diagnostic import CODES as CODES
+    from flink_skills.skill.diagnostic import Diagnostic as Diagnostic
+    from flink_skills.skill.diagnostic import Report as Report
+    from flink_skills.skill.discovery import Found as Found
+    from flink_skills.skill.discovery import find_skills as find_skills
+    from flink_skills.skill.fields import Fields as Fields
+    from flink_skills.skill.fields import judge_fields as judge_fields
+    from flink_skills.skill.files import FolderFiles as FolderFiles
+    from flink_skills.skill.files import MemoryFiles as MemoryFiles
+    from flink_skills.skill.files import SkillFiles as SkillFiles
+    from flink_skills.skill.files import digest_of as digest_of
+    from flink_skills.skill.frontmatter import find_block as find_block
+    from flink_skills.skill.frontmatter import read_front_matter as read_front_matter
+    from flink_skills.skill.frontmatter import split_body as split_body
+    from flink_skills.skill.inspection import inspect_skill as inspect_skill
+    from flink_skills.skill.limits import Limits as Limits
+    from flink_skills.skill.loader import LoadResult as LoadResult
+    from flink_skills.skill.loader import load_folder as load_folder
+    from flink_skills.skill.markdown import file_references as file_references
+    from flink_skills.skill.markdown import without_code as without_code
+    from flink_skills.skill.model import AgentSkill as AgentSkill
+    from flink_skills.skill.record import from_record as from_record
+    from flink_skills.skill.record import to_record as to_record
+    from flink_skills.skill.requirements import Surroundings as Surroundings
+    from flink_skills.skill.requirements import missing_requirements as missing_requirements
+    from flink_skills.skill.support import check_support as check_support
+
+_HOMES = {
+    "AgentSkill": "model",
+    "CODES": "diagnostic",
+    "Diagnostic": "diagnostic",
+    "Fields": "fields",
+    "FolderFiles": "files",
+    "Found": "discovery",
+    "Limits": "limits",
+    "LoadResult": "loader",
+    "MemoryFiles": "files",
+    "Report": "diagnostic",
+    "SkillFiles": "files",
+    "Surroundings": "requirements",
+    "check_support": "support",
+    "digest_of": "files",
+    "file_references": "markdown",
+    "find_block": "frontmatter",
+    "find_skills": "discovery",
+    "from_record": "record",
+    "inspect_skill": "inspection",
+    "judge_fields": "fields",
+    "load_folder": "loader",
+    "missing_requirements": "requirements",
+    "read_front_matter": "frontmatter",
+    "split_body": "frontmatter",
+    "to_record": "record",
+    "without_code": "markdown",
+}
+
+__all__ = list(_HOMES)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,9 +1,5 @@
 """Find the skills in a tree of folders (format.md, section 3)."""
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH112, PTH114, PTH118
-
 from __future__ import annotations
 
 import os

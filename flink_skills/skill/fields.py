@@ -64,7 +64,7 @@ def judge_fields(entries: Mapping[str, Entry], report: Report, *, first_line: in
 
 
 def judge_heading(heading: str | None, line: int, report: Report, *, folder: str) -> Fields | None:
-    """The fields of a skill file without front matter (feature row A10): the folder's name and the first heading.
+    """The fields of a skill file without front matter: the folder's name and the first heading.
 
     ``heading`` is None where there is none.
     """

@@ -1,9 +1,5 @@
 """The files of a skill: listed, read within limits, and digested."""
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH112, PTH116, PTH118, PTH208
-
 from __future__ import annotations
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Skill files without front matter (feature row A10): a plain Markdown page about a folder's tools."""
+"""Skill files without front matter: a plain Markdown page about a folder's tools."""
 
 from __future__ import annotations
 
@@ -43,4 +43,4 @@ def first_heading(text: str) -> Heading | None:
 
 def has_tool_files(folder: str) -> bool:
     """Whether files stand beside that only skills of this form have."""
-    return any(os.path.isfile(os.path.join(folder, name)) for name in _TOOL_FILES)  # noqa: PTH113, PTH118
+    return any(os.path.isfile(os.path.join(folder, name)) for name in _TOOL_FILES)

@@ -1,9 +1,5 @@
 """Load one skill from its folder: only the front matter is read."""
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH118, PTH119, PTH208
-
 from __future__ import annotations
 
 import os

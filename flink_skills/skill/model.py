@@ -31,7 +31,7 @@ class AgentSkill:
 
     ``path`` is the folder or None, ``origin`` says where the skill came from (without secrets), ``extra``
     holds front-matter fields that the format does not know. ``allowed_tools`` is None where the skill names
-    none. ``form`` is ``"skill"``, or ``"heading"`` for a file without front matter (feature row A10).
+    none. ``form`` is ``"skill"``, or ``"heading"`` for a file without front matter.
 
     >>> skill = AgentSkill("greet", "Says hello.", "Say hello.", {"references/a.md": "Hi"})
     >>> skill.name, list(skill.resources)
@@ -145,7 +145,7 @@ class AgentSkill:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The names in the ``Tools:`` section of the instructions (feature row A6); read when asked for.
+        """Names in the ``Tools:`` section of the instructions, read on first use.
 
         >>> AgentSkill("weather", "Knows the weather.", "Tools:\\n- get_weather\\n\\nOverview").tools
         ('get_weather',)
@@ -154,7 +154,7 @@ class AgentSkill:
 
     @property
     def docs(self) -> tuple[str, ...]:
-        """The ``.md`` and ``.txt`` files beside the skill file, at any depth, sorted (feature row A7).
+        """Sorted ``.md`` and ``.txt`` files beside the skill file, at any depth.
 
         Hidden files, those in hidden folders, and those that this process may not read are left out.
         """

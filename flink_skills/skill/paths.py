@@ -1,9 +1,5 @@
 """Which folders and files belong to a skill, and whether a path stays inside (format rules F01, S04)."""
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH112, PTH115, PTH113, PTH114, PTH118, PTH208
-
 from __future__ import annotations
 
 import errno

@@ -1,8 +1,5 @@
 """A loaded skill as JSON, for the index that a store keeps beside a tree."""
 
-# Paths are text here: records are read back by the thousand.
-# ruff: noqa: PTH118
-
 from __future__ import annotations
 
 import os

@@ -1,4 +1,4 @@
-"""What a skill requires (``requires``, in the forms that public skills use), and what of it is missing (row K5)."""
+"""Requirements of a skill (``requires``, in the forms that public skills use), and those that are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a skill asks for that this runtime does not do (feature row A12). Nothing is refused for it."""
+"""Requests of a skill that this runtime does not support. They do not make a skill invalid."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _scripts(paths: Collection[str], report: Report, commands: bool) -> None:
     scripts = [path for path in paths if path.startswith(_SCRIPT_FOLDERS)]
     by_suffix: dict[str, list[str]] = {}
     for path in scripts:
-        by_suffix.setdefault(os.path.splitext(path)[1].lower(), []).append(path)  # noqa: PTH122
+        by_suffix.setdefault(os.path.splitext(path)[1].lower(), []).append(path)
     runnable = [path for suffix, below in by_suffix.items() if _language(suffix) for path in below]
     if runnable and not commands:
         report.add("U04", f"{_listed(runnable)} cannot be run: models have no shell commands here")

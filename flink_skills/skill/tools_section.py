@@ -1,4 +1,4 @@
-"""The ``Tools:`` section of a skill's body (feature row A6)."""
+"""The ``Tools:`` section of a skill's body."""
 
 from __future__ import annotations
 

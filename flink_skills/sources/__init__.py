@@ -1,15 +1,53 @@
 """Where skills come from: paths, job-JAR resources and URLs, and the store that keeps what was fetched."""
 
-from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
-from flink_skills.sources.registry import open_source, register_source, source_kinds
-from flink_skills.sources.spec import SourceSpec
+from __future__ import annotations
 
-__all__ = [
-    "SkillSource",
-    "SourceContext",
-    "SourceSpec",
-    "SourceTree",
-    "open_source",
-    "register_source",
-    "source_kinds",
-]
+from typing import TYPE_CHECKING
+
+from flink_skills.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from flink_skills.sources.address import AddressPolicy as AddressPolicy
+    from flink_skills.sources.address import host_of as host_of
+    from flink_skills.sources.address import is_reserved as is_reserved
+    from flink_skills.sources.base import SkillSource as SkillSource
+    from flink_skills.sources.base import SourceContext as SourceContext
+    from flink_skills.sources.base import SourceTree as SourceTree
+    from flink_skills.sources.download import RemoteFile as RemoteFile
+    from flink_skills.sources.entries import ArchiveRefusedError as ArchiveRefusedError
+    from flink_skills.sources.fetch_record import FetchRecord as FetchRecord
+    from flink_skills.sources.registry import open_source as open_source
+    from flink_skills.sources.registry import register_source as register_source
+    from flink_skills.sources.registry import source_kinds as source_kinds
+    from flink_skills.sources.spec import SourceSpec as SourceSpec
+    from flink_skills.sources.store import Store as Store
+    from flink_skills.sources.store import StoredTree as StoredTree
+    from flink_skills.sources.store import remove_tree as remove_tree
+    from flink_skills.sources.wellknown import INDEX_PATH as INDEX_PATH
+    from flink_skills.sources.wellknown import SCHEMA as SCHEMA
+
+_HOMES = {
+    "AddressPolicy": "address",
+    "ArchiveRefusedError": "entries",
+    "FetchRecord": "fetch_record",
+    "INDEX_PATH": "wellknown",
+    "RemoteFile": "download",
+    "SCHEMA": "wellknown",
+    "SkillSource": "base",
+    "SourceContext": "base",
+    "SourceSpec": "spec",
+    "SourceTree": "base",
+    "Store": "store",
+    "StoredTree": "store",
+    "host_of": "address",
+    "is_reserved": "address",
+    "open_source": "registry",
+    "register_source": "registry",
+    "remove_tree": "store",
+    "source_kinds": "registry",
+}
+
+__all__ = list(_HOMES)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""URLs of skill sources: what of them may be shown, and where they may lead (format rule S09)."""
+"""URLs of skill sources: the hosts and protocols that they may lead to (format rule S09)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import socket
 import unicodedata
 from urllib.parse import urlsplit
 
+from flink_skills.endpoint import links_of, redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["AddressPolicy", "host_of", "is_reserved", "links_of", "protocol_of", "redact", "redact_text"]
+__all__ = ["AddressPolicy", "host_of", "is_reserved", "protocol_of"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-# Both with bounds, without which a server's text of many letters or colons would keep us busy for minutes.
-_CHAIN = re.compile(r"::(?![^\[\]/]{0,100}\])")  # but not inside an IPv6 address
-_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,40}:/{1,2}[^\s'\"<>]+")
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 _DOTS = str.maketrans(dict.fromkeys("\u3002\uff0e\uff61", "."))  # full stops that host names may use for '.'
 # Blocks that hold an IPv4 address in their last 32 bits, beside those that ipaddress knows.
@@ -25,38 +23,6 @@ _EMBEDDING = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/9
 _RESERVED = tuple(
     ipaddress.ip_network(block) for block in ("192.0.0.0/24", "64:ff9b:1::/48", "fec0::/10", "168.63.129.16/32")
 )
-
-
-def redact(url: str) -> str:
-    """The URL without what may be a secret: user and password, and everything after ``?`` or ``#``.
-
-    >>> redact("https://me:pw@host/a.zip?token=1")
-    'https://host/a.zip'
-    """
-    return "::".join(_redact_one(link) for link in links_of(url))
-
-
-def redact_text(text: str) -> str:
-    """A text of somebody else, such as a library's message, with every URL in it redacted."""
-    return _IN_TEXT.sub(lambda found: redact(found[0]), text)
-
-
-def _redact_one(url: str) -> str:
-    scheme, sign, rest = url.partition("://")
-    if not sign:
-        return re.split(r"[?#]", url, maxsplit=1)[0].rpartition("@")[2]
-    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    # A password with '/', '?' or '#' in it would end the authority early: everything before the last '@' goes.
-    if "@" not in authority and ":" in authority and "@" in rest and not _has_port(authority):
-        rest = rest.rpartition("@")[2]
-    shown = re.split(r"[?#]", rest, maxsplit=1)[0]
-    authority, slash, path = shown.partition("/")
-    return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"
-
-
-def _has_port(authority: str) -> bool:
-    _, _, port = authority.rpartition(":")
-    return port.isdigit() or authority.endswith("]")
 
 
 def protocol_of(url: str) -> str:
@@ -68,11 +34,6 @@ def protocol_of(url: str) -> str:
     return links[0].lower() if len(links) > 1 else ""
 
 
-def links_of(url: str) -> list[str]:
-    """The URLs of a chain such as ``simplecache::https://…``, in order."""
-    return _CHAIN.split(url)
-
-
 def host_of(url: str) -> str:
     """The host of a URL as a connection would use it: ASCII, lower case, without a last dot.
 
@@ -82,19 +43,26 @@ def host_of(url: str) -> str:
     'skills.example.org'
     """
     shown = redact(url)
+    host, problem = _read_host(url)
+    if problem:  # raised here, where no error of a library is its context
+        raise ConfigError(f"skill source {shown}: {problem}")
+    return host
+
+
+def _read_host(url: str) -> tuple[str, str]:
+    """Return (host, "") or ("", problem)."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
         _ = parts.port  # urlsplit reads it here
     except ValueError:
-        raise ConfigError(f"skill source {shown}: its host or port cannot be read; write https://host/path") from None
+        return "", "its host or port cannot be read; write https://host/path"
     if not host:
-        raise ConfigError(f"skill source {shown}: has no host; write https://host/path")
+        return "", "has no host; write https://host/path"
     try:
-        return str(ipaddress.IPv6Address(host.partition("%")[0])) if "[" in parts.netloc else _ascii(host)
+        return str(ipaddress.IPv6Address(host.partition("%")[0])) if "[" in parts.netloc else _ascii(host), ""
     except ValueError:
-        message = f"skill source {shown}: {host!r} cannot be a host; write letters, digits, '-' and '.' only"
-        raise ConfigError(message) from None
+        return "", "its host cannot be a host; write letters, digits, '-' and '.' only"
 
 
 def _ascii(host: str) -> str:

@@ -1,9 +1,5 @@
 """Unpack an archive of skills, refusing everything that could do harm on the way (format.md, section 4)."""
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH123
-
 from __future__ import annotations
 
 import errno

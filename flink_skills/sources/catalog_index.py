@@ -5,10 +5,6 @@ digest and where its file list stands), then the file lists of the skills, read 
 skill's files are asked for.
 """
 
-# Paths are text here: they come from listings by the thousand, where pathlib costs more than the calls
-# themselves.
-# ruff: noqa: PTH118, PTH123
-
 from __future__ import annotations
 
 import hashlib

@@ -5,18 +5,15 @@ archive, where fsspec would read pieces of it over the network: that would have 
 second try.
 """
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH105, PTH113, PTH118, PTH123
-
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 
+from flink_skills.endpoint import links_of
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.skill import Limits
-from flink_skills.sources.address import links_of, protocol_of
+from flink_skills.sources.address import protocol_of
 from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
 from flink_skills.sources.entries import ArchiveRefusedError
 from flink_skills.sources.store import remove_tree
@@ -87,5 +84,5 @@ def _kind(path: str, protocol: str, shown: str) -> ArchiveKind:
 
 def _made(folder: str) -> str:
     remove_tree(folder)
-    os.mkdir(folder, 0o700)  # noqa: PTH102
+    os.mkdir(folder, 0o700)
     return folder

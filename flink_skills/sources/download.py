@@ -1,9 +1,5 @@
 """Fetch one file through fsspec: within a deadline, within a size, with errors that hold no secret."""
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH112, PTH202
-
 from __future__ import annotations
 
 import asyncio
@@ -17,9 +13,10 @@ from importlib import import_module
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from flink_skills.endpoint import links_of, redact
 from flink_skills.errors import ConfigError, SkillsError, SourceError
 from flink_skills.options import SkillOptions
-from flink_skills.sources.address import AddressPolicy, links_of, protocol_of, redact
+from flink_skills.sources.address import AddressPolicy, protocol_of
 from flink_skills.sources.base import SourceContext
 from flink_skills.sources.chain import Chain
 from flink_skills.sources.encoding import decode

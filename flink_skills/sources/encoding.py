@@ -1,8 +1,5 @@
 """Undo a ``Content-Encoding``: some servers compress what they send, whatever they are asked for."""
 
-# Paths are text here, as in the store.
-# ruff: noqa: PTH105, PTH123
-
 from __future__ import annotations
 
 import gzip

@@ -1,9 +1,5 @@
 """What every archive must keep to, whatever its format (format.md, section 4): names, kinds, sizes."""
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH102, PTH118
-
 from __future__ import annotations
 
 import hashlib

@@ -1,7 +1,5 @@
 """What was last fetched from a URL: a small file beside the store's trees that nothing has to believe."""
 
-# ruff: noqa: PTH105 - as in the store
-
 from __future__ import annotations
 
 import json

@@ -1,8 +1,5 @@
 """One remote file on its way into the store, with errors that call it by the name under which it was declared."""
 
-# Paths are text here, as in the store.
-# ruff: noqa: PTH118, PTH202
-
 from __future__ import annotations
 
 import codecs
@@ -12,9 +9,9 @@ import secrets
 import time
 from pathlib import Path
 
+from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
-from flink_skills.sources.address import redact
 from flink_skills.sources.base import SourceContext
 from flink_skills.sources.download import RemoteFile
 from flink_skills.sources.fetch_record import FetchRecord

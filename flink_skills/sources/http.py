@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from flink_skills.endpoint import redact_text
 from flink_skills.errors import ConfigError, SourceError
-from flink_skills.sources.address import AddressPolicy, host_of, redact_text
+from flink_skills.sources.address import AddressPolicy, host_of
 
 if TYPE_CHECKING:
     import aiohttp

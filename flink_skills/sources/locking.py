@@ -1,7 +1,5 @@
 """Locks between processes and threads of this machine, freed by the system when their holder dies."""
 
-# ruff: noqa: PTH108 - paths are text everywhere in the store
-
 from __future__ import annotations
 
 import errno

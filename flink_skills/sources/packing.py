@@ -4,10 +4,6 @@ The archive has the files of the skills alone, sorted by name, all dated 1980 an
 not. Before it appears under its name it is unpacked as a job would do it, and every digest compared.
 """
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH100, PTH105, PTH108, PTH110, PTH112, PTH114, PTH116, PTH118, PTH119, PTH120, PTH123, PTH202, PTH208
-
 from __future__ import annotations
 
 import contextlib

@@ -1,9 +1,5 @@
 """Skills in a folder or an archive on this machine."""
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH100, PTH111, PTH112, PTH116, PTH117, PTH119, PTH120
-
 from __future__ import annotations
 
 import os

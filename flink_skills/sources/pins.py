@@ -1,8 +1,5 @@
 """The digest of a file, and the pin that it is compared with."""
 
-# Paths are text here, as in the store.
-# ruff: noqa: PTH123
-
 from __future__ import annotations
 
 import hashlib

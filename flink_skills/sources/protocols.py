@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillOptions
 
@@ -98,7 +99,7 @@ def check_here(name: str, options: Mapping[str, Any]) -> None:
         raise _wrong(name, "it needs 'region' (such as cn-hangzhou) or 'endpoint'; set one of them, or OSS_ENDPOINT")
     token = options.get("token")
     # The library takes what is no file for an access token, and sends it to be checked.
-    if protocol == "gs" and isinstance(token, str) and "/" in token and not os.path.isfile(token):  # noqa: PTH113
+    if protocol == "gs" and isinstance(token, str) and "/" in token and not os.path.isfile(token):
         raise _wrong(name, "the key file is not there; put it on every machine that runs the job")
 
 
@@ -117,8 +118,9 @@ def _checked(name: str, ours: Mapping[str, Any]) -> dict[str, Any]:
     if checked.get("anonymous") and {"key", "secret"} & set(checked):
         raise _wrong(name, "'anonymous' goes without 'key' and 'secret'; remove one or the other")
     endpoint = checked.get("endpoint", "")
-    if endpoint and name not in ("hdfs", "webhdfs") and not endpoint.startswith(("https://", "http://")):
-        raise _wrong(name, "'endpoint' is a URL such as https://storage.example.org")
+    if endpoint and name not in ("hdfs", "webhdfs"):
+        place = f"option {SkillOptions.SOURCE_OPTIONS.key}, for {name}: 'endpoint'"
+        check_endpoint(endpoint, place, "https://storage.example.org", references=True)
     return checked
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError, near_misses
-from flink_skills.sources.address import redact
 
 __all__ = ["FORMATS", "SourceSpec"]
 
@@ -25,7 +25,7 @@ class SourceSpec:
     """One declared source.
 
     ``sha256`` pins the bytes of an archive or of a bare ``SKILL.md``. ``format`` is ``"skill"`` for ``SKILL.md``
-    files with front matter, ``"heading"`` for those that have only a first heading (feature row A10).
+    files with front matter, ``"heading"`` for those that have only a first heading.
 
     >>> SourceSpec.parse("path", "/opt/notes#format=heading").format
     'heading'

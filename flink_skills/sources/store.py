@@ -7,10 +7,6 @@ by one rename, after everything in it and its index are written: whoever sees it
 holds a lease on it meanwhile. What a killed process left behind is removed by the next one.
 """
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH100, PTH101, PTH102, PTH103, PTH104, PTH105, PTH113, PTH116, PTH118, PTH119, PTH120, PTH123, PTH208
-
 from __future__ import annotations
 
 import errno

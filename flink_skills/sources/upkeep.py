@@ -1,8 +1,5 @@
 """What keeps the store small and tidy: eviction, and sweeping up after processes that were killed."""
 
-# Paths are text here, as everywhere in the store.
-# ruff: noqa: PTH101, PTH103, PTH104, PTH106, PTH108, PTH112, PTH114, PTH116, PTH118, PTH208
-
 from __future__ import annotations
 
 import logging

@@ -1,9 +1,5 @@
 """Skills behind a URL: an archive, a single SKILL.md or an index of skills, through fsspec."""
 
-# Paths are text here: they come from listings and descriptors by the thousand, where pathlib costs more than
-# the calls themselves.
-# ruff: noqa: PTH113, PTH119
-
 from __future__ import annotations
 
 import hashlib
@@ -12,9 +8,10 @@ import re
 import time
 from urllib.parse import unquote
 
+from flink_skills.endpoint import links_of, redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
-from flink_skills.sources.address import AddressPolicy, links_of, protocol_of, redact
+from flink_skills.sources.address import AddressPolicy, protocol_of
 from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
 from flink_skills.sources.download import RemoteFile
 from flink_skills.sources.fetch_record import FetchRecord

@@ -6,9 +6,6 @@
 Every artifact is known by the digest of its bytes, so the store is looked at first and nothing is fetched twice.
 """
 
-# Paths are text here, as in the store.
-# ruff: noqa: PTH123
-
 from __future__ import annotations
 
 import hashlib
@@ -20,11 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urljoin
 
+from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.skill import Diagnostic
 from flink_skills.skill.diagnostic import Severity
-from flink_skills.sources.address import AddressPolicy, host_of, protocol_of, redact
+from flink_skills.sources.address import AddressPolicy, host_of, protocol_of
 from flink_skills.sources.base import SourceContext, SourceTree
 from flink_skills.sources.fetch_record import FetchRecord
 from flink_skills.sources.fetching import Fetch, is_answered, keep, noted, refuse_web_page

@@ -118,8 +118,6 @@ class EventDetail:
             if self._texts:
                 found[name] = self._cut(text)
 
-    # -- activities ------------------------------------------------------------------------
-
     def _turn(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name in ("steps", "replayed", "outputs"):

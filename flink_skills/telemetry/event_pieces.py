@@ -10,7 +10,7 @@ from typing import Any
 from flink_skills.telemetry.activity import Activity
 from flink_skills.telemetry.deltas import Delta, TextDelta, ToolCallDelta
 from flink_skills.telemetry.event_detail import LONGEST_TEXT, Hides
-from flink_skills.telemetry.live.readable import readable
+from flink_skills.telemetry.readable import readable
 
 __all__ = ["AnswerPieces", "Begun", "Piece"]
 

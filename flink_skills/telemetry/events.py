@@ -92,8 +92,6 @@ class EventObserver(Observer):
             "turn": self._turn,
         }
 
-    # -- activities ------------------------------------------------------------------------
-
     def ended(self, activity: Activity) -> None:
         if activity.kind == "chat" and _PIECES in activity.scope.kept:
             pieces: AnswerPieces | None = activity.scope.kept[_PIECES].pop(activity, None)
@@ -200,8 +198,6 @@ class EventObserver(Observer):
     def _step(self, values: _Values, attributes: Mapping[str, Any]) -> None:
         values[_CALL_ID] = attributes.get("call_id")
 
-    # -- notes -----------------------------------------------------------------------------
-
     def noted(self, note: Note) -> None:
         if note.activity is None:
             if self._on_event is not None:
@@ -267,8 +263,6 @@ class EventObserver(Observer):
             rest = {name: value for name, value in said.items() if name not in ("agent", "isolation")}
             values[_DETAIL] = self._detail.of_fields(rest)
 
-    # -- pieces ----------------------------------------------------------------------------
-
     def delta(self, activity: Activity, delta: Delta) -> None:
         answers = activity.scope.kept.setdefault(_PIECES, {})
         if activity not in answers:
@@ -299,8 +293,6 @@ class EventObserver(Observer):
         attempt = f"{scope.attempt}.{scope.restarts}"
         values[_ID] = f"{values[_TURN_ID]}/{activity.step}#{attempt}.{number}"
         scope.emit([(EVENTS_TAG, PackedEvent(tuple(values)))])
-
-    # -- out -------------------------------------------------------------------------------
 
     def outputs(self, scope: TurnScope, step: str | None) -> Sequence[tuple[str, Any]]:
         events: _TurnEvents | None = scope.kept.get(_KEPT)

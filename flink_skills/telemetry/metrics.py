@@ -84,8 +84,6 @@ class MetricsObserver(Observer):
         self._lag = 0.0
         self._timer = asyncio.get_running_loop().create_task(self._run())
 
-    # -- what happens ----------------------------------------------------------------------
-
     def ended(self, activity: Activity) -> None:
         with self._lock:
             kind = activity.kind
@@ -167,8 +165,6 @@ class MetricsObserver(Observer):
             return self._of(*kind, OTHER)
         self._names[kind[-1]] = used + 1
         return self._labelled.setdefault((*kind, name), _Figures([*kind, name]))
-
-    # -- reports ---------------------------------------------------------------------------
 
     async def _run(self) -> None:
         due = time.monotonic() + self._interval

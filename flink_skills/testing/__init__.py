@@ -12,38 +12,27 @@ Needs the ``http`` extra (aiohttp) for the server only, Flink and ``psutil`` for
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from flink_skills.testing.chat_models import ChatModelContract
-    from flink_skills.testing.cluster import StandaloneCluster
-    from flink_skills.testing.execution import ExecutionBackendContract
-    from flink_skills.testing.flink_rest import ClusterError
-    from flink_skills.testing.model_server import ScriptedModelServer
-    from flink_skills.testing.scripted_model import Answer, ScriptedModel, call, calls
-    from flink_skills.testing.scripts import Call, Reply, Rule, Script, load_script
-    from flink_skills.testing.sources import SkillSourceContract
+    from flink_skills.testing.chat_models import ChatModelContract as ChatModelContract
+    from flink_skills.testing.cluster import StandaloneCluster as StandaloneCluster
+    from flink_skills.testing.execution import ExecutionBackendContract as ExecutionBackendContract
+    from flink_skills.testing.flink_rest import ClusterError as ClusterError
+    from flink_skills.testing.model_server import ScriptedModelServer as ScriptedModelServer
+    from flink_skills.testing.scripted_model import Answer as Answer
+    from flink_skills.testing.scripted_model import ScriptedModel as ScriptedModel
+    from flink_skills.testing.scripted_model import call as call
+    from flink_skills.testing.scripted_model import calls as calls
+    from flink_skills.testing.scripts import Call as Call
+    from flink_skills.testing.scripts import Reply as Reply
+    from flink_skills.testing.scripts import Rule as Rule
+    from flink_skills.testing.scripts import Script as Script
+    from flink_skills.testing.scripts import load_script as load_script
+    from flink_skills.testing.sources import SkillSourceContract as SkillSourceContract
 
-__all__ = [
-    "Answer",
-    "Call",
-    "ChatModelContract",
-    "ClusterError",
-    "ExecutionBackendContract",
-    "Reply",
-    "Rule",
-    "Script",
-    "ScriptedModel",
-    "ScriptedModelServer",
-    "SkillSourceContract",
-    "StandaloneCluster",
-    "call",
-    "calls",
-    "load_script",
-]
-
-# Imported when asked for: a test of a worker should not pay for a web server.
 _HOMES = {
     "Answer": "scripted_model",
     "Call": "scripts",
@@ -62,9 +51,7 @@ _HOMES = {
     "load_script": "scripts",
 }
 
+__all__ = list(_HOMES)
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

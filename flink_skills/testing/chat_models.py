@@ -1,4 +1,3 @@
-# ruff: noqa: S101 - these are tests, and pytest explains a failed assert
 """What every chat model must do, as tests to inherit."""
 
 from __future__ import annotations

@@ -130,8 +130,6 @@ class StandaloneCluster(FlinkRest):
         self._job_manager: subprocess.Popen[bytes] | None = None
         self._task_managers: list[subprocess.Popen[bytes]] = []
 
-    # -- life of the cluster ---------------------------------------------------------------
-
     def start(self) -> StandaloneCluster:
         """Start all processes and wait until every TaskManager is registered."""
         for name in ("conf", "logs", "tmp", "client"):
@@ -243,8 +241,8 @@ class StandaloneCluster(FlinkRest):
         Raises :class:`ClusterError` with the last lines, when it fails or takes longer than ``deadline`` seconds.
         """
         try:
-            done = subprocess.run(  # noqa: S603 - the distribution's own script
-                ["bash", str(self._home / "bin" / "flink"), *words],  # noqa: S607
+            done = subprocess.run(
+                ["bash", str(self._home / "bin" / "flink"), *words],
                 env=self._environment(),
                 cwd=self.folder / "client",
                 stdout=subprocess.PIPE,
@@ -267,8 +265,6 @@ class StandaloneCluster(FlinkRest):
         if found is None:
             raise ClusterError(f"flink run of {what} submitted no job:\n{_last_lines(text)}")
         return found.group(1)
-
-    # -- what runs and what is left ----------------------------------------------------------
 
     def worker_pids(self, task_manager: int | None = None) -> list[int]:
         """Processes of agent workers: of one TaskManager, or all, also those whose TaskManager is gone."""
@@ -317,8 +313,6 @@ class StandaloneCluster(FlinkRest):
         name = "jobmanager" if task_manager is None else _name(task_manager)
         return (self.folder / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")
 
-    # -- processes --------------------------------------------------------------------------
-
     def _write_configuration(self) -> None:
         conf = self.folder / "conf"
         shipped = self._home / "conf"
@@ -351,8 +345,8 @@ class StandaloneCluster(FlinkRest):
 
     def _launch(self, name: str, script: str, *options: str) -> subprocess.Popen[bytes]:
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(  # noqa: S603 - the distribution's own script
-                ["bash", str(self._home / "bin" / script), "start-foreground", *options],  # noqa: S607
+            return subprocess.Popen(
+                ["bash", str(self._home / "bin" / script), "start-foreground", *options],
                 env=self._environment(),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,

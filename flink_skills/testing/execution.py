@@ -1,4 +1,3 @@
-# ruff: noqa: S101 - these are tests, and pytest explains a failed assert
 """What every execution backend must do, as tests to inherit."""
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ import pytest
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import CommandRequest, CommandResult, ExecutionBackend, Limits, WorkspaceManager
-from flink_skills.execution.backend import CommandUser
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.levels import IsolationLevel
 from flink_skills.execution.live import LiveProcess
+from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace import Workspace
 
 __all__ = ["ExecutionBackendContract"]
@@ -93,25 +92,23 @@ class ExecutionBackendContract:
         manager.close()
         shutil.rmtree(folder, ignore_errors=True)
 
-    # -- what comes back -------------------------------------------------------------------
-
     def test_it_says_what_it_is(self, backend: ExecutionBackend) -> None:
         assert backend.name.strip(), "name is empty: reports and errors need it"
         assert isinstance(backend.level, IsolationLevel)
         assert isinstance(backend.version, str)
 
-    @pytest.mark.parametrize("code", [0, 1, 3, 126, 127, 137, 255])
-    def test_it_gives_exit_codes(self, backend: ExecutionBackend, workspace: Workspace, code: int) -> None:
-        result = self._shell(backend, workspace, f"exit {code}")
-        assert (result.exit_code, result.signal, result.error) == (code, None, None)
-        assert (result.timed_out, result.limit, result.truncated) == (False, None, False)
+    def test_it_gives_exit_codes(self, backend: ExecutionBackend, workspace: Workspace) -> None:
+        codes = [0, 1, 3, 126, 127, 137, 255]
+        requests = [_request(workspace, "/bin/sh", "-c", f"exit {code}") for code in codes]
+        for code, result in zip(codes, self._all(backend, requests), strict=True):
+            assert (result.exit_code, result.signal, result.error) == (code, None, None)
+            assert (result.timed_out, result.limit, result.truncated) == (False, None, False)
 
-    @pytest.mark.parametrize("number", [9, 11, 15])
-    def test_it_tells_signals_from_exit_codes(
-        self, backend: ExecutionBackend, workspace: Workspace, number: int
-    ) -> None:
-        result = self._shell(backend, workspace, f"kill -{number} $$")
-        assert (result.exit_code, result.signal, result.error) == (None, number, None)
+    def test_it_tells_signals_from_exit_codes(self, backend: ExecutionBackend, workspace: Workspace) -> None:
+        numbers = [9, 11, 15]
+        requests = [_request(workspace, "/bin/sh", "-c", f"kill -{number} $$") for number in numbers]
+        for number, result in zip(numbers, self._all(backend, requests), strict=True):
+            assert (result.exit_code, result.signal, result.error) == (None, number, None)
 
     def test_it_keeps_both_outputs_apart_and_as_they_are(self, backend: ExecutionBackend, workspace: Workspace) -> None:
         result = self._shell(backend, workspace, r"printf 'a\0b\377\n'; printf 'err\200' >&2; exit 3")
@@ -129,8 +126,6 @@ class ExecutionBackendContract:
         assert (result.exit_code, result.signal) == (None, None), "what could not be started has no exit code"
         assert result.error is not None
         assert folder in result.error
-
-    # -- what goes in ----------------------------------------------------------------------
 
     def test_it_passes_the_arguments_as_they_are(self, backend: ExecutionBackend, workspace: Workspace) -> None:
         words = ("", " a  b ", "$HOME", "*", "'\"\\", "\n", "ü")
@@ -166,8 +161,6 @@ class ExecutionBackendContract:
             return await started.run(_request(workspace, "/bin/sh", "-c", "cat d/file"))
 
         assert self._started(backend, check).stdout == b"kept\n"
-
-    # -- ends ------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("text", ["sleep 60", "trap '' TERM INT HUP; while :; do sleep 0.1; done"])
     def test_it_ends_a_command_in_time(self, backend: ExecutionBackend, workspace: Workspace, text: str) -> None:
@@ -232,8 +225,6 @@ class ExecutionBackendContract:
 
         assert self._started(backend, check).exit_code == 0
 
-    # -- limits ----------------------------------------------------------------------------
-
     def test_it_keeps_the_beginning_and_the_end_of_much_output(
         self, backend: ExecutionBackend, workspace: Workspace
     ) -> None:
@@ -268,15 +259,13 @@ class ExecutionBackendContract:
         assert result.exit_code != 0
         assert _processes(mark) == []
 
-    @pytest.mark.parametrize("name", _PAST_LIMITS)
-    def test_a_command_below_its_limits_is_left_alone(
-        self, backend: ExecutionBackend, workspace: Workspace, name: str
-    ) -> None:
-        value, _, below = _PAST_LIMITS[name]
-        result = self._shell(backend, workspace, below, limits=replace(Limits(), **{name: value}))
-        assert (result.exit_code, result.limit, result.error) == (0, None, None), result
-
-    # -- side by side ----------------------------------------------------------------------
+    def test_a_command_below_its_limits_is_left_alone(self, backend: ExecutionBackend, workspace: Workspace) -> None:
+        requests = [
+            _request(workspace, "/bin/sh", "-c", below, limits=replace(Limits(), **{name: value}))
+            for name, (value, _, below) in _PAST_LIMITS.items()
+        ]
+        for name, result in zip(_PAST_LIMITS, self._all(backend, requests), strict=True):
+            assert (result.exit_code, result.limit, result.error) == (0, None, None), (name, result)
 
     def test_commands_side_by_side_do_not_mix(self, backend: ExecutionBackend, workspace: Workspace) -> None:
         async def check(started: ExecutionBackend) -> list[CommandResult]:
@@ -305,8 +294,6 @@ class ExecutionBackendContract:
             await asyncio.wait([slow])
 
         self._started(backend, check)
-
-    # -- processes that live on ------------------------------------------------------------
 
     def test_a_backend_without_live_processes_says_so(self, backend: ExecutionBackend, workspace: Workspace) -> None:
         if _has_live_processes(backend):
@@ -391,19 +378,23 @@ class ExecutionBackendContract:
         result = self._live(backend, workspace, text, check, tty=tty, env=mark, limits=limits)
         assert (result.exit_code == 0) == (way == "exit")
 
-    # -- how they are run ------------------------------------------------------------------
-
     def _shell(self, backend: ExecutionBackend, workspace: Workspace, text: str, **more: Any) -> CommandResult:
         return self._one(backend, _request(workspace, "/bin/sh", "-c", text, **more))
 
     def _one(self, backend: ExecutionBackend, request: CommandRequest) -> CommandResult:
-        async def run(started: ExecutionBackend) -> CommandResult:
-            return await started.run(request)
+        return self._all(backend, [request])[0]
 
-        result = self._started(backend, run)
-        outcomes = [value for value in (result.exit_code, result.signal, result.error) if value is not None]
-        assert len(outcomes) == 1, f"one of exit code, signal and error says how it ended: {result}"
-        return result
+    def _all(self, backend: ExecutionBackend, requests: list[CommandRequest]) -> list[CommandResult]:
+        """Run the commands one after another in one start of the backend."""
+
+        async def run(started: ExecutionBackend) -> list[CommandResult]:
+            return [await started.run(request) for request in requests]
+
+        results = self._started(backend, run)
+        for result in results:
+            outcomes = [value for value in (result.exit_code, result.signal, result.error) if value is not None]
+            assert len(outcomes) == 1, f"one of exit code, signal and error says how it ended: {result}"
+        return results
 
     def _live(
         self,

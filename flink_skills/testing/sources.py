@@ -1,4 +1,3 @@
-# ruff: noqa: S101 - these are tests, and pytest explains a failed assert
 """What every skill source must keep to, as tests to inherit."""
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class ToolContext:
     empty for a call of the agent's code. ``owner`` stands for the job's agent and the key: artifacts and processes
     belong to it. ``workspace`` is the key's, for tools with ``uses_workspace``; others that come to need it call
     :meth:`need_workspace`. ``staged_inputs`` describes the files of the event that are in ``work/inputs/`` since the
-    workspace was opened (row F22). ``shell`` runs commands in the sandbox of the job; None where it has none.
+    workspace was opened. ``shell`` runs commands in the sandbox of the job; None where it has none.
     """
 
     key: Any = None

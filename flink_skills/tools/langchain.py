@@ -1,4 +1,4 @@
-"""Tools of LangChain as tools of an agent (row J20). Needs the extra ``langchain`` and nothing else of LangChain."""
+"""Tools of LangChain as tools of an agent. Needs the extra ``langchain`` and nothing else of LangChain."""
 
 from __future__ import annotations
 

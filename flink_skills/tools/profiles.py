@@ -1,26 +1,20 @@
-"""Tool profiles: which of the tools for skills a model gets. Each is a thin face over the services it works with."""
+"""Tool profiles: the names of the tools for skills, by the profiles that have them."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from flink_skills.errors import UnknownNameError
-from flink_skills.tools.base import Tool
-
-if TYPE_CHECKING:
-    from flink_skills.tools.services import ToolServices
 
 __all__ = [
     "COMMAND_TOOLS",
     "CORE",
+    "FACES",
     "FULL",
     "KNOWLEDGE_ONLY",
     "LOAD_SKILL",
     "PROFILES",
     "TOOL_NAMES",
-    "profile_tools",
     "resolve_tools",
 ]
 
@@ -31,8 +25,8 @@ _SKILLS = "flink_skills.tools.skills"
 _RUNS = "flink_skills.tools.runs"
 _INTERACTIVE = "flink_skills.tools.interactive"
 
-# Each is made with the ToolServices of a model, and imported only where a model has it.
-_FACES: Mapping[str, str] = {
+#: The class of each tool. It is created with the ToolServices of a model, and imported only if a model has it.
+FACES: Mapping[str, str] = {
     LOAD_SKILL: f"{_SKILLS}.loading:LoadSkill",
     "unload_skill": f"{_SKILLS}.loading:UnloadSkill",
     "load_skill_resource": f"{_SKILLS}.resource:LoadSkillResource",
@@ -56,16 +50,16 @@ _FACES: Mapping[str, str] = {
 }
 
 #: Every tool for skills. No tool of a job's own may have one of these names.
-TOOL_NAMES = frozenset(_FACES)
+TOOL_NAMES = frozenset(FACES)
 
 #: Tools that run commands, or work on what commands left: a job without a shell has none of them.
-COMMAND_TOOLS = frozenset({"execute_shell_command", *(n for n in _FACES if n.startswith("workspace_"))}) | {
+COMMAND_TOOLS = frozenset({"execute_shell_command", *(n for n in FACES if n.startswith("workspace_"))}) | {
     *("skill_run", "skill_exec", "skill_write_stdin", "skill_poll_session", "skill_kill_session")
 }
 
 PROFILES: Mapping[str, tuple[str, ...]] = {
     CORE: (LOAD_SKILL, "unload_skill", "load_skill_resource", "execute_shell_command"),
-    FULL: tuple(name for name in _FACES if name.startswith(("skill_", "workspace_"))),
+    FULL: tuple(name for name in FACES if name.startswith(("skill_", "workspace_"))),
     KNOWLEDGE_ONLY: ("skill_list", "skill_load", "skill_unload", "skill_list_docs", "skill_select_docs"),
 }
 
@@ -83,29 +77,9 @@ def resolve_tools(wanted: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     for name in (part.strip() for item in wanted for part in item.split(",")):
         if name in PROFILES:
             chosen.update(PROFILES[name])
-        elif name in _FACES:
+        elif name in FACES:
             chosen.add(name)
         else:
-            raise UnknownNameError("tool", name, [*PROFILES, *_FACES])
-    tools = tuple(name for name in _FACES if name in chosen)
+            raise UnknownNameError("tool", name, [*PROFILES, *FACES])
+    tools = tuple(name for name in FACES if name in chosen)
     return next((profile for profile, names in PROFILES.items() if set(names) == chosen), ""), tools
-
-
-def profile_tools(names: Sequence[str], services: ToolServices) -> list[Tool]:
-    """The tools ``names`` of a model: none for commands where the job has no shell, and without skills none that is
-    about skills."""
-    return [
-        _face(name)(services)
-        for name in names
-        if (services.shell is not None or name not in COMMAND_TOOLS) and (services.view.names or _needs_no_skill(name))
-    ]
-
-
-def _needs_no_skill(name: str) -> bool:
-    return name in COMMAND_TOOLS and not name.startswith("skill_")
-
-
-def _face(name: str) -> Callable[[ToolServices], Tool]:
-    module, _, attribute = _FACES[name].partition(":")
-    face: Callable[[ToolServices], Tool] = getattr(importlib.import_module(module), attribute)
-    return face

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillConfig
+from flink_skills.tools.base import Tool
+from flink_skills.tools.profiles import COMMAND_TOOLS, FACES
 from flink_skills.tools.settings import SkillSettings
 
 if TYPE_CHECKING:
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.pool import ToolPool
     from flink_skills.tools.interactive.sessions import ProcessSessions
 
-__all__ = ["ToolServices"]
+__all__ = ["ToolServices", "profile_tools"]
 
 
 @dataclass(frozen=True)
@@ -38,3 +42,23 @@ class ToolServices:
     pool: ToolPool | None = None
     bundled: BundledTools | None = None
     own_tools: frozenset[str] = frozenset()
+
+
+def profile_tools(names: Sequence[str], services: ToolServices) -> list[Tool]:
+    """The tools ``names`` of a model: none for commands where the job has no shell, and without skills none that is
+    about skills."""
+    return [
+        _face(name)(services)
+        for name in names
+        if (services.shell is not None or name not in COMMAND_TOOLS) and (services.view.names or _needs_no_skill(name))
+    ]
+
+
+def _needs_no_skill(name: str) -> bool:
+    return name in COMMAND_TOOLS and not name.startswith("skill_")
+
+
+def _face(name: str) -> Callable[[ToolServices], Tool]:
+    module, _, attribute = FACES[name].partition(":")
+    face: Callable[[ToolServices], Tool] = getattr(importlib.import_module(module), attribute)
+    return face

@@ -113,12 +113,12 @@ def tools_effect(skill: str, tools: Selection | None) -> dict[str, Any]:
 
 
 def artifacts_effect(call_id: str, artifacts: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """The call ``call_id`` saved these pairs of name and version (row D4)."""
+    """The call ``call_id`` saved these pairs of name and version."""
     return {"op": "artifacts", "call_id": call_id, "artifacts": [list(pair) for pair in artifacts]}
 
 
 def pin_effect(place: str, name: str, version: str) -> dict[str, Any]:
-    """The input ``place`` of a workspace is artifact ``name`` in this version from now on (row F10)."""
+    """The input ``place`` of a workspace is artifact ``name`` in this version from now on."""
     return {"op": "pin", "place": place, "name": name, "version": version}
 
 
@@ -181,7 +181,7 @@ class SkillState:
 
     @property
     def last_saved(self) -> dict[str, Any] | None:
-        """What was saved last (row D4): ``tool_call_id`` and ``artifacts``, each with name, version and ref."""
+        """Return the last saved artifacts: ``tool_call_id``, and ``artifacts`` with name, version and ref."""
         if self._last_saved is None:
             return None
         call_id, saved = self._last_saved
@@ -192,8 +192,6 @@ class SkillState:
         """The version of artifact ``name`` that the input ``place`` got first; None for a new one."""
         found = self._pins.get(place)
         return found[1] if found is not None and found[0] == name else None
-
-    # -- changes ---------------------------------------------------------------------------
 
     def apply(self, effect: Mapping[str, Any]) -> None:
         """Apply the change ``effect``; raises :class:`ConfigError` for one that is not known.
@@ -246,12 +244,12 @@ class SkillState:
             self._last_saved = (str(effect.get("call_id", "")), saved[-_MOST_ARTIFACTS:])
 
     def clear(self) -> None:
-        """Put all skills away (row D7). Artifacts stay: they are there. Names of tools keep their meaning."""
+        """Unload all skills. Artifacts and the names of tools stay."""
         self._loaded.clear()
         self._revision += 1
 
     def evict(self, most: int) -> list[str]:
-        """Keep the ``most`` skills used last (row D10) and put the others away; their names. 0 or less: keep all."""
+        """Unload all but the ``most`` skills used last, and return their names. 0 or less keeps all."""
         gone = self.names[:-most] if most > 0 else []
         for skill in gone:
             del self._loaded[skill]
@@ -263,12 +261,10 @@ class SkillState:
         self._loaded = {skill: replace(loaded, shown=True) for skill, loaded in self._loaded.items()}
 
     def forget_shown(self) -> None:
-        """Put the skills away that a request had already (row D8)."""
+        """Put the skills away that a request had already."""
         kept = {skill: loaded for skill, loaded in self._loaded.items() if not loaded.shown}
         self._revision += len(kept) != len(self._loaded)
         self._loaded = kept
-
-    # -- plain data ------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the session."""

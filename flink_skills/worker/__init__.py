@@ -1,1 +1,23 @@
 """The worker process: frames, turn scheduling, session cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flink_skills.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from flink_skills.worker.connection import Connection as Connection
+    from flink_skills.worker.redaction import Redactor as Redactor
+    from flink_skills.worker.server import Worker as Worker
+
+_HOMES = {
+    "Connection": "connection",
+    "Redactor": "redaction",
+    "Worker": "server",
+}
+
+__all__ = list(_HOMES)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

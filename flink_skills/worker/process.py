@@ -21,6 +21,8 @@ __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
 _CLOSE_SECONDS = 4.0
+# Python ignores these two in itself and restores them in the programs that it starts.
+_IGNORED_BY_PYTHON = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 _STEP_THREADS = 128
 
 
@@ -105,6 +107,7 @@ def _take_stdio() -> tuple[int, int]:
 def _set_up_process() -> None:
     """An own session, so that the whole tree can be found, and an end together with the TaskManager."""
     os.setsid()
+    _reset_signals()
     # A turn makes hundreds of objects, and conversations are many that stay: Python's own thresholds would have them
     # looked through every few turns, which took half of the time of turns with long ones.
     gc.set_threshold(10_000, 20, 20)
@@ -114,6 +117,18 @@ def _set_up_process() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             raise SystemExit("the TaskManager ended before its worker began")
+
+
+def _reset_signals() -> None:
+    """Handle signals as programs expect that the worker or user code starts, because they inherit it.
+
+    Flink's scripts start a TaskManager in the background of a shell, which ignores SIGINT and SIGQUIT there. The JVM
+    blocks SIGQUIT in its children.
+    """
+    for number in signal.valid_signals() - _IGNORED_BY_PYTHON:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
 class _LevelFormatter(logging.Formatter):

@@ -317,6 +317,6 @@ def encode_output(value: Any) -> bytes:
     try:
         return pickle.dumps(value)
     except (pickle.PicklingError, AttributeError):
-        import cloudpickle
+        from flink_skills.agents.by_value import dumps
 
-        return bytes(cloudpickle.dumps(value))
+        return dumps(value)

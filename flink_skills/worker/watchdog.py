@@ -75,8 +75,6 @@ class Watchdog:
         self._stopped.set()
         self._disarm()
 
-    # -- on the loop -------------------------------------------------------------------------
-
     def _beat(self) -> None:
         if self._stopped.is_set():
             return
@@ -102,8 +100,6 @@ class Watchdog:
         if self._armed:
             faulthandler.cancel_dump_traceback_later()
             self._armed = False
-
-    # -- on the thread -----------------------------------------------------------------------
 
     def _run(self) -> None:
         beats, blocked, told = -1, 0.0, False

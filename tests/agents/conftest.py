@@ -1,35 +1,23 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flink_skills import Agent, SkillConfig
-from flink_skills.agents.models.registry import _PROVIDERS, Provider, register_provider
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.session import Session
-from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart
+from flink_skills.agents import AgentRuntime, compile_plan
 from flink_skills.manager import SkillScope
-from flink_skills.testing import ScriptedModel
+from tests.kit.agents import Bench, OpenAgent
+from tests.kit.models import Script, scripted_provider
 
 
 @pytest.fixture
-def script() -> Iterator[Callable[[Any], ScriptedModel]]:
+def script() -> Iterator[Script]:
     """Makes ``scripted:model`` answer by a script."""
-
-    def use(answers: Any) -> ScriptedModel:
-        model = ScriptedModel(answers)
-        register_provider(
-            Provider("scripted", lambda setup, config: model, needs_model=False, strategies=False), replace=True
-        )
-        return model
-
-    use(lambda request: "an answer")
-    yield use
-    _PROVIDERS.pop("scripted")
+    with scripted_provider("scripted") as use:
+        yield use
 
 
 @pytest.fixture
@@ -47,35 +35,8 @@ def skill_folder(tmp_path: Path) -> Path:
     return root
 
 
-class Bench:
-    """Runs single turns against an open runtime, keeping what a Flink operator would keep."""
-
-    def __init__(self, runtime: AgentRuntime) -> None:
-        self.runtime = runtime
-        self.journal: list[bytes] = []
-
-    async def turn(self, event: Any, **start: Any) -> TurnOutcome:
-        given = {
-            "key": '"k"',
-            "number": 1,
-            "event_bytes": repr(event).encode(),
-            "event": event,
-            "session": Session(),
-            **start,
-        }
-        self.journal = list(given.get("journal", ()))
-
-        def append(entry: bytes, reset: bool, outputs: object) -> None:
-            if reset:
-                self.journal.clear()
-            if entry:
-                self.journal.append(entry)
-
-        return await Turn(self.runtime, TurnStart(**given), append).run()
-
-
 @pytest.fixture
-async def open_agent(tmp_path: Path, script: Any) -> Any:
+async def open_agent(tmp_path: Path, script: Script) -> AsyncIterator[OpenAgent]:
     opened: list[AgentRuntime] = []
 
     async def make(agent: Agent | type[Agent], skills: Path | None = None, **options: Any) -> Bench:

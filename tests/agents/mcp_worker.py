@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills import Agent, SkillConfig, mcp_server
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents import AgentRuntime, compile_plan
 
 PROGRAM = (Path(__file__).parents[1] / "tools" / "mcp" / "plain_server.py").read_text()
 FOLDER, MARK = Path(sys.argv[1]), sys.argv[2]

@@ -8,9 +8,10 @@ import pytest
 from pydantic import BaseModel
 
 from flink_skills import Agent, AgentContext, PlanError, agent_tool
-from flink_skills.agents.codec import decode
-from flink_skills.agents.messages import AssistantMessage, ToolMessage, UserMessage
+from flink_skills.agents import AssistantMessage, ToolMessage, UserMessage, decode
 from flink_skills.testing import call, calls
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
 
 pytestmark = pytest.mark.row("J12")
 
@@ -71,7 +72,7 @@ def of(model: Any, name: str) -> list[Any]:
     return [request for request in model.requests if name in request.system]
 
 
-async def test_input_and_output_have_schemas(open_agent: Any, script: Any) -> None:
+async def test_input_and_output_have_schemas(open_agent: OpenAgent, script: Script) -> None:
     model = script(
         by_agent(
             decide=[calls(call("ask", job="cart", days="2")), "done"],
@@ -89,14 +90,14 @@ async def test_input_and_output_have_schemas(open_agent: Any, script: Any) -> No
     assert steps == ["chat#0/m0", "chat#0/t0.0/chat#0/m0", "chat#0/t0.0/chat#0/m1", "chat#0/t0.0", "chat#0/m1"]
 
 
-async def test_what_does_not_fit_is_a_result(open_agent: Any, script: Any) -> None:
+async def test_what_does_not_fit_is_a_result(open_agent: OpenAgent, script: Script) -> None:
     model = script(by_agent(decide=[calls(call("ask", days=2)), "done"], research=[]))
     await (await open_agent(desk_with(Researcher))).turn("x")
     result = model.requests[-1].messages[-1]
     assert (result.is_error, result.content) == (True, "ask: the arguments do not fit: job: Field required")
 
 
-async def test_its_answer_may_be_the_answer(open_agent: Any, script: Any) -> None:
+async def test_its_answer_may_be_the_answer(open_agent: OpenAgent, script: Script) -> None:
     model = script(by_agent(decide=[calls(call("ask", request="?")), "next"], talk=["the answer"]))
     desk = desk_with(Talker, skip_summarization=True)
     desk.session = "key"
@@ -112,7 +113,7 @@ async def test_its_answer_may_be_the_answer(open_agent: Any, script: Any) -> Non
 
 
 @pytest.mark.parametrize("answer", ['{"job": "cart", "cause": "heap"}', "no JSON at all"])
-async def test_only_if_it_fits_what_the_caller_is_asked_for(open_agent: Any, script: Any, answer: str) -> None:
+async def test_only_if_it_fits_what_the_caller_is_asked_for(open_agent: OpenAgent, script: Script, answer: str) -> None:
     model = script(by_agent(decide=[calls(call("ask", request="?")), '{"job": "a", "cause": "b"}'], talk=[answer]))
     bench = await open_agent(desk_with(Talker, skip_summarization=True, desk_output=Finding))
     [(_, found)] = (await bench.turn("x")).outputs
@@ -121,7 +122,7 @@ async def test_only_if_it_fits_what_the_caller_is_asked_for(open_agent: Any, scr
     assert len(of(model, "decide")) == (1 if fits else 2)
 
 
-async def test_several_calls_and_failed_ones_are_summed_up(open_agent: Any, script: Any) -> None:
+async def test_several_calls_and_failed_ones_are_summed_up(open_agent: OpenAgent, script: Script) -> None:
     twice = calls(call("ask", request="1"), call("ask", request="2"))
     script(by_agent(decide=[twice, "both"], talk=["a", "b"]))
     bench = await open_agent(desk_with(Talker, skip_summarization=True))
@@ -163,7 +164,7 @@ class Shop(Agent):
         return said, dict(state)
 
 
-async def test_state_is_shared_where_that_is_wanted(open_agent: Any, script: Any) -> None:
+async def test_state_is_shared_where_that_is_wanted(open_agent: OpenAgent, script: Script) -> None:
     wanted = calls(call("add", request="a"), call("add", request="b"), call("apart", request="c"))
     model = script(lambda request: "done" if isinstance(request.messages[-1], ToolMessage) else wanted)
     bench = await open_agent(Shop)
@@ -185,7 +186,7 @@ class Counts(BaseModel):
     other: str = "o"
 
 
-async def test_states_with_a_type_share_the_fields_that_both_have(open_agent: Any) -> None:
+async def test_states_with_a_type_share_the_fields_that_both_have(open_agent: OpenAgent) -> None:
     class Counter(Agent):
         name = "counter"
         state_type = Counts
@@ -214,7 +215,7 @@ async def test_states_with_a_type_share_the_fields_that_both_have(open_agent: An
     assert outcome.outputs == (("", {"seen": 42}),)
 
 
-async def test_a_call_has_a_budget_of_its_own(open_agent: Any, script: Any) -> None:
+async def test_a_call_has_a_budget_of_its_own(open_agent: OpenAgent, script: Script) -> None:
     class Busy(Agent):
         name = "busy"
 
@@ -246,14 +247,14 @@ async def test_a_call_has_a_budget_of_its_own(open_agent: Any, script: Any) -> N
     assert (await bench.turn("x")).outputs == (("", "went on"),), "what it calls counts, too"
 
 
-async def test_the_limit_of_the_turn_is_above_all(open_agent: Any, script: Any) -> None:
+async def test_the_limit_of_the_turn_is_above_all(open_agent: OpenAgent, script: Script) -> None:
     script(lambda request: calls(call("ask", request="?")))
     bench = await open_agent(desk_with(Talker, max_steps=4), **{"skills.turn.max-steps": "3"})
     [(tag, record)] = (await bench.turn("x")).outputs
     assert (tag, "skills.turn.max-steps = 3" in record["error"]) == ("errors", True)
 
 
-async def test_circles_depth_and_wrong_limits_are_errors_at_submission(open_agent: Any) -> None:
+async def test_circles_depth_and_wrong_limits_are_errors_at_submission(open_agent: OpenAgent) -> None:
     class Round(Agent):
         name = "round"
         model = "scripted:m"

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from flink_skills import Agent, AgentContext, ResourceDescriptor, agent_tool, chat_model_setup, tool
-from flink_skills.agents.codec import decode, encode
+from flink_skills import Agent, AgentContext, ResourceDescriptor, ToolContext, agent_tool, chat_model_setup, tool
+from flink_skills.agents import ModelRequest, TurnStatus, decode, encode
 from flink_skills.agents.journal import fingerprint
-from flink_skills.agents.messages import ModelRequest
-from flink_skills.agents.turn import TurnStatus
-from flink_skills.tools.base import ToolContext
+from tests.kit.agents import Bench, OpenAgent
+from tests.kit.models import Script
 
 Program = Sequence[tuple[str, Any]]
 
@@ -91,12 +90,15 @@ def ids(journal: Sequence[bytes]) -> list[str]:
     return [decode(entry)["id"] for entry in journal]
 
 
+Opens = Callable[..., Awaitable[Bench]]
+
+
 @pytest.fixture
-def program(open_agent: Any, script: Any) -> Any:
+def program(open_agent: OpenAgent, script: Script) -> Opens:
     """Opens an agent that follows a program; its model answers by what it is asked."""
     script(says)
 
-    async def make(*calls: tuple[str, Any]) -> Any:
+    async def make(*calls: tuple[str, Any]) -> Bench:
         return await open_agent(Follows(calls))
 
     return make
@@ -110,7 +112,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_steps_added_at_the_end_repeat_nothing(program: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_steps_added_at_the_end_repeat_nothing(program: Opens, caplog: pytest.LogCaptureFixture) -> None:
     old = await program(*OLD)
     await old.turn("e")
     journal, done = list(old.journal), list(DONE)
@@ -190,7 +192,7 @@ OTHER_CODE: dict[str, tuple[Program, Program, str]] = {
 
 @pytest.mark.parametrize("case", OTHER_CODE)
 async def test_other_steps_are_found_and_the_turn_starts_anew(
-    program: Any, caplog: pytest.LogCaptureFixture, case: str
+    program: Opens, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     before, now, said = OTHER_CODE[case]
     old, new = await program(*before, ("last", 0)), await program(*now, ("last", 0))
@@ -247,7 +249,7 @@ SHORTER: dict[str, tuple[Program, Program, str]] = {
 
 @pytest.mark.parametrize("case", SHORTER)
 async def test_code_that_ends_without_a_finished_step_starts_anew(
-    program: Any, caplog: pytest.LogCaptureFixture, case: str
+    program: Opens, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     before, now, said = SHORTER[case]
     old, new = await program(*before), await program(*now)
@@ -298,7 +300,7 @@ class Fetches(Agent):
     ids=["an agent that is asked", "a step"],
 )
 async def test_what_is_called_may_have_a_step_less(
-    program: Any, open_agent: Any, caplog: pytest.LogCaptureFixture, asked: Program, inside: Program, said: str
+    program: Opens, open_agent: OpenAgent, caplog: pytest.LogCaptureFixture, asked: Program, inside: Program, said: str
 ) -> None:
     old = await open_agent(Fetches([("a", 1), ("b", 2)], [("p", 1), ("q", 2)]))
     new = await open_agent(Fetches(asked, inside))
@@ -337,7 +339,7 @@ class Race(Agent):
 
 
 async def test_steps_of_a_line_that_is_given_up_are_not_missed(
-    open_agent: Any, caplog: pytest.LogCaptureFixture
+    open_agent: OpenAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = await open_agent(Race)
 
@@ -353,7 +355,7 @@ async def test_steps_of_a_line_that_is_given_up_are_not_missed(
     assert not warnings(caplog)
 
 
-async def test_a_call_that_is_made_again_is_recognised_by_its_id_and_another_one_is_not(program: Any) -> None:
+async def test_a_call_that_is_made_again_is_recognised_by_its_id_and_another_one_is_not(program: Opens) -> None:
     old = await program(("a", 1), ("charge", 5), ("b", 1))
     await old.turn("e")
     (charged,) = [id_ for what, _, id_ in DONE if what == "charge"]
@@ -386,7 +388,7 @@ class Careless(Agent):
             return "caught"
 
 
-async def test_an_exception_that_the_code_catches_hides_nothing(open_agent: Any) -> None:
+async def test_an_exception_that_the_code_catches_hides_nothing(open_agent: OpenAgent) -> None:
     bench = await open_agent(Careless)
     await bench.turn({"n": 1})
     outcome = await bench.turn({"n": 2}, journal=bench.journal)
@@ -409,7 +411,9 @@ class Parallel(Agent):
         return [*found, await ctx.step("end", note, "end", 0, ctx)]
 
 
-async def test_steps_at_the_same_time_finish_in_any_order(open_agent: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_steps_at_the_same_time_finish_in_any_order(
+    open_agent: OpenAgent, caplog: pytest.LogCaptureFixture
+) -> None:
     bench = await open_agent(Parallel)
     straight = await bench.turn("e")
     entries = {decode(entry)["id"]: entry for entry in bench.journal}
@@ -446,7 +450,9 @@ class Falls(Agent):
             raise ValueError("not now")
 
 
-async def test_a_step_that_failed_may_end_well_the_next_time(open_agent: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_step_that_failed_may_end_well_the_next_time(
+    open_agent: OpenAgent, caplog: pytest.LogCaptureFixture
+) -> None:
     bench = await open_agent(Falls)
     straight = await bench.turn("e")
     journal = list(bench.journal)
@@ -474,7 +480,7 @@ class Nested(Agent):
         return await ctx.step("end", note, "end", 0, ctx)
 
 
-async def test_steps_inside_of_a_step_are_found_again(open_agent: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_steps_inside_of_a_step_are_found_again(open_agent: OpenAgent, caplog: pytest.LogCaptureFixture) -> None:
     bench = await open_agent(Nested)
     straight = await bench.turn("e")
     journal = list(bench.journal)
@@ -506,7 +512,7 @@ HOLD = asyncio.Event()
 started: list[asyncio.Task[None]] = []
 
 
-async def test_a_task_of_an_attempt_that_was_given_up_changes_nothing(open_agent: Any) -> None:
+async def test_a_task_of_an_attempt_that_was_given_up_changes_nothing(open_agent: OpenAgent) -> None:
     HOLD.clear()
     started.clear()
     bench = await open_agent(Leaves)
@@ -536,7 +542,7 @@ def test_what_is_asked_is_compared_as_far_as_it_is_data() -> None:
     assert same != fingerprint("s", Line(1, Order(amount=Decimal("1.5"))), 0, {"a", "b"})
 
 
-async def test_a_journal_of_an_earlier_release_is_good(program: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_journal_of_an_earlier_release_is_good(program: Opens, caplog: pytest.LogCaptureFixture) -> None:
     """Entries that do not say what came before them, or what was asked."""
     bench = await program(*OLD)
     straight = await bench.turn("e")

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, PlanError, ResourceDescriptor, chat_model_setup, load_agent_yaml
-from flink_skills.agents.codec import decode
-from flink_skills.agents.messages import UserMessage
+from flink_skills.agents import UserMessage, decode
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
 
 pytestmark = pytest.mark.row("J31")
 
@@ -29,7 +30,7 @@ def told(model: Any, number: int = -1) -> str:
     return last.content
 
 
-async def test_the_model_goes_on_with_what_its_code_printed(open_agent: Any, script: Any) -> None:
+async def test_the_model_goes_on_with_what_its_code_printed(open_agent: OpenAgent, script: Script) -> None:
     model = script([block("print(6 * 7)", "tool_code"), block("echo $((2 + 3)) > n; cat n", "bash"), "It is 42 and 5."])
     bench = await open_agent(Coder)
     outcome = await bench.turn("x")
@@ -42,7 +43,7 @@ async def test_the_model_goes_on_with_what_its_code_printed(open_agent: Any, scr
     assert steps == ["chat#0/m0", "chat#0/c0.0", "chat#0/m1", "chat#0/c1.0", "chat#0/m2"]
 
 
-async def test_when_it_is_off_text_is_text(open_agent: Any, script: Any) -> None:
+async def test_when_it_is_off_text_is_text(open_agent: OpenAgent, script: Script) -> None:
     class Plain(Agent):
         model = "scripted:m"
 
@@ -56,7 +57,7 @@ async def test_when_it_is_off_text_is_text(open_agent: Any, script: Any) -> None
         assert bench.runtime.isolation == "none: no commands"
 
 
-async def test_one_model_of_an_agent_may_have_it(open_agent: Any, script: Any) -> None:
+async def test_one_model_of_an_agent_may_have_it(open_agent: OpenAgent, script: Script) -> None:
     class Two(Agent):
         @chat_model_setup
         def plain(self) -> ResourceDescriptor:
@@ -74,7 +75,7 @@ async def test_one_model_of_an_agent_may_have_it(open_agent: Any, script: Any) -
     assert outcome.outputs == (("", [block("print(1)"), "done"]),)
 
 
-async def test_an_option_and_yaml_switch_it_on(open_agent: Any, script: Any, tmp_path: Path) -> None:
+async def test_an_option_and_yaml_switch_it_on(open_agent: OpenAgent, script: Script, tmp_path: Path) -> None:
     class Plain(Agent):
         model = "scripted:m"
 
@@ -85,7 +86,7 @@ async def test_an_option_and_yaml_switch_it_on(open_agent: Any, script: Any, tmp
         assert "stdout:\n1" in told(model)
 
 
-async def test_finished_code_is_not_run_again(open_agent: Any, script: Any) -> None:
+async def test_finished_code_is_not_run_again(open_agent: OpenAgent, script: Script) -> None:
     log = "import os; print(os.environ['FLINK_SKILLS_CALL_ID'], file=open('log', 'a')); print(open('log').read())"
 
     def answer(request: Any) -> str:
@@ -107,7 +108,7 @@ async def test_finished_code_is_not_run_again(open_agent: Any, script: Any) -> N
     assert repeated.outputs[0][1].split("stdout:\n")[1].split("stderr")[0].split() == [*ids, ids[1]]
 
 
-async def test_blocks_run_in_order_until_one_fails(open_agent: Any, script: Any) -> None:
+async def test_blocks_run_in_order_until_one_fails(open_agent: OpenAgent, script: Script) -> None:
     model = script([block("print('a')") + block("raise ValueError('no')") + block("print('c')"), "done"])
     bench = await open_agent(Coder)
     outcome = await bench.turn("x")
@@ -118,7 +119,7 @@ async def test_blocks_run_in_order_until_one_fails(open_agent: Any, script: Any)
     assert text.endswith("1 more blocks were not run: an earlier one failed.")
 
 
-async def test_code_that_fails_is_mended_twice_and_no_more(open_agent: Any, script: Any) -> None:
+async def test_code_that_fails_is_mended_twice_and_no_more(open_agent: OpenAgent, script: Script) -> None:
     model = script(lambda request: block("raise ValueError('again')"))
     bench = await open_agent(Coder)
     outcome = await bench.turn("x")
@@ -128,14 +129,14 @@ async def test_code_that_fails_is_mended_twice_and_no_more(open_agent: Any, scri
     assert "No more code" not in told(model, 2)
 
 
-async def test_rounds_are_bounded(open_agent: Any, script: Any) -> None:
+async def test_rounds_are_bounded(open_agent: OpenAgent, script: Script) -> None:
     model = script(lambda request: block("print(1)"))
     await (await open_agent(Coder, **{"skills.code.max-rounds": "2"})).turn("x")
     assert len(model.requests) == 3
     assert told(model).endswith("answer without code.")
 
 
-async def test_time_and_output_have_limits(open_agent: Any, script: Any) -> None:
+async def test_time_and_output_have_limits(open_agent: OpenAgent, script: Script) -> None:
     model = script([block("while True: pass"), block("print('x' * 100_000)"), "done"])
     bench = await open_agent(Coder, **{"skills.code.timeout": "1 s", "skills.code.max-output": "500"})
     await bench.turn("x")
@@ -144,7 +145,7 @@ async def test_time_and_output_have_limits(open_agent: Any, script: Any) -> None
     assert "these are the first 500" in told(model, 2)
 
 
-async def test_an_answer_with_a_type_may_come_after_code(open_agent: Any, script: Any) -> None:
+async def test_an_answer_with_a_type_may_come_after_code(open_agent: OpenAgent, script: Script) -> None:
     class Typed(Coder):
         output_type = dict[str, int]
 
@@ -154,12 +155,12 @@ async def test_an_answer_with_a_type_may_come_after_code(open_agent: Any, script
     assert len(model.requests) == 2
 
 
-async def test_it_can_need_a_yes(open_agent: Any, script: Any) -> None:
+async def test_it_can_need_a_yes(open_agent: OpenAgent, script: Script) -> None:
     model = script([block("print(1)"), "done"])
     await (await open_agent(Coder, **{"skills.tools.approve": "run_code"})).turn("x")
     assert "run_code was not called: the call was not approved" in told(model)
 
 
-async def test_without_a_sandbox_it_is_an_error_at_submission(open_agent: Any) -> None:
+async def test_without_a_sandbox_it_is_an_error_at_submission(open_agent: OpenAgent) -> None:
     with pytest.raises(PlanError, match=r"run_code: code runs in the sandbox, and skills\.shell\.enabled is false"):
         await open_agent(Coder, **{"skills.shell.enabled": "false"})

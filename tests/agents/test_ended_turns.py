@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flink_skills import Agent, tool
-from flink_skills.agents.context import AgentContext
-from flink_skills.agents.messages import ModelResponse, ToolCall, ToolMessage
-from flink_skills.tools.base import TurnInterruptedError
+from flink_skills import Agent, AgentContext, tool
+from flink_skills.agents import ModelResponse, ToolCall, ToolMessage
+from flink_skills.tools import TurnInterruptedError
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ class Desk(Agent):
 
 
 @pytest.mark.usefixtures("no_collection")
-async def test_an_ended_turn_is_freed_without_a_garbage_collection(open_agent: Any, script: Any) -> None:
+async def test_an_ended_turn_is_freed_without_a_garbage_collection(open_agent: OpenAgent, script: Script) -> None:
     def answer(request: Any) -> ModelResponse:
         if isinstance(request.messages[-1], ToolMessage):
             return ModelResponse("3.50")
@@ -68,7 +69,7 @@ class Careless(Agent):
         return "done"
 
 
-async def test_a_task_that_runs_on_is_told_that_the_turn_has_ended(open_agent: Any, script: Any) -> None:
+async def test_a_task_that_runs_on_is_told_that_the_turn_has_ended(open_agent: OpenAgent, script: Script) -> None:
     bench = await open_agent(Careless)
     Careless.left.clear()
     Careless.goes_on = asyncio.Event()

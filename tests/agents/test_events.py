@@ -14,16 +14,30 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, AgentContext, AgentEvent, AgentsExecutionEnvironment, ModelError, SkillConfig
-from flink_skills.agents.messages import AssistantMessage, ModelRequest
+from flink_skills.agents import (
+    AgentRuntime,
+    AssistantMessage,
+    ModelRequest,
+    Turn,
+    TurnOutcome,
+    TurnStart,
+    TurnStatus,
+    compile_plan,
+)
 from flink_skills.agents.observers import telemetry_of
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
 from flink_skills.manager import SkillScope
-from flink_skills.telemetry.event_detail import LONGEST_NAME, LONGEST_TEXT, MOST_NAMES
-from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENT_KINDS, EVENTS_TAG, PackedEvent
+from flink_skills.telemetry import (
+    EVENT_COLUMNS,
+    EVENT_KINDS,
+    EVENTS_TAG,
+    LONGEST_NAME,
+    LONGEST_TEXT,
+    MOST_NAMES,
+    PackedEvent,
+)
 from flink_skills.testing import call, calls
 from tests.agents.desk import Desk
+from tests.kit.models import Script
 
 HYGIENE = {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}
 SECRET = 'pl4nted "value"'
@@ -94,7 +108,7 @@ def folder() -> Iterator[str]:
 
 
 @pytest.fixture
-async def opened(folder: str, skill_folder: Path, script: Any) -> AsyncIterator[Opens]:
+async def opened(folder: str, skill_folder: Path, script: Script) -> AsyncIterator[Opens]:
     runtimes: list[AgentRuntime] = []
 
     async def make(
@@ -396,7 +410,7 @@ class Emits(Agent):
         return event
 
 
-def test_lists_run_once_for_outputs_and_events(script: Any) -> None:
+def test_lists_run_once_for_outputs_and_events(script: Script) -> None:
     model = script(lambda request: "an answer")
     output = AgentsExecutionEnvironment.get_execution_environment().from_list(["a", "b"]).apply(Desk)
     assert output.to_list() == ["an answer", "an answer"]

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ResourceDescriptor, agent_tool, chat_model_setup, tool
-from flink_skills.agents.codec import decode, message_to_json
-from flink_skills.agents.messages import ModelRequest, ToolMessage
-from flink_skills.agents.session import Session
-from flink_skills.agents.turn import TurnOutcome, TurnStatus
+from flink_skills.agents import ModelRequest, Session, ToolMessage, TurnOutcome, TurnStatus, decode, message_to_json
 from flink_skills.testing import call, calls
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
 
 SKILL = """---
 name: {name}
@@ -134,7 +133,7 @@ def saved(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.row("D6", "D14", "E7", "F10", "F14", "F27", "J12")
-async def test_a_failover_after_any_step_changes_nothing(open_agent: Any, script: Any, tmp_path: Path) -> None:
+async def test_a_failover_after_any_step_changes_nothing(open_agent: OpenAgent, script: Script, tmp_path: Path) -> None:
     skills = tmp_path / "with-tools"
     for name in ("ants", "bees"):
         (skills / name).mkdir(parents=True)
@@ -178,7 +177,7 @@ async def test_a_failover_after_any_step_changes_nothing(open_agent: Any, script
 
 @pytest.mark.row("F11")
 async def test_an_artifact_that_an_event_names_is_the_one_that_its_turn_began_with(
-    open_agent: Any, script: Any, tmp_path: Path
+    open_agent: OpenAgent, script: Script, tmp_path: Path
 ) -> None:
     """Also where the turn itself saves a newer one, and is restarted after that."""
 

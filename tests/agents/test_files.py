@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from flink_skills.agents.event import Record, event_text
-from flink_skills.agents.files import event_files, stage_files, without_data
+from flink_skills import Record
+from flink_skills.agents import event_files, event_text, stage_files, without_data
 from flink_skills.artifacts import Artifact, ArtifactError, ArtifactStore, owner_of
 from flink_skills.artifacts.local import LocalFolder
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.options import SkillConfig
-from flink_skills.tools.state import SkillState, artifacts_effect
+from flink_skills.tools import SkillState, artifacts_effect
 
 SECRET = b"\x00\x01bytes that no model reads\xff"
 CODED = base64.b64encode(SECRET).decode()
@@ -43,9 +43,6 @@ def store(tmp_path: Path) -> ArtifactStore:
 
 def staged_as(*entries: Any) -> list[str]:
     return [file.name for file in event_files({"files": list(entries)})]
-
-
-# -- what is a file ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -193,9 +190,6 @@ def test_there_is_an_end_of_files(workspace: Workspace) -> None:
     assert len(without_data({"files": [{"text": "x"}] * 1000})["files"]) == 257
 
 
-# -- names ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("original", "name"),
     [
@@ -254,9 +248,6 @@ def test_names_are_shown_without_tricks() -> None:
     [file] = event_files({"files": [{"name": "a\u202eb\n" + "x" * 1000, "text": "x"}]})
     assert file.original_name.startswith("a\\u202eb\\nxxx")
     assert len(file.original_name) < 250
-
-
-# -- staging -------------------------------------------------------------------------------
 
 
 @pytest.mark.row("F11", "F22")

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flink_skills import SkillConfig, SourceError
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents import AgentRuntime, compile_plan
 from flink_skills.manager import SkillScope
 from flink_skills.testing import call, calls
-from tests.disks import fill, small_disk
 from tests.flink.skill_files import pack, write_skill
+from tests.kit.agents import Bench
+from tests.kit.disks import fill, small_disk
+from tests.kit.models import Script
 
-from .conftest import Bench
 from .test_turn import Scripted, error_of, main_outputs
 from .test_workspaces import command, workspaces
 
-Open = Callable[..., Any]
+Open = Callable[..., Awaitable[Bench]]
 SIZE = 4 << 20
 # What is handed to commands: file systems do not count to the last byte.
 LARGE = "write" * 100_000
@@ -63,7 +63,7 @@ async def opened(tmp_path: Path, disk: Path) -> AsyncIterator[Open]:
 
 
 async def test_a_full_workspace_fails_the_turns_that_need_it_and_says_so(
-    opened: Open, script: Any, skill_folder: Path, disk: Path, caplog: pytest.LogCaptureFixture
+    opened: Open, script: Script, skill_folder: Path, disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def answer(request: Any) -> Any:
         return LOUD if "write" in request.messages[0].content and len(request.messages) == 1 else "done"
@@ -91,7 +91,7 @@ async def test_a_full_workspace_fails_the_turns_that_need_it_and_says_so(
 
 
 async def test_a_skill_that_did_not_fit_is_staged_whole_by_the_next_call_of_the_turn(
-    opened: Open, script: Any, tmp_path: Path, disk: Path
+    opened: Open, script: Script, tmp_path: Path, disk: Path
 ) -> None:
     folder = write_skill(tmp_path / "skills", "large", files={"data.txt": "d" * 500_000}).parent
     full = fill(disk, spare=200_000)
@@ -120,7 +120,7 @@ async def test_a_skill_that_did_not_fit_is_staged_whole_by_the_next_call_of_the_
 
 
 async def test_a_store_without_space_fails_the_opening_and_leaves_no_half_skill(
-    opened: Open, script: Any, tmp_path: Path, disk: Path
+    opened: Open, script: Script, tmp_path: Path, disk: Path
 ) -> None:
     folders = [write_skill(tmp_path / "made", name, files={"data.txt": os.urandom(300_000).hex()}) for name in "ab"]
     archive = pack(tmp_path / "skills.zip", folders)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills import Agent, ModelError, PlanError, tool
+from flink_skills.agents import (
+    AssistantMessage,
+    Message,
+    Session,
+    SessionOp,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    compile_plan,
+)
 from flink_skills.agents.history import about_tokens_of, cut
-from flink_skills.agents.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.session import Session, SessionOp
 from flink_skills.testing import call, calls
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
 
 STEPS = st.lists(st.tuples(st.sampled_from(["user", "answer", "tools"]), st.integers(0, 400)), max_size=30)
 
@@ -74,7 +84,7 @@ async def talk(bench: Any, turns: int, session: Session | None = None) -> tuple[
     return session, chunks
 
 
-async def test_the_oldest_steps_go(open_agent: Any, script: Any) -> None:
+async def test_the_oldest_steps_go(open_agent: OpenAgent, script: Script) -> None:
     model = script(lambda request: f"answer {'y' * 200}")
     bench = await open_agent(Remembers, **{"skills.session.max-tokens": "1000"})
     session, chunks = await talk(bench, 40)
@@ -86,7 +96,7 @@ async def test_the_oldest_steps_go(open_agent: Any, script: Any) -> None:
     assert sum(map(len, chunks)) < 8_000, "keyed state is bounded, too"
 
 
-async def test_without_a_limit_nothing_goes(open_agent: Any, script: Any) -> None:
+async def test_without_a_limit_nothing_goes(open_agent: OpenAgent, script: Script) -> None:
     model = script(lambda request: "y" * 200)
     await talk(await open_agent(Remembers, **{"skills.session.max-tokens": "0"}), 40)
     assert len(model.requests[-1].messages) == 79
@@ -94,7 +104,9 @@ async def test_without_a_limit_nothing_goes(open_agent: Any, script: Any) -> Non
 
 @pytest.mark.row("E6")
 @pytest.mark.parametrize("strategy", ["drop-oldest", "summarize"])
-async def test_what_is_loaded_stays_loaded(open_agent: Any, script: Any, skill_folder: Any, strategy: str) -> None:
+async def test_what_is_loaded_stays_loaded(
+    open_agent: OpenAgent, script: Script, skill_folder: Path, strategy: str
+) -> None:
     def answer(request: Any) -> Any:
         first = request.messages[-1]
         return calls(call("load_skill", name="shout")) if "event 1 " in first.content else "y" * 200
@@ -110,7 +122,7 @@ async def test_what_is_loaded_stays_loaded(open_agent: Any, script: Any, skill_f
     assert "sh scripts/shout.sh" in model.requests[-1].system
 
 
-async def test_the_model_sums_up_what_goes(open_agent: Any, script: Any) -> None:
+async def test_the_model_sums_up_what_goes(open_agent: OpenAgent, script: Script) -> None:
     def answer(request: Any) -> str:
         if not asked_for_a_summary(request):
             return f"answer {'y' * 200}"
@@ -129,7 +141,7 @@ async def test_the_model_sums_up_what_goes(open_agent: Any, script: Any) -> None
     assert max(about_tokens_of(request.messages) for request in model.requests) < 1_300
 
 
-async def test_a_summary_is_not_made_twice_when_its_turn_is_restarted(open_agent: Any, script: Any) -> None:
+async def test_a_summary_is_not_made_twice_when_its_turn_is_restarted(open_agent: OpenAgent, script: Script) -> None:
     model = script(lambda request: "summed up" if asked_for_a_summary(request) else f"answer {'y' * 200}")
     options = {"skills.session.max-tokens": "1000", "skills.session.strategy": "summarize"}
     bench = await open_agent(Remembers, **options)
@@ -144,7 +156,7 @@ async def test_a_summary_is_not_made_twice_when_its_turn_is_restarted(open_agent
 
 
 @pytest.mark.parametrize("failure", [ModelError("no"), ""], ids=["an error", "nothing"])
-async def test_a_summary_that_fails_ends_no_turn(open_agent: Any, script: Any, failure: Any) -> None:
+async def test_a_summary_that_fails_ends_no_turn(open_agent: OpenAgent, script: Script, failure: Any) -> None:
     def answer(request: Any) -> Any:
         if not asked_for_a_summary(request):
             return f"answer {'y' * 200}"
@@ -159,7 +171,7 @@ async def test_a_summary_that_fails_ends_no_turn(open_agent: Any, script: Any, f
     assert any(asked_for_a_summary(request) for request in model.requests)
 
 
-async def test_chats_at_the_same_time_make_a_conversation_shorter_once(open_agent: Any, script: Any) -> None:
+async def test_chats_at_the_same_time_make_a_conversation_shorter_once(open_agent: OpenAgent, script: Script) -> None:
     import asyncio
 
     class Twice(Remembers):
@@ -175,7 +187,9 @@ async def test_chats_at_the_same_time_make_a_conversation_shorter_once(open_agen
     ) == 1
 
 
-async def test_an_event_says_which_conversation_of_its_key_it_goes_on_with(open_agent: Any, script: Any) -> None:
+async def test_an_event_says_which_conversation_of_its_key_it_goes_on_with(
+    open_agent: OpenAgent, script: Script
+) -> None:
     class Selects(Remembers):
         session_selector = "conversation"
 
@@ -204,7 +218,7 @@ async def test_an_event_says_which_conversation_of_its_key_it_goes_on_with(open_
         (lambda self, event: "x" * 300, "session_selector gives 300 characters; 256 are the most"),
     ],
 )
-async def test_a_selector_that_fails_is_a_failed_turn(open_agent: Any, selector: Any, problem: str) -> None:
+async def test_a_selector_that_fails_is_a_failed_turn(open_agent: OpenAgent, selector: Any, problem: str) -> None:
     bench = await open_agent(type("Selects", (Remembers,), {"session_selector": selector, "__module__": __name__}))
     outcome = await bench.turn({"text": "x"})
     assert outcome.message == problem

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, SkillConfig
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents import AgentRuntime, compile_plan
 from flink_skills.errors import ConfigError, IsolationError
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution import IsolationLevel
 from flink_skills.manager import SkillScope
-from tests.walking import folders_below
+from tests.kit.walking import folders_below
 
 
 class Quiet(Agent):

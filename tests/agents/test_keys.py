@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills import ConfigError
-from flink_skills.agents.keys import key_failure, key_failure_text, key_from_text, key_to_text
+from flink_skills.agents import key_failure, key_failure_text, key_from_text, key_to_text
 
 SCALARS = (
     st.none()

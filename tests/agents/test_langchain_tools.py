@@ -9,9 +9,11 @@ import pytest
 from langchain_core.tools import tool as langchain_tool
 
 from flink_skills import Agent, PlanError, Tool, tool, tool_pool, tool_set
-from flink_skills.agents.messages import ToolMessage
+from flink_skills.agents import ToolMessage
 from flink_skills.testing import call, calls
 from flink_skills.tools.langchain import LangChainTool
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
 
 pytestmark = pytest.mark.row("J20")
 
@@ -32,7 +34,7 @@ def results(model: Any) -> list[str]:
     return [message.content for message in model.requests[-1].messages if isinstance(message, ToolMessage)]
 
 
-async def test_as_a_tool_set_and_as_what_a_tool_method_returns(open_agent: Any, script: Any) -> None:
+async def test_as_a_tool_set_and_as_what_a_tool_method_returns(open_agent: OpenAgent, script: Script) -> None:
     class Shop(Agent):
         model = "scripted:m"
 
@@ -53,7 +55,7 @@ async def test_as_a_tool_set_and_as_what_a_tool_method_returns(open_agent: Any, 
     assert results(model) == ['{"article": "abc", "euro": 3}', "7"]
 
 
-async def test_in_a_pool_it_comes_with_a_skill(open_agent: Any, script: Any, tmp_path: Path) -> None:
+async def test_in_a_pool_it_comes_with_a_skill(open_agent: OpenAgent, script: Script, tmp_path: Path) -> None:
     folder = tmp_path / "skills" / "shop"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text("---\nname: shop\ndescription: Prices.\n---\n# Shop\n\nTools:\n- price\n- stock\n")
@@ -76,7 +78,7 @@ async def test_in_a_pool_it_comes_with_a_skill(open_agent: Any, script: Any, tmp
     assert results(model)[1] == "7"
 
 
-async def test_what_a_tool_method_promises_and_does_not_keep_is_an_error(open_agent: Any) -> None:
+async def test_what_a_tool_method_promises_and_does_not_keep_is_an_error(open_agent: OpenAgent) -> None:
     class Named(Agent):
         model = "scripted:m"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import weakref
 from typing import Any, ClassVar
@@ -73,3 +74,31 @@ def test_turns_that_ended_are_forgotten_while_others_of_their_key_run() -> None:
     env = AgentsExecutionEnvironment.get_execution_environment()
     env.from_list([*range(10)]).apply(KeepsNothing).to_list()
     assert max(KeepsNothing.alive) <= 2
+
+
+def test_the_classes_of_the_caller_are_used_as_they_are() -> None:
+    @dataclasses.dataclass
+    class Order:
+        id: str
+
+    class Desk(Agent):
+        seen: ClassVar[list[Any]] = []
+
+        async def on_event(self, event: Any, ctx: Any) -> Any:
+            Desk.seen.append(event)
+            return Order(event.id + "!")
+
+    def attributes() -> list[dict[str, Any]]:
+        # Without what pickle notes down in a class for itself.
+        return [{name: of for name, of in vars(cls).items() if name != "__slotnames__"} for cls in (Order, Desk)]
+
+    before = attributes()
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    event = Order("a")
+    for turns in (1, 2):
+        (answer,) = env.from_list([event]).apply(Desk).to_list()
+        assert type(answer) is Order
+        assert answer == Order("a!")
+        assert Desk.seen == [event] * turns
+        assert Desk.seen[-1] is event
+    assert attributes() == before

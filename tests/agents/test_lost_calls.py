@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ToolContext, tool
-from flink_skills.agents.codec import decode
-from flink_skills.agents.messages import ToolMessage
+from flink_skills.agents import ToolMessage, decode
 from flink_skills.testing import call, calls
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
 
 
 class Books(Agent):
@@ -50,7 +51,7 @@ async def lose(bench: Any, agent: type[Books]) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("option", "attempts"), [("repeat", [1, 2]), ("refuse", [1])])
-async def test_a_lost_call_is_known(open_agent: Any, script: Any, option: str, attempts: list[int]) -> None:
+async def test_a_lost_call_is_known(open_agent: OpenAgent, script: Script, option: str, attempts: list[int]) -> None:
     model = script(lambda request: "done" if len(request.messages) > 1 else calls(call("book", what="a room")))
     bench = await open_agent(Books, **{"skills.tool.lost-calls": option})
     journal = await lose(bench, Books)
@@ -62,7 +63,7 @@ async def test_a_lost_call_is_known(open_agent: Any, script: Any, option: str, a
     assert (results(model)[0] == "booked a room") is (option == "repeat")
 
 
-async def test_a_call_that_never_began_is_the_first_attempt(open_agent: Any, script: Any) -> None:
+async def test_a_call_that_never_began_is_the_first_attempt(open_agent: OpenAgent, script: Script) -> None:
     script(lambda request: "done" if len(request.messages) > 1 else calls(call("book", what="a room")))
     bench = await open_agent(Books, **{"skills.tool.lost-calls": "refuse"})
     journal = await lose(bench, Books)
@@ -71,7 +72,7 @@ async def test_a_call_that_never_began_is_the_first_attempt(open_agent: Any, scr
     assert [attempt for _, _, attempt in Books.made] == [1]
 
 
-async def test_a_journalled_call_is_not_repeated(open_agent: Any, script: Any) -> None:
+async def test_a_journalled_call_is_not_repeated(open_agent: OpenAgent, script: Script) -> None:
     script(lambda request: "done" if len(request.messages) > 1 else calls(call("book", what="a room")))
     bench = await open_agent(Books)
     Books.made, Books.lost = [], None
@@ -81,7 +82,7 @@ async def test_a_journalled_call_is_not_repeated(open_agent: Any, script: Any) -
     assert len(Books.made) == 1
 
 
-async def test_others_have_no_mark(open_agent: Any, script: Any) -> None:
+async def test_others_have_no_mark(open_agent: OpenAgent, script: Script) -> None:
     script(lambda request: "done" if len(request.messages) > 1 else calls(call("look", what="a room")))
     bench = await open_agent(Books)
     Books.made, Books.lost = [], None

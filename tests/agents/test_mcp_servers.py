@@ -15,14 +15,13 @@ import psutil
 import pytest
 
 from flink_skills import Agent, PlanError, SkillConfig, agent_tool, load_agent_yaml, mcp_server, tool
-from flink_skills.agents.messages import ToolMessage
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.turn import Turn, TurnStart
+from flink_skills.agents import AgentRuntime, ToolMessage, Turn, TurnStart, compile_plan
 from flink_skills.testing import call, calls
-from flink_skills.testing.flink_rest import wait_until
 from flink_skills.tools.mcp import McpToolSet
-from tests.passable import passable_folder
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
+from tests.kit.passable import passable_folder
+from tests.kit.waiting import until, wait_until
 
 SERVER = Path(__file__).parents[1] / "tools" / "mcp" / "shop_server.py"
 PLAIN = SERVER.with_name("plain_server.py")
@@ -63,7 +62,7 @@ def sandboxed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Agent]:
 
 @pytest.mark.row("J7", "J8")
 async def test_a_program_runs_in_the_sandbox_and_is_shared_by_turns(
-    sandboxed: type[Agent], open_agent: Any, script: Any, tmp_path: Path, caplog: Any
+    sandboxed: type[Agent], open_agent: OpenAgent, script: Script, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     secret = tmp_path / "secret.txt"
@@ -87,7 +86,7 @@ async def test_a_program_runs_in_the_sandbox_and_is_shared_by_turns(
 
 
 async def test_secrets_are_in_no_plan_no_command_line_and_no_state(
-    sandboxed: type[Agent], open_agent: Any, script: Any, caplog: pytest.LogCaptureFixture
+    sandboxed: type[Agent], open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
     plan = compile_plan(sandboxed, job_scopes=[], config=SkillConfig({}))
@@ -104,7 +103,9 @@ async def test_secrets_are_in_no_plan_no_command_line_and_no_state(
     assert SECRET not in caplog.text
 
 
-async def test_a_program_that_ends_is_started_again(sandboxed: type[Agent], open_agent: Any, script: Any) -> None:
+async def test_a_program_that_ends_is_started_again(
+    sandboxed: type[Agent], open_agent: OpenAgent, script: Script
+) -> None:
     def answer(request: Any) -> Any:
         said = [message.content for message in request.messages if isinstance(message, ToolMessage)]
         if not said:
@@ -118,14 +119,14 @@ async def test_a_program_that_ends_is_started_again(sandboxed: type[Agent], open
     assert "went away during the request" in results(model)[0]
 
 
-async def test_a_long_answer_arrives(sandboxed: type[Agent], open_agent: Any, script: Any) -> None:
+async def test_a_long_answer_arrives(sandboxed: type[Agent], open_agent: OpenAgent, script: Script) -> None:
     model = script([calls(call("shop_scream", text="3000000")), "done"])
     bench = await open_agent(sandboxed, **{"skills.tool.max-output": 0})
     await bench.turn("x")
     assert results(model) == ["x" * 3_000_000]
 
 
-async def test_yaml_declares_servers(open_agent: Any, script: Any, tmp_path: Path) -> None:
+async def test_yaml_declares_servers(open_agent: OpenAgent, script: Script, tmp_path: Path) -> None:
     file = tmp_path / "clerk.yaml"
     server = {
         "shop": {
@@ -141,7 +142,9 @@ async def test_yaml_declares_servers(open_agent: Any, script: Any, tmp_path: Pat
     assert results(model) == ["3"]
 
 
-async def test_a_server_that_is_not_there_is_no_failed_job(open_agent: Any, script: Any, caplog: Any) -> None:
+async def test_a_server_that_is_not_there_is_no_failed_job(
+    open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
     class Clerk(Agent):
         model = "scripted:m"
 
@@ -155,7 +158,7 @@ async def test_a_server_that_is_not_there_is_no_failed_job(open_agent: Any, scri
     assert "the MCP server shop (http://127.0.0.1:9/mcp) cannot be reached: ConnectError" in caplog.text
 
 
-async def test_mistakes_are_found_at_submission(open_agent: Any) -> None:
+async def test_mistakes_are_found_at_submission(open_agent: OpenAgent) -> None:
     class Wrong(Agent):
         model = "scripted:m"
 
@@ -190,11 +193,11 @@ def test_no_program_outlives_a_worker_that_is_killed() -> None:
             worker.kill()
             worker.wait()
             worker.stdout.close()  # type: ignore[union-attr]
-        wait_until(lambda: not servers(), 15, "the MCP servers to end with their worker")
+        wait_until(lambda: not servers(), "the MCP servers to end with their worker", within=15)
 
 
 async def test_two_servers_with_tools_of_one_name_give_each_tool_once(
-    open_agent: Any, script: Any, caplog: pytest.LogCaptureFixture
+    open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
 ) -> None:
     program = PLAIN.read_text()
 
@@ -223,14 +226,14 @@ async def test_two_servers_with_tools_of_one_name_give_each_tool_once(
 
 
 async def test_a_line_without_end_costs_the_connection_and_not_the_memory(
-    sandboxed: type[Agent], open_agent: Any, script: Any
+    sandboxed: type[Agent], open_agent: OpenAgent, script: Script
 ) -> None:
     model = script([calls(call("shop_scream", text=str(17 << 20))), "done"])
     await (await open_agent(sandboxed)).turn("x")
     assert "the program writes a line of more than 16,777,216 bytes" in results(model)[0]
 
 
-async def test_other_keys_go_on_while_a_server_is_down(open_agent: Any, script: Any) -> None:
+async def test_other_keys_go_on_while_a_server_is_down(open_agent: OpenAgent, script: Script) -> None:
     class Clerk(Agent):
         model = "scripted:m"
 
@@ -263,7 +266,7 @@ async def test_other_keys_go_on_while_a_server_is_down(open_agent: Any, script: 
         assert outcome.outputs == (("", "done: seen"),)
 
 
-async def test_a_tool_set_is_not_said_twice(open_agent: Any) -> None:
+async def test_a_tool_set_is_not_said_twice(open_agent: OpenAgent) -> None:
     class Wrong(Agent):
         model = "scripted:m"
 
@@ -276,7 +279,7 @@ async def test_a_tool_set_is_not_said_twice(open_agent: Any) -> None:
 
 
 @pytest.mark.row("J7")
-async def test_figures_say_which_servers_are_there(tmp_path: Path, script: Any) -> None:
+async def test_figures_say_which_servers_are_there(tmp_path: Path, script: Script) -> None:
     class Helper(Agent):
         model = "scripted:m"
 
@@ -303,10 +306,7 @@ async def test_figures_say_which_servers_are_there(tmp_path: Path, script: Any) 
     try:
         assert (told[-1]["mcpServers"], told[-1]["mcpServersDown"], told[-1]["mcpReconnects"]) == (2, 1, 0)
         await Turn(runtime, TurnStart('"k"', 1, b"x", "x"), lambda *entry: None).run()
-        deadline = asyncio.get_running_loop().time() + 60
-        while told[-1]["mcpReconnects"] == 0:
-            assert asyncio.get_running_loop().time() < deadline
-            await asyncio.sleep(0.05)  # between two looks
+        await until(lambda: told[-1]["mcpReconnects"], "the server to be connected again", within=60)
         assert any(figures["mcpServersDown"] == 2 for figures in told)
         assert told[-1]["mcpServersDown"] == 1
     finally:
@@ -315,7 +315,7 @@ async def test_figures_say_which_servers_are_there(tmp_path: Path, script: Any) 
 
 @pytest.mark.row("J8", "J34")
 async def test_a_server_of_the_package_runs_in_the_sandbox_where_that_can_read_it(
-    open_agent: Any, script: Any, caplog: pytest.LogCaptureFixture
+    open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Clerk(Agent):
         model = "scripted:m"

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flink_skills import SkillConfig
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
+from flink_skills.agents import AgentRuntime, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan
 from flink_skills.manager import SkillScope
 from flink_skills.telemetry import Activity, Note, Observer, Telemetry, TurnScope
 from flink_skills.testing import call, calls
 from tests.agents.desk import Desk
+from tests.kit.models import Script
 
 
 class Listener(Observer):
@@ -56,8 +56,11 @@ class Run:
         return await Turn(self.runtime, start, append).run()
 
 
+Open = Callable[..., Awaitable[tuple[Run, Listener]]]
+
+
 @pytest.fixture
-async def opened(tmp_path: Path, skill_folder: Path, script: Any) -> Any:
+async def opened(tmp_path: Path, skill_folder: Path, script: Script) -> AsyncIterator[Open]:
     runtimes: list[AgentRuntime] = []
 
     async def make(answers: Any, **options: Any) -> tuple[Run, Listener]:
@@ -85,7 +88,7 @@ def _answers() -> list[Any]:
     ]
 
 
-async def test_a_turn_and_all_that_is_in_it(opened: Any) -> None:
+async def test_a_turn_and_all_that_is_in_it(opened: Open) -> None:
     run, listener = await opened(_answers())
     outcome = await run.turn()
     assert outcome.status == TurnStatus.DONE
@@ -139,7 +142,7 @@ async def test_a_turn_and_all_that_is_in_it(opened: Any) -> None:
     assert used.attributes["skill"] == "shout" and len(used.attributes["digest"]) > 12
 
 
-async def test_what_leaves_with_a_step_leaves_with_its_entry(opened: Any) -> None:
+async def test_what_leaves_with_a_step_leaves_with_its_entry(opened: Open) -> None:
     run, listener = await opened(_answers())
     outcome = await run.turn()
     assert [step for _, step in run.left] == [step for step in listener.steps if step is not None]
@@ -148,7 +151,7 @@ async def test_what_leaves_with_a_step_leaves_with_its_entry(opened: Any) -> Non
     assert outcome.outputs[0] == ("", "done")
 
 
-async def test_what_a_journal_has_does_not_happen_again(opened: Any) -> None:
+async def test_what_a_journal_has_does_not_happen_again(opened: Open) -> None:
     run, first = await opened(_answers())
     await run.turn()
     all_entries = list(run.journal)
@@ -163,7 +166,7 @@ async def test_what_a_journal_has_does_not_happen_again(opened: Any) -> None:
     assert turn.scope.turn_id == first.of("turn")[0].scope.turn_id
 
 
-async def test_a_turn_that_fails_says_why(opened: Any) -> None:
+async def test_a_turn_that_fails_says_why(opened: Open) -> None:
     def broken(request: Any) -> Any:
         raise ValueError("no model today")
 
@@ -174,7 +177,7 @@ async def test_a_turn_that_fails_says_why(opened: Any) -> None:
     assert turn.error == chat.error == "ValueError" and turn.attributes["message"] == "ValueError: no model today"
 
 
-async def test_a_command_that_fails_says_how(opened: Any) -> None:
+async def test_a_command_that_fails_says_how(opened: Open) -> None:
     run, listener = await opened([calls(call("execute_shell_command", command="exit 3")), "done"])
     await run.turn()
     [command], [called] = listener.of("command"), listener.of("tool")

@@ -13,6 +13,7 @@ import pytest
 
 from flink_skills import (
     Agent,
+    AgentPlan,
     ConfigError,
     PlanError,
     Prompt,
@@ -27,8 +28,8 @@ from flink_skills import (
     skills,
     tool,
 )
-from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.plan import AgentPlan, compile_plan, load_agent
+from flink_skills.agents import compile_plan, load_agent
+from flink_skills.agents.models import ModelSetup
 
 
 class Triage(Agent):
@@ -216,8 +217,46 @@ def test_class_that_needs_arguments() -> None:
 def test_agent_that_cannot_be_pickled_is_named() -> None:
     agent = Configured(1)
     agent.lock = __import__("threading").Lock()  # type: ignore[attr-defined]
-    with pytest.raises(PlanError, match="cannot be sent to the workers"):
+    with pytest.raises(PlanError, match=r"Configured cannot be sent .* at attribute 'lock'\): keep clients"):
         compile_plan(agent)
+
+
+# Values without a pickle in each part of a main script: its lines, their use in the agent, and the path in the message.
+UNSENDABLE = {
+    "a class that an agent uses": (
+        "class Cache:\n    guard = threading.Lock()\n",
+        "        return Cache\n",
+        "class Main -> attribute 'on_event' -> variable 'Cache' -> attribute 'guard'",
+    ),
+    "a variable": ("LOCK = threading.Lock()\n", "        return LOCK\n", "'on_event' -> variable 'LOCK'"),
+    "a generator": ("NUMBERS = (n for n in [1])\n", "        return NUMBERS\n", "'on_event' -> variable 'NUMBERS'"),
+    "a default of a field": (
+        "@dataclass\nclass Event:\n    guard: object = field(default=threading.Lock())\n",
+        "        return Event\n",
+        "variable 'Event' -> attribute 'guard'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNSENDABLE)
+def test_what_cannot_be_sent_is_named_with_the_fix(case: str, tmp_path: Path) -> None:
+    declared, used, path = UNSENDABLE[case]
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import threading\n"
+        "from dataclasses import dataclass, field\n"
+        "from flink_skills import Agent\n"
+        "from flink_skills.agents.plan import compile_plan\n"
+        f"{declared}"
+        "class Main(Agent):\n"
+        "    async def on_event(self, event, ctx):\n"
+        f"{used}"
+        "compile_plan(Main)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    message = done.stderr.splitlines()[-1]
+    assert "PlanError: agent __main__.Main cannot be sent to the workers (TypeError: cannot pickle" in message
+    assert f"{path}): keep clients and locks out of" in message
 
 
 def test_class_of_the_main_script_reaches_another_process(tmp_path: Path) -> None:

@@ -15,15 +15,17 @@ from flink_skills import (
     ResourceDescriptor,
     Tool,
     ToolContext,
+    ToolResult,
+    ToolSpec,
     chat_model_setup,
     tool_pool,
     tool_set,
 )
-from flink_skills.agents.codec import decode
+from flink_skills.agents import decode
 from flink_skills.testing import call, calls
-from flink_skills.tools.base import ToolResult, ToolSpec
-from flink_skills.tools.web import Found, ScriptedSearch, WebSearchTool
-from flink_skills.tools.web.search import sources_policy
+from flink_skills.tools.web import Found, ScriptedSearch, WebSearchTool, sources_policy
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
 
 
 class Speaking(Tool):
@@ -67,7 +69,7 @@ def agent_with(*tools: Any) -> type[Agent]:
 
 
 @pytest.mark.row("J30")
-async def test_a_model_that_may_search_is_told_of_sources_and_the_month(open_agent: Any, script: Any) -> None:
+async def test_a_model_that_may_search_is_told_of_sources_and_the_month(open_agent: OpenAgent, script: Script) -> None:
     class Researcher(Agent):
         instructions = "Be short."
 
@@ -94,7 +96,7 @@ async def test_a_model_that_may_search_is_told_of_sources_and_the_month(open_age
     assert (writer.system, writer.tools) == ("Be short.", [])
 
 
-async def test_a_repeated_request_has_the_text_of_the_first(open_agent: Any, script: Any) -> None:
+async def test_a_repeated_request_has_the_text_of_the_first(open_agent: OpenAgent, script: Script) -> None:
     speaks = Speaking("speaks", "It is May.", "It is June.")
     model = script(lambda request: "done" if len(request.messages) > 1 else calls(call("speaks")))
     bench = await open_agent(agent_with(speaks))
@@ -109,7 +111,7 @@ async def test_a_repeated_request_has_the_text_of_the_first(open_agent: Any, scr
     assert model.requests[-1].system == "Be short.\n\nIt is June."
 
 
-async def test_without_such_tools_nothing_is_kept(open_agent: Any, script: Any) -> None:
+async def test_without_such_tools_nothing_is_kept(open_agent: OpenAgent, script: Script) -> None:
     model = script([calls(call("quiet")), "done"])
     bench = await open_agent(agent_with(Quiet("quiet", "never")))
     await bench.turn("x")
@@ -118,7 +120,9 @@ async def test_without_such_tools_nothing_is_kept(open_agent: Any, script: Any) 
     assert model.requests[0].system == "Be short."
 
 
-async def test_what_fails_or_is_said_twice_is_left_out(open_agent: Any, script: Any, caplog: Any) -> None:
+async def test_what_fails_or_is_said_twice_is_left_out(
+    open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
     model = script(lambda request: "ok")
     tools = Speaking("a", "One."), Speaking("b", "broken"), Speaking("c", "One."), Speaking("d", " ")
     await (await open_agent(agent_with(*tools))).turn("x")
@@ -135,7 +139,7 @@ class Prices(BaseToolSet):
 
 
 @pytest.mark.row("J6")
-async def test_a_tool_set_speaks_to_models_that_have_a_tool_of_it(open_agent: Any, script: Any) -> None:
+async def test_a_tool_set_speaks_to_models_that_have_a_tool_of_it(open_agent: OpenAgent, script: Script) -> None:
     model = script(lambda request: "ok")
     bench = await open_agent(agent_with(Prices()))
     await bench.turn("x", key='"vip"')
@@ -143,7 +147,9 @@ async def test_a_tool_set_speaks_to_models_that_have_a_tool_of_it(open_agent: An
     assert [request.system for request in model.requests] == ["Be short.\n\nPrices are in euro.", "Be short."]
 
 
-async def test_tools_of_a_pool_speak_once_a_skill_brings_them(open_agent: Any, script: Any, tmp_path: Path) -> None:
+async def test_tools_of_a_pool_speak_once_a_skill_brings_them(
+    open_agent: OpenAgent, script: Script, tmp_path: Path
+) -> None:
     folder = tmp_path / "skills" / "shop"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text("---\nname: shop\ndescription: Prices.\n---\n# Shop\n\nTools:\n- price\n- a\n")

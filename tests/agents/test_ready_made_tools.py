@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ResourceDescriptor, chat_model_setup, load_agent_yaml, register_tool, tool_set
-from flink_skills.agents.messages import ToolMessage
+from flink_skills.agents import ToolMessage
 from flink_skills.testing import call, calls
 from flink_skills.tools.files import FileToolSet
 from flink_skills.tools.web import Found, ScriptedSearch, WebFetchTool, WebSearchTool
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
 
 SIX = ["Read", "Write", "Edit", "Grep", "Glob", "Bash"]
 
@@ -35,7 +37,7 @@ class Editor(Agent):
 
 
 @pytest.mark.row("J13", "J32")
-async def test_all_six_file_tools_are_offered_and_work(open_agent: Any, script: Any) -> None:
+async def test_all_six_file_tools_are_offered_and_work(open_agent: OpenAgent, script: Script) -> None:
     model = script(
         [
             calls(call("Write", path="a.txt", content="one\ntwo\n")),
@@ -60,7 +62,7 @@ async def test_all_six_file_tools_are_offered_and_work(open_agent: Any, script: 
 
 
 @pytest.mark.row("J13")
-async def test_a_model_has_the_file_tools_that_its_setup_names(open_agent: Any, script: Any) -> None:
+async def test_a_model_has_the_file_tools_that_its_setup_names(open_agent: OpenAgent, script: Script) -> None:
     class Reader(Editor):
         @chat_model_setup
         def narrow(self) -> ResourceDescriptor:
@@ -73,7 +75,7 @@ async def test_a_model_has_the_file_tools_that_its_setup_names(open_agent: Any, 
     assert results(model)[0].startswith("There is no tool 'Bash'")
 
 
-async def test_files_belong_to_the_key_and_stay_for_its_next_event(open_agent: Any, script: Any) -> None:
+async def test_files_belong_to_the_key_and_stay_for_its_next_event(open_agent: OpenAgent, script: Script) -> None:
     def answer(request: Any) -> Any:
         said, last = request.messages[0].content, request.messages[-1]
         if isinstance(last, ToolMessage):
@@ -90,7 +92,7 @@ async def test_files_belong_to_the_key_and_stay_for_its_next_event(open_agent: A
 
 
 @pytest.mark.row("J24", "J28")
-async def test_web_tools_are_offered_and_work(open_agent: Any, script: Any) -> None:
+async def test_web_tools_are_offered_and_work(open_agent: OpenAgent, script: Script) -> None:
     class Web(Agent):
         model = "scripted:m"
 
@@ -116,7 +118,7 @@ def shout(text: str) -> str:
 
 @pytest.mark.row("J3")
 async def test_a_yaml_list_of_tools_takes_sets_functions_and_names(
-    open_agent: Any, script: Any, tmp_path: Path
+    open_agent: OpenAgent, script: Script, tmp_path: Path
 ) -> None:
     register_tool("shout_of_registry", shout)
     file = tmp_path / "clerk.yaml"

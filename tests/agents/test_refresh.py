@@ -7,19 +7,28 @@ import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flink_skills import Agent, ConfigError, ResourceDescriptor, SkillConfig, chat_model_setup
-from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall, ToolMessage, UserMessage
-from flink_skills.agents.notices import Notice, named_in_notice, notice_message
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents import (
+    AgentRuntime,
+    ModelRequest,
+    ModelResponse,
+    Notice,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    compile_plan,
+    named_in_notice,
+    notice_message,
+)
 from flink_skills.errors import SkillFormatError, SkillLockError, SourceError
 from flink_skills.manager import SkillLock, SkillScope
 from flink_skills.skill import load_folder
-from flink_skills.testing.flink_rest import wait_until
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
+from tests.kit.waiting import until
 
 DEADLINE = 20.0
 
@@ -74,12 +83,8 @@ def prompts(request: ModelRequest) -> list[str]:
     return [message.content for message in request.messages if isinstance(message, UserMessage)]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    await asyncio.to_thread(wait_until, condition, DEADLINE, "a condition")
-
-
 @pytest.mark.row("B17")
-async def test_new_turns_use_what_a_refresh_found(open_agent: Any, skill_folder: Path, script: Any) -> None:
+async def test_new_turns_use_what_a_refresh_found(open_agent: OpenAgent, skill_folder: Path, script: Script) -> None:
     script(loads("count"))
     bench = await open_agent(PerEvent, skill_folder)
     before = bench.runtime.generation
@@ -98,7 +103,9 @@ async def test_new_turns_use_what_a_refresh_found(open_agent: Any, skill_folder:
     assert "Count twice." in outcome.outputs[0][1]
 
 
-async def test_a_running_turn_keeps_what_it_began_with(open_agent: Any, skill_folder: Path, script: Any) -> None:
+async def test_a_running_turn_keeps_what_it_began_with(
+    open_agent: OpenAgent, skill_folder: Path, script: Script
+) -> None:
     reached, go_on = asyncio.Event(), asyncio.Event()
     systems: list[str] = []
 
@@ -125,7 +132,7 @@ async def test_a_running_turn_keeps_what_it_began_with(open_agent: Any, skill_fo
 
 
 async def test_a_session_is_told_once_and_can_load_the_skill_again(
-    open_agent: Any, skill_folder: Path, script: Any
+    open_agent: OpenAgent, skill_folder: Path, script: Script
 ) -> None:
     model = script(loads("count"))
     bench = await open_agent(Keyed, skill_folder)
@@ -146,7 +153,9 @@ async def test_a_session_is_told_once_and_can_load_the_skill_again(
     assert sum(bool(named_in_notice(UserMessage(text))) for text in prompts(model.requests[-1])) == 1
 
 
-async def test_a_session_is_told_of_a_skill_that_is_gone(open_agent: Any, skill_folder: Path, script: Any) -> None:
+async def test_a_session_is_told_of_a_skill_that_is_gone(
+    open_agent: OpenAgent, skill_folder: Path, script: Script
+) -> None:
     model = script(loads("count"))
     bench = await open_agent(Keyed, skill_folder)
     first = await bench.turn("load it")
@@ -160,7 +169,7 @@ async def test_a_session_is_told_of_a_skill_that_is_gone(open_agent: Any, skill_
 
 
 async def test_a_session_that_did_not_load_it_and_one_event_sessions_are_not_told(
-    open_agent: Any, skill_folder: Path, script: Any
+    open_agent: OpenAgent, skill_folder: Path, script: Script
 ) -> None:
     model = script(loads("count"))
     keyed = await open_agent(Keyed, skill_folder)
@@ -174,7 +183,9 @@ async def test_a_session_that_did_not_load_it_and_one_event_sessions_are_not_tol
         assert not any(named_in_notice(UserMessage(text)) for text in prompts(model.requests[-1]))
 
 
-async def test_a_replay_tells_what_the_first_run_told(open_agent: Any, skill_folder: Path, script: Any) -> None:
+async def test_a_replay_tells_what_the_first_run_told(
+    open_agent: OpenAgent, skill_folder: Path, script: Script
+) -> None:
     """The journal decides: with a notice although the skill changed back, without one although it changed since."""
     model = script(loads("count"))
     bench = await open_agent(Keyed, skill_folder)
@@ -199,7 +210,7 @@ async def test_a_replay_tells_what_the_first_run_told(open_agent: Any, skill_fol
     assert again.session.conversation().skill_states == whole.session.conversation().skill_states
 
 
-async def test_the_offline_model_loads_a_changed_skill_again(open_agent: Any, skill_folder: Path) -> None:
+async def test_the_offline_model_loads_a_changed_skill_again(open_agent: OpenAgent, skill_folder: Path) -> None:
     bench = await open_agent(Offline, skill_folder)
     first = await bench.turn("count the letters of this text")
     assert first.outputs[0][1] == str(len("count the letters of this text"))
@@ -212,7 +223,7 @@ async def test_the_offline_model_loads_a_changed_skill_again(open_agent: Any, sk
 
 
 async def test_a_refresh_that_cannot_be_used_keeps_the_skills(
-    open_agent: Any, skill_folder: Path, script: Any, caplog: pytest.LogCaptureFixture
+    open_agent: OpenAgent, skill_folder: Path, script: Script, caplog: pytest.LogCaptureFixture
 ) -> None:
     script(loads("count"))
     bench = await open_agent(Filtered, skill_folder)
@@ -231,7 +242,7 @@ async def test_a_refresh_that_cannot_be_used_keeps_the_skills(
 
 
 async def test_a_source_that_goes_away_is_said_once_and_counted(
-    open_agent: Any, skill_folder: Path, caplog: pytest.LogCaptureFixture
+    open_agent: OpenAgent, skill_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = await open_agent(Offline, skill_folder)
     away = skill_folder.parent / "away"
@@ -268,7 +279,7 @@ async def test_an_interval_refreshes_by_itself_and_ends_with_the_agent(skill_fol
 
 
 async def test_opening_says_once_what_it_found(
-    open_agent: Any, skill_folder: Path, caplog: pytest.LogCaptureFixture
+    open_agent: OpenAgent, skill_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (skill_folder / "broken").mkdir()
     (skill_folder / "broken" / "SKILL.md").write_text("no front matter\n")
@@ -290,7 +301,7 @@ async def test_opening_says_once_what_it_found(
     assert figures["diagnosticInfos"] >= 1
 
 
-async def test_strict_fails_with_all_errors_at_once(open_agent: Any, skill_folder: Path) -> None:
+async def test_strict_fails_with_all_errors_at_once(open_agent: OpenAgent, skill_folder: Path) -> None:
     for name in ("broken", "empty"):
         (skill_folder / name).mkdir()
         (skill_folder / name / "SKILL.md").write_text("no front matter\n")
@@ -305,7 +316,7 @@ def lock_of(folder: Path) -> SkillLock:
 
 
 async def test_a_lock_is_held_where_the_agent_opens_and_when_it_refreshes(
-    open_agent: Any, skill_folder: Path, tmp_path: Path, script: Any
+    open_agent: OpenAgent, skill_folder: Path, tmp_path: Path, script: Script
 ) -> None:
     script(loads("count"))
     file = tmp_path / "skills.lock"
@@ -322,7 +333,7 @@ async def test_a_lock_is_held_where_the_agent_opens_and_when_it_refreshes(
 
 
 async def test_a_source_that_is_away_is_no_mismatch_of_the_lock(
-    open_agent: Any, skill_folder: Path, tmp_path: Path
+    open_agent: OpenAgent, skill_folder: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "skills.lock"
     file.write_text(lock_of(skill_folder).to_text())

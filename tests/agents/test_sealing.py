@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, PlanError, ResourceDescriptor, ResourceName, SkillConfig, load_agent_yaml, skills
-from flink_skills.agents.plan import AgentPlan, compile_plan, load_agent
+from flink_skills import (
+    Agent,
+    AgentPlan,
+    PlanError,
+    ResourceDescriptor,
+    ResourceName,
+    SkillConfig,
+    load_agent_yaml,
+    skills,
+)
+from flink_skills.agents import compile_plan, load_agent
 from flink_skills.agents.sealing import secret_values
 from flink_skills.manager import SkillScope
 from flink_skills.sources import SourceSpec
@@ -117,6 +126,12 @@ def test_an_agent_in_yaml_is_sealed_too(tmp_path: Path) -> None:
     (scope,) = plan.scopes
     assert scope.urls == (f"https://h/a.zip?sig={PLANTED}", f"https://h/b.zip#sha256={PIN}")
     assert scope.paths == ("/opt/notes#format=heading",)
+
+
+def test_a_password_with_an_unescaped_slash_is_hidden() -> None:
+    scope = SkillScope(level="job", urls=("simplecache::https://me:pass/w::rd@host/a.zip",))
+    _, secrets = compile_plan(Silent, job_scopes=[scope], config=SkillConfig()).seal()
+    assert set(secret_values(secrets)) == {"me:pass/w::rd", "pass/w::rd"}
 
 
 def test_the_texts_to_hide_are_the_secret_ones_alone(monkeypatch: pytest.MonkeyPatch) -> None:

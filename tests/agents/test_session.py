@@ -3,8 +3,16 @@ from __future__ import annotations
 import pytest
 
 from flink_skills import WorkerError
-from flink_skills.agents.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from flink_skills.agents.session import NO_CONVERSATION, Conversation, Session, SessionOp
+from flink_skills.agents import (
+    NO_CONVERSATION,
+    AssistantMessage,
+    Conversation,
+    Session,
+    SessionOp,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 
 MESSAGES = [
     UserMessage("hi \ud83d"),

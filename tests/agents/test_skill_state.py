@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ResourceDescriptor, agent_tool, chat_model_setup, tool
-from flink_skills.agents.messages import ModelRequest, ToolMessage
-from flink_skills.agents.turn import TurnStatus
+from flink_skills.agents import ModelRequest, ToolMessage, TurnStatus
 from flink_skills.testing import call, calls
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
 
 
 class Full(Agent):
@@ -55,7 +56,7 @@ def common_share(before: ModelRequest, after: ModelRequest) -> float:
 
 @pytest.mark.row("D7", "E3", "E12")
 async def test_for_a_turn_content_is_in_the_system_text_and_the_transcript_has_a_line(
-    open_agent: Any, script: Any, skills: Path
+    open_agent: OpenAgent, script: Script, skills: Path
 ) -> None:
     model = script([calls(call("skill_load", skill="ants")), "done", "again"])
     bench = await open_agent(Full, skills, **FULL)
@@ -70,7 +71,9 @@ async def test_for_a_turn_content_is_in_the_system_text_and_the_transcript_has_a
 
 
 @pytest.mark.row("D9")
-async def test_for_a_session_it_is_there_until_it_is_unloaded(open_agent: Any, script: Any, skills: Path) -> None:
+async def test_for_a_session_it_is_there_until_it_is_unloaded(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
     answers = [calls(call("skill_load", skill="ants")), "done", calls(call("skill_unload", skill="ants")), "done"]
     model = script(answers)
     bench = await open_agent(Full, skills, **FULL, **{"skills.load.lifetime": "session"})
@@ -87,7 +90,7 @@ async def test_for_a_session_it_is_there_until_it_is_unloaded(open_agent: Any, s
 
 @pytest.mark.row("D8")
 async def test_for_one_request_it_is_there_once_and_the_calls_of_its_answer_still_know_it(
-    open_agent: Any, script: Any, skills: Path
+    open_agent: OpenAgent, script: Script, skills: Path
 ) -> None:
     model = script(
         [
@@ -107,7 +110,9 @@ async def test_for_one_request_it_is_there_once_and_the_calls_of_its_answer_stil
 
 
 @pytest.mark.row("D10")
-async def test_the_skill_used_longest_ago_goes_before_a_request(open_agent: Any, script: Any, skills: Path) -> None:
+async def test_the_skill_used_longest_ago_goes_before_a_request(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
     model = script(
         [
             calls(call("skill_load", skill="ants"), call("skill_load", skill="bees")),
@@ -123,7 +128,7 @@ async def test_the_skill_used_longest_ago_goes_before_a_request(open_agent: Any,
 
 
 @pytest.mark.row("D10")
-async def test_a_model_may_have_its_own_limit(open_agent: Any, script: Any, skills: Path) -> None:
+async def test_a_model_may_have_its_own_limit(open_agent: OpenAgent, script: Script, skills: Path) -> None:
     class One(Agent):
         @chat_model_setup
         @staticmethod
@@ -137,7 +142,9 @@ async def test_a_model_may_have_its_own_limit(open_agent: Any, script: Any, skil
 
 
 @pytest.mark.row("E4", "E11")
-async def test_content_in_the_last_result_that_is_about_the_skill(open_agent: Any, script: Any, skills: Path) -> None:
+async def test_content_in_the_last_result_that_is_about_the_skill(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
     model = script(
         [
             calls(call("skill_load", skill="ants")),
@@ -159,7 +166,9 @@ async def test_content_in_the_last_result_that_is_about_the_skill(open_agent: An
 
 
 @pytest.mark.row("E5")
-async def test_what_no_result_can_hold_is_said_in_the_system_text(open_agent: Any, script: Any, skills: Path) -> None:
+async def test_what_no_result_can_hold_is_said_in_the_system_text(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
     class Loads(Agent):
         model = "scripted:m"
 
@@ -175,7 +184,9 @@ async def test_what_no_result_can_hold_is_said_in_the_system_text(open_agent: An
 
 
 @pytest.mark.row("E5")
-async def test_documents_alone_are_no_home_for_instructions(open_agent: Any, script: Any, skills: Path) -> None:
+async def test_documents_alone_are_no_home_for_instructions(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
     class Loads(Full):
         async def on_event(self, event: Any, ctx: Any) -> Any:
             await ctx.call_tool("skill_load", skill="ants")
@@ -195,7 +206,9 @@ async def test_documents_alone_are_no_home_for_instructions(open_agent: Any, scr
 
 
 @pytest.mark.row("D8", "C4")
-async def test_for_one_request_a_selection_counts_for_the_next(open_agent: Any, script: Any, tmp_path: Path) -> None:
+async def test_for_one_request_a_selection_counts_for_the_next(
+    open_agent: OpenAgent, script: Script, tmp_path: Path
+) -> None:
     class Weighs(Full):
         @tool(dynamic=True)
         def weigh(self) -> str:
@@ -218,7 +231,9 @@ async def test_for_one_request_a_selection_counts_for_the_next(open_agent: Any, 
 
 
 @pytest.mark.row("E1", "E2", "E7")
-async def test_the_fixed_text_is_there_once_and_never_changes(open_agent: Any, script: Any, skills: Path) -> None:
+async def test_the_fixed_text_is_there_once_and_never_changes(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
     model = script(
         [
             calls(call("skill_list")),
@@ -237,7 +252,9 @@ async def test_the_fixed_text_is_there_once_and_never_changes(open_agent: Any, s
 
 @pytest.mark.row("E2")
 @pytest.mark.parametrize("text", ["", "Only run what a skill says."])
-async def test_the_guidance_may_be_another_or_none(open_agent: Any, script: Any, skills: Path, text: str) -> None:
+async def test_the_guidance_may_be_another_or_none(
+    open_agent: OpenAgent, script: Script, skills: Path, text: str
+) -> None:
     model = script(["done"])
     bench = await open_agent(Full, skills, **FULL, **{"skills.prompt.guidance": text})
     await bench.turn("x")
@@ -246,7 +263,9 @@ async def test_the_guidance_may_be_another_or_none(open_agent: Any, script: Any,
 
 
 @pytest.mark.row("E4", "E11")
-async def test_requests_of_a_session_begin_with_the_one_before(open_agent: Any, script: Any, skills: Path) -> None:
+async def test_requests_of_a_session_begin_with_the_one_before(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
     """What providers cache: as long as a conversation goes on, loading included."""
     script_of_turn = [
         calls(call("load_skill", name="ants")),
@@ -266,7 +285,7 @@ async def test_requests_of_a_session_begin_with_the_one_before(open_agent: Any, 
 
 @pytest.mark.row("D13", "J12")
 async def test_what_an_agent_loads_that_is_a_tool_is_not_in_the_prompt_of_its_caller(
-    open_agent: Any, script: Any, skills: Path
+    open_agent: OpenAgent, script: Script, skills: Path
 ) -> None:
     class Helper(Agent):
         """Looks things up."""
@@ -304,7 +323,9 @@ async def test_what_an_agent_loads_that_is_a_tool_is_not_in_the_prompt_of_its_ca
 
 
 @pytest.mark.row("B12")
-async def test_an_agent_may_show_other_skills_for_another_event(open_agent: Any, script: Any, skills: Path) -> None:
+async def test_an_agent_may_show_other_skills_for_another_event(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
     class Choosy(Agent):
         model = "scripted:m"
 
@@ -326,7 +347,9 @@ async def test_an_agent_may_show_other_skills_for_another_event(open_agent: Any,
 
 
 @pytest.mark.row("D4", "F27")
-async def test_an_agent_knows_what_its_turn_saved(open_agent: Any, script: Any, skills: Path, tmp_path: Path) -> None:
+async def test_an_agent_knows_what_its_turn_saved(
+    open_agent: OpenAgent, script: Script, skills: Path, tmp_path: Path
+) -> None:
     class Saves(Full):
         async def on_event(self, event: Any, ctx: Any) -> Any:
             await ctx.chat(event)
@@ -360,7 +383,9 @@ class Caller(Agent):
 
 
 @pytest.mark.row("J12")
-async def test_the_limits_of_the_turn_are_those_of_all_its_agents(open_agent: Any, script: Any, skills: Path) -> None:
+async def test_the_limits_of_the_turn_are_those_of_all_its_agents(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
     script(
         lambda request: calls(
             call("skill_list" if request.system.startswith("You are called.") else "ask", request="x")
@@ -373,7 +398,9 @@ async def test_the_limits_of_the_turn_are_those_of_all_its_agents(open_agent: An
 
 
 @pytest.mark.row("J12")
-async def test_a_callee_whose_code_changed_meanwhile_begins_anew_with_its_turn(open_agent: Any, script: Any) -> None:
+async def test_a_callee_whose_code_changed_meanwhile_begins_anew_with_its_turn(
+    open_agent: OpenAgent, script: Script
+) -> None:
     class Steps(Agent):
         name = "steps"
         argument = "old"

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills import Agent, SkillConfig
-from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
+from flink_skills.agents import AgentRuntime, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan
+from flink_skills.agents.models import ModelSetup
 from flink_skills.telemetry import Activity, Delta, Observer, Telemetry, TextDelta, Withdrawn
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
 

@@ -9,14 +9,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flink_skills import Agent, PlanError, SkillConfig, StreamingFunctionTool, ToolContext, tool, tool_set
-from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
+from flink_skills import Agent, BaseToolSet, PlanError, SkillConfig, StreamingFunctionTool, ToolContext, tool, tool_set
+from flink_skills.agents import AgentRuntime, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan
+from flink_skills.agents.models import ModelSetup
 from flink_skills.telemetry import Activity, Delta, Observer, TextDelta, ToolCallDelta, Withdrawn
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 from flink_skills.tools.streaming import StreamedArguments
 
 PROVIDERS = ["openai-compatible", "anthropic"]

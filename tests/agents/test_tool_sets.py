@@ -19,9 +19,11 @@ from flink_skills import (
     tool,
     tool_set,
 )
-from flink_skills.agents.messages import ToolMessage
+from flink_skills.agents import ToolMessage
 from flink_skills.testing import call, calls
 from flink_skills.tools.calling import ApprovalRequest
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
 
 
 def price(article: str) -> int:
@@ -72,7 +74,9 @@ def results(model: Any) -> list[str]:
 
 
 @pytest.mark.row("J6")
-async def test_a_tool_set_chooses_by_the_key_and_is_closed_with_the_agent(open_agent: Any, script: Any) -> None:
+async def test_a_tool_set_chooses_by_the_key_and_is_closed_with_the_agent(
+    open_agent: OpenAgent, script: Script
+) -> None:
     before = Shop.closed
     model = script(lambda request: "ok")
     bench = await open_agent(Clerk)
@@ -84,7 +88,7 @@ async def test_a_tool_set_chooses_by_the_key_and_is_closed_with_the_agent(open_a
     assert Shop.closed == before + 1
 
 
-async def test_their_tools_are_called(open_agent: Any, script: Any) -> None:
+async def test_their_tools_are_called(open_agent: OpenAgent, script: Script) -> None:
     model = script([calls(call("price", article="abc"), call("in_stock", article="a"), call("discount")), "done"])
     bench = await open_agent(Clerk)
     await bench.turn("x", key='"other"')
@@ -92,7 +96,7 @@ async def test_their_tools_are_called(open_agent: Any, script: Any) -> None:
     assert results(model)[2].startswith("There is no tool 'discount'")
 
 
-async def test_a_model_has_those_that_its_setup_names(open_agent: Any, script: Any) -> None:
+async def test_a_model_has_those_that_its_setup_names(open_agent: OpenAgent, script: Script) -> None:
     class Two(Clerk):
         @chat_model_setup
         def narrow(self) -> ResourceDescriptor:
@@ -105,7 +109,9 @@ async def test_a_model_has_those_that_its_setup_names(open_agent: Any, script: A
     assert results(model)[0].startswith("There is no tool 'price'")
 
 
-async def test_a_tool_set_that_fails_takes_no_other_tool_along(open_agent: Any, script: Any, caplog: Any) -> None:
+async def test_a_tool_set_that_fails_takes_no_other_tool_along(
+    open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
     class Broken(BaseToolSet):
         async def get_tools(self, context: ToolContext) -> list[Any]:
             raise ConnectionError("the directory is down")
@@ -122,7 +128,9 @@ async def test_a_tool_set_that_fails_takes_no_other_tool_along(open_agent: Any, 
     assert "the directory is down; its tools are absent" in caplog.text
 
 
-async def test_one_that_is_named_like_the_agents_own_is_left_out(open_agent: Any, script: Any, caplog: Any) -> None:
+async def test_one_that_is_named_like_the_agents_own_is_left_out(
+    open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
     class Same(Clerk):
         @tool
         def price(self, article: str) -> str:
@@ -137,7 +145,7 @@ async def test_one_that_is_named_like_the_agents_own_is_left_out(open_agent: Any
 
 
 @pytest.mark.row("J3")
-async def test_a_registered_tool_is_there_by_its_name(open_agent: Any, script: Any) -> None:
+async def test_a_registered_tool_is_there_by_its_name(open_agent: OpenAgent, script: Script) -> None:
     register_tool("stock_of_registry", stock)
 
     class Named(Agent):
@@ -152,7 +160,7 @@ async def test_a_registered_tool_is_there_by_its_name(open_agent: Any, script: A
     assert names(model) == ["stock_of_registry"]
 
 
-async def test_mistakes_are_found_at_submission(open_agent: Any) -> None:
+async def test_mistakes_are_found_at_submission(open_agent: OpenAgent) -> None:
     class Unknown(Agent):
         model = "scripted:m"
 
@@ -185,7 +193,7 @@ async def test_mistakes_are_found_at_submission(open_agent: Any) -> None:
         await open_agent(Misspelt)
 
 
-async def test_calls_that_need_a_yes_ask_the_agent(open_agent: Any, script: Any) -> None:
+async def test_calls_that_need_a_yes_ask_the_agent(open_agent: OpenAgent, script: Script) -> None:
     class Careful(Clerk):
         asked: list[ApprovalRequest] = []  # noqa: RUF012 - of the test
 
@@ -201,7 +209,7 @@ async def test_calls_that_need_a_yes_ask_the_agent(open_agent: Any, script: Any)
     assert len({of.call_id for of in Careful.asked}) == 2
 
 
-async def test_an_agent_that_says_nothing_approves_nothing(open_agent: Any, script: Any) -> None:
+async def test_an_agent_that_says_nothing_approves_nothing(open_agent: OpenAgent, script: Script) -> None:
     model = script([calls(call("greet", name="x")), "done"])
     await (await open_agent(Clerk, **{"skills.tools.approve": "greet"})).turn("x", key='"other"')
     assert "this agent approves no calls: give it a method approve" in results(model)[0]

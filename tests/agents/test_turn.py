@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
 
 from flink_skills import Agent, ModelError, ResourceDescriptor, ToolContext, chat_model_setup, tool
-from flink_skills.agents.codec import decode
-from flink_skills.agents.messages import ModelResponse, ToolMessage, Usage
-from flink_skills.agents.session import SessionOp
-from flink_skills.agents.turn import TurnStatus
+from flink_skills.agents import ModelResponse, SessionOp, ToolMessage, TurnStatus, Usage, decode
 from flink_skills.testing import call, calls
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
+from tests.kit.waiting import until
 
 
 class Scripted(Agent):
@@ -32,7 +33,7 @@ def error_of(outcome: Any) -> str:
     return str(record["error"])
 
 
-async def test_without_code_the_answer_is_emitted(open_agent: Any, script: Any) -> None:
+async def test_without_code_the_answer_is_emitted(open_agent: OpenAgent, script: Script) -> None:
     model = script(["hello"])
     bench = await open_agent(Scripted)
     outcome = await bench.turn({"a": 1})
@@ -43,7 +44,7 @@ async def test_without_code_the_answer_is_emitted(open_agent: Any, script: Any) 
 
 @pytest.mark.row("A1", "C12", "E13")
 async def test_skill_is_loaded_and_its_command_runs_in_its_folder(
-    open_agent: Any, script: Any, skill_folder: Any
+    open_agent: OpenAgent, script: Script, skill_folder: Path
 ) -> None:
     model = script(
         [
@@ -67,7 +68,7 @@ async def test_skill_is_loaded_and_its_command_runs_in_its_folder(
 
 
 @pytest.mark.row("J5")
-async def test_tool_calls_of_one_response_run_at_the_same_time(open_agent: Any, script: Any) -> None:
+async def test_tool_calls_of_one_response_run_at_the_same_time(open_agent: OpenAgent, script: Script) -> None:
     model = script([calls(call("meet", name="a"), call("meet", name="b")), "met"])
     bench = await open_agent(Meeting)
     outcome = await bench.turn("go")
@@ -76,7 +77,9 @@ async def test_tool_calls_of_one_response_run_at_the_same_time(open_agent: Any, 
     assert results == ["a", "b"]
 
 
-async def test_unknown_tool_is_answered_with_what_there_is(open_agent: Any, script: Any, skill_folder: Any) -> None:
+async def test_unknown_tool_is_answered_with_what_there_is(
+    open_agent: OpenAgent, script: Script, skill_folder: Path
+) -> None:
     model = script([calls(call("load_skil", name="shout")), "sorry"])
     bench = await open_agent(Scripted, skill_folder)
     assert main_outputs(await bench.turn("x")) == ["sorry"]
@@ -86,7 +89,9 @@ async def test_unknown_tool_is_answered_with_what_there_is(open_agent: Any, scri
 
 
 @pytest.mark.row("B12")
-async def test_filtered_skill_is_neither_shown_nor_confirmed(open_agent: Any, script: Any, skill_folder: Any) -> None:
+async def test_filtered_skill_is_neither_shown_nor_confirmed(
+    open_agent: OpenAgent, script: Script, skill_folder: Path
+) -> None:
     class Filtered(Agent):
         @chat_model_setup
         @staticmethod
@@ -109,7 +114,7 @@ async def test_filtered_skill_is_neither_shown_nor_confirmed(open_agent: Any, sc
     assert "loud" not in resource.content
 
 
-async def test_finished_steps_are_replayed_and_not_repeated(open_agent: Any, script: Any) -> None:
+async def test_finished_steps_are_replayed_and_not_repeated(open_agent: OpenAgent, script: Script) -> None:
     """A failover after each step in turn ends like the turn without one, and asks the model only for the rest."""
 
     class Steps(Scripted):
@@ -136,7 +141,7 @@ async def test_finished_steps_are_replayed_and_not_repeated(open_agent: Any, scr
         assert len(model.requests) == sum(entry["id"].startswith("chat") for entry in map(decode, journal[finished:]))
 
 
-async def test_step_that_asks_for_something_else_starts_the_turn_anew(open_agent: Any, script: Any) -> None:
+async def test_step_that_asks_for_something_else_starts_the_turn_anew(open_agent: OpenAgent, script: Script) -> None:
     class Changing(Scripted):
         async def on_event(self, event: Any, ctx: Any) -> Any:
             return await ctx.step("s", lambda n: n, event)
@@ -149,7 +154,7 @@ async def test_step_that_asks_for_something_else_starts_the_turn_anew(open_agent
     assert [decode(entry)["id"] for entry in bench.journal] == ["anew", "step:s#0"]
 
 
-async def test_call_ids_depend_on_key_number_event_and_step_alone(open_agent: Any, script: Any) -> None:
+async def test_call_ids_depend_on_key_number_event_and_step_alone(open_agent: OpenAgent, script: Script) -> None:
     class Ids(Scripted):
         @tool
         def id_of_call(self, context: ToolContext) -> str:
@@ -167,7 +172,7 @@ async def test_call_ids_depend_on_key_number_event_and_step_alone(open_agent: An
         assert not set(ids) & set(main_outputs(await bench.turn("e", **other))[0])
 
 
-async def test_answer_that_does_not_fit_is_asked_for_again(open_agent: Any, script: Any) -> None:
+async def test_answer_that_does_not_fit_is_asked_for_again(open_agent: OpenAgent, script: Script) -> None:
     model = script(["no idea", '```json\n{"city": "Ulm", "size": "large"}\n```', '{"city": "Ulm", "size": 3}'])
     bench = await open_agent(CityAgent)
     assert main_outputs(await bench.turn("x")) == [City(city="Ulm", size=3)]
@@ -175,14 +180,14 @@ async def test_answer_that_does_not_fit_is_asked_for_again(open_agent: Any, scri
     assert model.requests[0].output_schema is not None
 
 
-async def test_model_that_never_fits_is_an_error(open_agent: Any, script: Any) -> None:
+async def test_model_that_never_fits_is_an_error(open_agent: OpenAgent, script: Script) -> None:
     model = script(lambda request: "no")
     bench = await open_agent(CityAgent, None, **{"skills.turn.max-output-retries": 2})
     assert "no usable answer after 3 attempts" in error_of(await bench.turn("x"))
     assert len(model.requests) == 3
 
 
-async def test_transient_model_errors_are_retried_and_others_not(open_agent: Any, script: Any) -> None:
+async def test_transient_model_errors_are_retried_and_others_not(open_agent: OpenAgent, script: Script) -> None:
     model = script([ModelError("busy", retryable=True, retry_after=0.0), "done"])
     bench = await open_agent(Scripted, None, **{"skills.model.retry-backoff": "1 ms"})
     assert main_outputs(await bench.turn("x")) == ["done"]
@@ -192,27 +197,27 @@ async def test_transient_model_errors_are_retried_and_others_not(open_agent: Any
     assert len(model.requests) == 1
 
 
-async def test_retries_end(open_agent: Any, script: Any) -> None:
+async def test_retries_end(open_agent: OpenAgent, script: Script) -> None:
     model = script(lambda request: ModelError("busy", retryable=True))
     bench = await open_agent(Scripted, None, **{"skills.model.retry-backoff": "1 ms", "skills.model.max-retries": 2})
     assert "given up after 3 attempts" in error_of(await bench.turn("x"))
     assert len(model.requests) == 3
 
 
-async def test_endless_tool_calls_reach_the_step_limit(open_agent: Any, script: Any) -> None:
+async def test_endless_tool_calls_reach_the_step_limit(open_agent: OpenAgent, script: Script) -> None:
     script(lambda request: calls(call("nothing")))
     bench = await open_agent(Scripted, None, **{"skills.turn.max-steps": 7})
     assert "skills.turn.max-steps = 7" in error_of(await bench.turn("x"))
     assert len(bench.journal) == 7
 
 
-async def test_token_limit(open_agent: Any, script: Any) -> None:
+async def test_token_limit(open_agent: OpenAgent, script: Script) -> None:
     script([ModelResponse("x", usage=Usage(90, 20, 1))])
     bench = await open_agent(Scripted, None, **{"skills.turn.max-tokens": 100})
     assert "110 tokens" in error_of(await bench.turn("x"))
 
 
-async def test_turn_that_takes_too_long_is_an_error(open_agent: Any, script: Any) -> None:
+async def test_turn_that_takes_too_long_is_an_error(open_agent: OpenAgent, script: Script) -> None:
     async def hang(request: Any) -> str:
         await asyncio.Event().wait()
         raise AssertionError
@@ -222,7 +227,7 @@ async def test_turn_that_takes_too_long_is_an_error(open_agent: Any, script: Any
     assert "skills.turn.timeout" in error_of(await bench.turn("x"))
 
 
-async def test_cancelling_from_outside_is_no_error_record(open_agent: Any, script: Any) -> None:
+async def test_cancelling_from_outside_is_no_error_record(open_agent: OpenAgent, script: Script) -> None:
     started = asyncio.Event()
 
     async def hang(request: Any) -> str:
@@ -244,7 +249,7 @@ async def test_cancelling_from_outside_is_no_error_record(open_agent: Any, scrip
     [(ValueError("bad event"), "ValueError: bad event"), (SystemExit(3), "sys.exit(3)")],
 )
 async def test_exception_of_the_agent_is_an_error_record_with_its_event(
-    open_agent: Any, script: Any, failure: BaseException, message: str
+    open_agent: OpenAgent, script: Script, failure: BaseException, message: str
 ) -> None:
     bench = await open_agent(Failing(failure))
     outcome = await bench.turn({"n": 1})
@@ -253,7 +258,7 @@ async def test_exception_of_the_agent_is_an_error_record_with_its_event(
     assert outcome.change.op == SessionOp.KEEP
 
 
-async def test_on_error_fail_fails_the_job(open_agent: Any, script: Any) -> None:
+async def test_on_error_fail_fails_the_job(open_agent: OpenAgent, script: Script) -> None:
     bench = await open_agent(Failing(ValueError("bad")), None, **{"skills.turn.on-error": "fail"})
     outcome = await bench.turn("x")
     assert outcome.status == TurnStatus.FAIL_JOB
@@ -261,14 +266,14 @@ async def test_on_error_fail_fails_the_job(open_agent: Any, script: Any) -> None
     assert "bad" in outcome.message
 
 
-async def test_turn_that_kills_its_worker_again_and_again_is_given_up(open_agent: Any, script: Any) -> None:
+async def test_turn_that_kills_its_worker_again_and_again_is_given_up(open_agent: OpenAgent, script: Script) -> None:
     model = script(["never"])
     bench = await open_agent(Scripted)
     assert "3 times" in error_of(await bench.turn("x", crashes=3))
     assert model.requests == []
 
 
-async def test_emit_side_outputs_and_return(open_agent: Any, script: Any) -> None:
+async def test_emit_side_outputs_and_return(open_agent: OpenAgent, script: Script) -> None:
     class Emits(Scripted):
         async def on_event(self, event: Any, ctx: Any) -> Any:
             ctx.emit(1)
@@ -279,7 +284,7 @@ async def test_emit_side_outputs_and_return(open_agent: Any, script: Any) -> Non
     assert outcome.outputs == (("", 1), ("audit", "k"), ("", 2))
 
 
-async def test_conversation_goes_on_over_the_events_of_a_key(open_agent: Any, script: Any) -> None:
+async def test_conversation_goes_on_over_the_events_of_a_key(open_agent: OpenAgent, script: Script) -> None:
     class Remembers(Scripted):
         session = "key"
 
@@ -292,7 +297,7 @@ async def test_conversation_goes_on_over_the_events_of_a_key(open_agent: Any, sc
     assert second.change.op == SessionOp.APPEND
 
 
-async def test_models_do_not_read_each_others_conversations(open_agent: Any, script: Any) -> None:
+async def test_models_do_not_read_each_others_conversations(open_agent: OpenAgent, script: Script) -> None:
     class Two(Agent):
         session = "key"
 
@@ -314,7 +319,7 @@ async def test_models_do_not_read_each_others_conversations(open_agent: Any, scr
     assert [m.content for m in model.requests[1].messages] == ["for b"]
 
 
-async def test_agent_without_models_and_skills(open_agent: Any) -> None:
+async def test_agent_without_models_and_skills(open_agent: OpenAgent) -> None:
     class Counter(Agent):
         async def on_event(self, event: Any, ctx: Any) -> Any:
             return await ctx.step("n", lambda: 1)
@@ -322,7 +327,7 @@ async def test_agent_without_models_and_skills(open_agent: Any) -> None:
     assert main_outputs(await (await open_agent(Counter)).turn("x")) == [1]
 
 
-async def test_result_of_a_step_must_be_keepable(open_agent: Any, script: Any) -> None:
+async def test_result_of_a_step_must_be_keepable(open_agent: OpenAgent, script: Script) -> None:
     class Typed(Scripted):
         async def on_event(self, event: Any, ctx: Any) -> Any:
             city = await ctx.step("typed", lambda: City(city="Ulm", size=1), result_type=City)
@@ -350,11 +355,8 @@ class Meeting(Scripted):
     async def meet(self, name: str) -> str:
         "Waits for the other."
         self.arrived.append(name)
-        deadline = asyncio.get_running_loop().time() + 5
         # An event would belong to the loop of the first test that made it.
-        while len(self.arrived) < 2 and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        assert len(self.arrived) == 2
+        await until(lambda: len(self.arrived) == 2, "both calls")
         return name
 
 
@@ -376,7 +378,7 @@ class Talks(Agent):
         return f"seen {text}\ud801"
 
 
-async def test_halves_of_a_character_do_not_spoil_a_conversation(open_agent: Any, script: Any) -> None:
+async def test_halves_of_a_character_do_not_spoil_a_conversation(open_agent: OpenAgent, script: Script) -> None:
     # JSON can write what no encoding takes; a request with it would fail, and so would all that come after it.
     model = script([calls(call("look", text="a\ud800", **{"k\ud800": ["\udc00", "\ud83d\ude00"]})), "b\udfff", "good"])
     bench = await open_agent(Talks)
@@ -393,7 +395,7 @@ async def test_halves_of_a_character_do_not_spoil_a_conversation(open_agent: Any
 
 @pytest.mark.parametrize("number", [10**5_000, [10**5_000]], ids=["alone", "in a list"])
 async def test_a_model_is_told_of_an_integer_that_json_does_not_write(
-    open_agent: Any, script: Any, number: Any
+    open_agent: OpenAgent, script: Script, number: Any
 ) -> None:
     # Clients that read arguments themselves hand such a number on; the journal could not keep it.
     model = script([calls(call("look", text="a", times=number)), "good"])

@@ -11,11 +11,19 @@ import pytest
 from pydantic import BaseModel
 
 from flink_skills import Agent, AgentContext, ResourceDescriptor, chat_model_setup, tool
-from flink_skills.agents.codec import decode
-from flink_skills.agents.messages import AssistantMessage, ModelRequest, ToolMessage, UserMessage
-from flink_skills.agents.session import Session
-from flink_skills.agents.turn import TurnOutcome, TurnStatus
+from flink_skills.agents import (
+    AssistantMessage,
+    ModelRequest,
+    Session,
+    ToolMessage,
+    TurnOutcome,
+    TurnStatus,
+    UserMessage,
+    decode,
+)
 from flink_skills.testing import call, calls
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
 
 EVENT = {"text": "go"}
 
@@ -72,7 +80,7 @@ LOADED, ASKED_TO_WEIGH, WEIGHED = "chat#0/t0.0", "chat#0/m1", "chat#0/t1.0"
 
 
 @pytest.fixture
-async def before(open_agent: Any, script: Any, skill_folder: Path) -> Before:
+async def before(open_agent: OpenAgent, script: Script, skill_folder: Path) -> Before:
     script(answers)
     bench = await open_agent(Desk, skill_folder)
     outcome = await bench.turn(EVENT)
@@ -91,14 +99,11 @@ def text_of(request: ModelRequest) -> str:
     return "\n".join([request.system, *(message.content for message in request.messages)])
 
 
-# -- instructions --------------------------------------------------------------------------
-
-
 class Brief(Desk):
     instructions = "You are brief."
 
 
-async def test_instructions(open_agent: Any, script: Any, skill_folder: Path, before: Before) -> None:
+async def test_instructions(open_agent: OpenAgent, script: Script, skill_folder: Path, before: Before) -> None:
     model = script(answers)
     bench = await open_agent(Brief, skill_folder)
     outcome = await bench.turn(EVENT, journal=before.under_way(LOADED))
@@ -108,9 +113,6 @@ async def test_instructions(open_agent: Any, script: Any, skill_folder: Path, be
     await bench.turn({"text": "next"}, number=2, session=before.idle)
     assert "You are brief." in model.requests[-1].system
     assert "You help." not in text_of(model.requests[-1])
-
-
-# -- models --------------------------------------------------------------------------------
 
 
 class OtherModel(Agent):
@@ -136,7 +138,7 @@ class TwoModels(Desk):
 
 
 async def test_a_model_less(
-    open_agent: Any, script: Any, skill_folder: Path, before: Before, caplog: pytest.LogCaptureFixture
+    open_agent: OpenAgent, script: Script, skill_folder: Path, before: Before, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = script(lambda request: f"heard {request.messages[-1].content}")
     bench = await open_agent(OtherModel, skill_folder)
@@ -157,7 +159,7 @@ async def test_a_model_less(
     assert len(kept["newer"]) == 2
 
 
-async def test_a_model_more(open_agent: Any, script: Any, skill_folder: Path, before: Before) -> None:
+async def test_a_model_more(open_agent: OpenAgent, script: Script, skill_folder: Path, before: Before) -> None:
     script(answers)
     bench = await open_agent(TwoModels, skill_folder)
     for step in (LOADED, ASKED_TO_WEIGH, WEIGHED):
@@ -176,7 +178,7 @@ class OtherProvider(Desk):
 
 
 async def test_the_provider_of_a_model(
-    open_agent: Any, script: Any, skill_folder: Path, before: Before, caplog: pytest.LogCaptureFixture
+    open_agent: OpenAgent, script: Script, skill_folder: Path, before: Before, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = script(answers)
     bench = await open_agent(OtherProvider, skill_folder)
@@ -190,9 +192,6 @@ async def test_the_provider_of_a_model(
     assert outcome.session.conversation().messages["main"][: len(was)] == was
     assert not model.requests
     assert not [record for record in caplog.records if record.name == "flink_skills.turn"]
-
-
-# -- tools ---------------------------------------------------------------------------------
 
 
 class NoTool(Agent):
@@ -215,7 +214,7 @@ class MoreTools(Desk):
         return len(text)
 
 
-async def test_a_tool_less(open_agent: Any, script: Any, skill_folder: Path, before: Before) -> None:
+async def test_a_tool_less(open_agent: OpenAgent, script: Script, skill_folder: Path, before: Before) -> None:
     model = script(answers)
     bench = await open_agent(NoTool, skill_folder)
     # Its result, where it has one, is as good as ever; a call that is still to be made is an error for the model.
@@ -233,15 +232,12 @@ async def test_a_tool_less(open_agent: Any, script: Any, skill_folder: Path, bef
     assert len(called) == 2
 
 
-async def test_a_tool_more(open_agent: Any, script: Any, skill_folder: Path, before: Before) -> None:
+async def test_a_tool_more(open_agent: OpenAgent, script: Script, skill_folder: Path, before: Before) -> None:
     model = script(answers)
     bench = await open_agent(MoreTools, skill_folder)
     assert await bench.turn(EVENT, journal=before.under_way(LOADED)) == before.outcome
     await bench.turn({"text": "next"}, number=2, session=before.idle)
     assert all("measure" in {of.name for of in request.tools} for request in model.requests)
-
-
-# -- skills --------------------------------------------------------------------------------
 
 
 def remove(folder: Path) -> None:
@@ -276,7 +272,9 @@ class InSystem(Desk):
 
 
 @pytest.mark.parametrize("how", SKILL_CHANGES)
-async def test_a_loaded_skill(open_agent: Any, script: Any, skill_folder: Path, before: Before, how: str) -> None:
+async def test_a_loaded_skill(
+    open_agent: OpenAgent, script: Script, skill_folder: Path, before: Before, how: str
+) -> None:
     alter, there, told = SKILL_CHANGES[how]
     script(answers)
     in_system = await open_agent(InSystem, skill_folder)
@@ -302,7 +300,9 @@ async def test_a_loaded_skill(open_agent: Any, script: Any, skill_folder: Path, 
     assert sum(told in message.content for message in model.requests[-1].messages) == 1
 
 
-async def test_a_skill_that_is_not_loaded_yet(open_agent: Any, script: Any, skill_folder: Path, before: Before) -> None:
+async def test_a_skill_that_is_not_loaded_yet(
+    open_agent: OpenAgent, script: Script, skill_folder: Path, before: Before
+) -> None:
     remove(skill_folder)
     script(answers)
     bench = await open_agent(Desk, skill_folder)
@@ -312,7 +312,7 @@ async def test_a_skill_that_is_not_loaded_yet(open_agent: Any, script: Any, skil
     assert "count" in results[0].content
 
 
-async def test_a_skill_more(open_agent: Any, script: Any, skill_folder: Path, before: Before) -> None:
+async def test_a_skill_more(open_agent: OpenAgent, script: Script, skill_folder: Path, before: Before) -> None:
     (skill_folder / "new").mkdir()
     (skill_folder / "new" / "SKILL.md").write_text("---\nname: new\ndescription: Brand-new.\n---\nNew.\n")
     model = script(answers)
@@ -320,9 +320,6 @@ async def test_a_skill_more(open_agent: Any, script: Any, skill_folder: Path, be
     assert await bench.turn(EVENT, journal=before.under_way(LOADED)) == before.outcome
     await bench.turn({"text": "next"}, number=2, session=before.idle)
     assert all("Brand-new." in request.system for request in model.requests)
-
-
-# -- what the session keeps ----------------------------------------------------------------
 
 
 class Counted(BaseModel):
@@ -351,7 +348,7 @@ class Asks(Typed):
 
 
 async def test_the_type_of_the_state(
-    open_agent: Any, script: Any, skill_folder: Path, before: Before, caplog: pytest.LogCaptureFixture
+    open_agent: OpenAgent, script: Script, skill_folder: Path, before: Before, caplog: pytest.LogCaptureFixture
 ) -> None:
     script(answers)
     bench = await open_agent(Typed, skill_folder)
@@ -384,7 +381,9 @@ class SelectsOtherwise(Desk):
         return f"about {event['topic']}"
 
 
-async def test_the_selector_of_conversations(open_agent: Any, script: Any, skill_folder: Path, before: Before) -> None:
+async def test_the_selector_of_conversations(
+    open_agent: OpenAgent, script: Script, skill_folder: Path, before: Before
+) -> None:
     model = script(answers)
     # From one conversation of a key to several, and from one way to name them to another.
     by_field, otherwise = await open_agent(Selects, skill_folder), await open_agent(SelectsOtherwise, skill_folder)
@@ -400,7 +399,9 @@ async def test_the_selector_of_conversations(open_agent: Any, script: Any, skill
     assert len(model.requests[-1].messages) == len(before.idle.conversation().messages["main"]) + 1
 
 
-async def test_the_mode_of_the_session(open_agent: Any, script: Any, skill_folder: Path, before: Before) -> None:
+async def test_the_mode_of_the_session(
+    open_agent: OpenAgent, script: Script, skill_folder: Path, before: Before
+) -> None:
     model = script(answers)
     outcome = await (await open_agent(PerEvent, skill_folder)).turn({"text": "next"}, number=2, session=before.idle)
     assert len(model.requests[-1].messages) == 1

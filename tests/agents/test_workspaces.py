@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +11,17 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, SkillConfig
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents import AgentRuntime, compile_plan
 from flink_skills.manager import SkillScope
 from flink_skills.testing import call, calls
-from tests.walking import folders_below
+from tests.kit.agents import Bench
+from tests.kit.models import Script
+from tests.kit.waiting import until
+from tests.kit.walking import folders_below
 
-from .conftest import Bench
 from .test_turn import Scripted, main_outputs
 
-Open = Callable[..., Any]
+Open = Callable[..., Awaitable[Bench]]
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ async def opened(folder: Path, skill_folder: Path, tmp_path: Path) -> AsyncItera
 
 
 async def test_an_agent_that_a_job_has_twice_has_workspaces_and_call_ids_of_its_own(
-    opened: Open, folder: Path, script: Any
+    opened: Open, folder: Path, script: Script
 ) -> None:
     class Looks(Scripted):
         async def on_event(self, event: Any, ctx: Any) -> Any:
@@ -75,16 +74,9 @@ def workspaces(folder: Path) -> list[Path]:
     return sorted(path for path in folders_below(folder) if path.name.startswith("ws_"))
 
 
-async def until(condition: Callable[[], object], within: float = 20.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.01)
-
-
 @pytest.mark.row("H7")
 async def test_turns_of_a_key_find_what_the_turn_before_left_and_other_keys_do_not(
-    opened: Open, script: Any, folder: Path
+    opened: Open, script: Script, folder: Path
 ) -> None:
     asks = command("cat $WORK_DIR/n; echo x >> $WORK_DIR/n")
     model = script(lambda request: "done" if len(request.messages) > 1 else asks)
@@ -98,7 +90,7 @@ async def test_turns_of_a_key_find_what_the_turn_before_left_and_other_keys_do_n
     assert workspaces(folder) == []
 
 
-async def test_a_workspace_goes_some_time_after_its_last_turn(opened: Open, script: Any, folder: Path) -> None:
+async def test_a_workspace_goes_some_time_after_its_last_turn(opened: Open, script: Script, folder: Path) -> None:
     model = script([command("echo x > $WORK_DIR/n; ls $WORK_DIR"), "done", command("ls $WORK_DIR"), "done"])
     bench = await opened(workspace_ttl="300 ms")
     for number in (1, 2):
@@ -109,27 +101,29 @@ async def test_a_workspace_goes_some_time_after_its_last_turn(opened: Open, scri
     assert all("inputs" in text for text in said)
 
 
-async def test_a_workspace_stays_while_its_turn_runs(opened: Open, script: Any, folder: Path) -> None:
-    there: list[bool] = []
-
+async def test_a_workspace_stays_while_its_turn_runs(opened: Open, script: Script, folder: Path) -> None:
     async def answer(request: Any) -> Any:
         if len(request.messages) == 1:
             return command("true")
-        enough = time.monotonic() + 2.0  # several rounds of sweeping
-        while time.monotonic() < enough or len(there) <= 10:
-            await asyncio.sleep(0.05)
-            there.append(bool(workspaces(folder)))
+        if "another" in request.messages[0].content:
+            return "done"
+        own = workspaces(folder)
+        assert len(own) == 1
+        for number in range(1, 4):
+            assert main_outputs(await Bench(bench.runtime).turn("another", key='"x"', number=number)) == ["done"]
+            assert len(workspaces(folder)) == 2
+            await until(lambda: len(workspaces(folder)) == 1, "a sweep that removes the workspace of the other key")
+            assert workspaces(folder) == own
         return "done"
 
     script(answer)
     bench = await opened(workspace_ttl="50 ms")
     assert main_outputs(await bench.turn("one")) == ["done"]
-    assert all(there)
     await until(lambda: not workspaces(folder))
 
 
 @pytest.mark.row("H1")
-async def test_a_turn_without_commands_makes_no_workspace(opened: Open, script: Any, folder: Path) -> None:
+async def test_a_turn_without_commands_makes_no_workspace(opened: Open, script: Script, folder: Path) -> None:
     script([calls(call("load_skill", name="shout")), "done"])
     bench = await opened()
     assert main_outputs(await bench.turn("one")) == ["done"]
@@ -137,7 +131,7 @@ async def test_a_turn_without_commands_makes_no_workspace(opened: Open, script: 
 
 
 @pytest.mark.row("H1")
-async def test_the_folder_of_the_option(opened: Open, script: Any, folder: Path) -> None:
+async def test_the_folder_of_the_option(opened: Open, script: Script, folder: Path) -> None:
     script([command("pwd"), "done"])
     bench = await opened(workspace_dir=str(folder / "chosen"))
     await bench.turn("one")

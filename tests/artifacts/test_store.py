@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.artifacts import Artifact, ArtifactError, ArtifactStore, owner_of
-from flink_skills.artifacts.location import open_location
+from flink_skills.artifacts.store import open_location
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig
 
@@ -134,9 +134,6 @@ def test_the_largest_artifact(tmp_path: Path) -> None:
     assert refused.value.reason == "too-large"
 
 
-# -- once, whatever happens ----------------------------------------------------------------
-
-
 def watched(tmp_path: Path) -> tuple[ArtifactStore, Watched]:
     location = Watched(open_location(str(tmp_path / "store"), SkillConfig()))
     return ArtifactStore(location, 1 << 20), location
@@ -248,9 +245,6 @@ def test_many_save_at_once(store: ArtifactStore, place: Place) -> None:
     assert store.load(OWNER, "a")[0] in saved
 
 
-# -- options and places --------------------------------------------------------------------
-
-
 def test_no_store_without_a_folder() -> None:
     assert ArtifactStore.open(SkillConfig()) is None
     assert ArtifactStore.open(SkillConfig({"skills.artifacts.dir": " "})) is None
@@ -261,6 +255,8 @@ def test_no_store_without_a_folder() -> None:
     [
         ("artifacts", "absolute path"),
         ("file://host/artifacts", "absolute path"),
+        ("file://me:pw/x@host/artifacts", "absolute path"),
+        ("file://[me:pw/artifacts", "absolute path"),
         ("https://me:pw@example.org/artifacts", "cannot be written to"),
         ("zip://x::s3://bucket/a.zip", "cannot be written to"),
         ("nosuch://bucket", "nothing here knows"),

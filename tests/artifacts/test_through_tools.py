@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents.files import event_files, stage_files
+from flink_skills.agents import event_files, stage_files
 from flink_skills.artifacts import ArtifactStore, owner_of
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
-from flink_skills.tools import SkillSettings
-from flink_skills.tools.state import load_effect
-from tests.tools.conftest import Conversation, manager, shell_with, skills, view  # noqa: F401 - fixtures
+from flink_skills.tools import SkillSettings, load_effect
+from tests.tools.conftest import Conversation, ShellWith, manager, shell_with, skills, view  # noqa: F401 - fixtures
 
 OWNER = owner_of("agent", '"k"')
 
 
 @pytest.fixture
-async def talk(view: SkillView, shell_with: Any, tmp_path: Path) -> Conversation:  # noqa: F811
+async def talk(view: SkillView, shell_with: ShellWith, tmp_path: Path) -> Conversation:  # noqa: F811
     """A conversation with all tools for skills, in which ``billing`` is loaded."""
     config = SkillConfig({"skills.tools": "full", "skills.artifacts.dir": str(tmp_path / "artifacts")})
     talk = Conversation(

@@ -6,9 +6,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from selenium.webdriver.remote.webdriver import WebDriver
 
 FLAGS = (
     "--headless",
@@ -94,7 +97,7 @@ class Page:
 
 
 @pytest.fixture(scope="session")
-def driver() -> Iterator[Any]:
+def driver() -> Iterator[WebDriver]:
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     from selenium.webdriver.chrome.service import Service
 
@@ -116,7 +119,7 @@ def driver() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(driver: Any) -> Page:
+def page(driver: WebDriver) -> Page:
     return Page(driver)
 
 
@@ -124,7 +127,7 @@ Wait = Callable[[Callable[[], Any]], None]
 
 
 @pytest.fixture
-def wait(driver: Any) -> Wait:
+def wait(driver: WebDriver) -> Wait:
     """Wait until a condition holds."""
     from selenium.webdriver.support.ui import WebDriverWait
 

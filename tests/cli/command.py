@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-__all__ = ["ROOT", "Command", "Done", "by_key", "run"]
+from tests.kit.waiting import wait_until
+
+__all__ = ["KEYS", "ROOT", "Command", "Done", "by_key", "ignore", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _MARK = "FLINK_SKILLS_TEST_RUN"
-# Not the caller's keys, nor what PyFlink leaves behind where a mini cluster ran in this process.
-_NOT_INHERITED = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "PYFLINK_GATEWAY_DISABLED")
+# What tells the command on the caller's machine which model to use.
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL")
+# Neither these nor what PyFlink leaves behind where a mini cluster ran in this process.
+_NOT_INHERITED = (*KEYS, "PYFLINK_GATEWAY_DISABLED")
+
+
+def ignore(*numbers: signal.Signals) -> None:
+    """Ignore signals, as a shell does in the processes that it starts in the background."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,7 @@ class Command:
     arguments: tuple[str, ...]
     cwd: Path
     variables: Mapping[str, str] = field(default_factory=dict)
+    ignored: tuple[signal.Signals, ...] = ()
 
     def __post_init__(self) -> None:
         self._mark = uuid.uuid4().hex
@@ -66,6 +78,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=partial(ignore, *self.ignored),  # noqa: PLW1509 - it takes no lock
         )
 
     def finish(self, stdin: str = "", timeout: float = 240.0) -> Done:
@@ -73,7 +86,11 @@ class Command:
         temporary file (but for the store of skills, which is there to stay)."""
         try:
             stdout, stderr = self.process.communicate(stdin, timeout=timeout)
-            self._await_end_of_all(deadline=time.monotonic() + 30.0)
+            wait_until(
+                lambda: not self.processes(),
+                lambda: f"the end of {[process.cmdline() for process in self.processes()]}",
+                pause=0.1,
+            )
         finally:
             for left in self.processes():
                 left.kill()
@@ -91,12 +108,6 @@ class Command:
             except (psutil.AccessDenied, psutil.NoSuchProcess):
                 continue
         return found
-
-    def _await_end_of_all(self, deadline: float) -> None:
-        while left := self.processes():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"processes are left: {[process.cmdline() for process in left]}")
-            psutil.wait_procs(left, timeout=0.2)
 
 
 def run(*arguments: str, cwd: Path, stdin: str = "", **variables: str) -> Done:

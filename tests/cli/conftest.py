@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from flink_skills.cli.app import run_app
+from tests.cli.command import KEYS
 
 
 @dataclass(frozen=True)
@@ -27,26 +29,63 @@ class Said:
         """What stdout holds. Fails when anything but one JSON text is there."""
         return json.loads(self.stdout)
 
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The records on stdout. Fails if anything else is there."""
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
 
 FlinkSkills = Callable[..., Said]
 
 
 @pytest.fixture
 def flink_skills(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Said]:
-    """Run ``flink-skills`` with these words, in the test's folder and with a store of its own."""
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[FlinkSkills]:
+    """Run ``flink-skills`` with these words, in the test's folder and with a separate store.
+
+    Modules that a run imports from the folder are unloaded after the test.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
+    before = set(sys.modules)
 
     def call(*words: object) -> Said:
         monkeypatch.setattr(sys, "argv", ["flink-skills", *map(str, words)])
-        capsys.readouterr()
+        capfd.readouterr()
         code = run_app()
-        streams = capsys.readouterr()
+        streams = capfd.readouterr()
         assert "Traceback" not in streams.err
         return Said(code, streams.out, streams.err)
+
+    yield call
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and Path(file).is_relative_to(tmp_path):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def run_here(flink_skills: FlinkSkills, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlinkSkills:
+    """Run ``flink-skills run`` with these words in the process of the test, without the model keys of the machine.
+
+    ``stdin`` is the standard input, any other keyword is an environment variable. Fails if the run leaves a file of
+    flink-skills, except for the store of skills.
+    """
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    # Imports of agents by name start in the folder, as they do for the command.
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def call(*words: object, stdin: str = "", **variables: str) -> Said:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        said = flink_skills("run", *words)
+        left = [path.name for path in (tmp_path / "tmp").glob("flink-skills*")]
+        assert [name for name in left if not name.startswith("flink-skills-store")] == []
+        return said
 
     return call
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from flink_skills.execution.workspace.removal import remove_tree
+from flink_skills.execution import remove_tree
 
 __all__ = ["passable_folder"]
 

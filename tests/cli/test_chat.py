@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from tests.cli.conftest import FlinkSkills, Said, write_skill
+from tests.kit.models import ServerFactory, model_servers
 
 Chat = Callable[..., Said]
 
@@ -33,19 +36,22 @@ def chat(flink_skills: FlinkSkills, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     return run
 
 
+class Servers:
+    """Starts model servers with a script; gives the words that lead to one."""
+
+    def __init__(self, serve: ServerFactory) -> None:
+        self._serve = serve
+        self.running: list[ScriptedModelServer] = []
+
+    def __call__(self, script: Any) -> list[str]:
+        self.running.append(self._serve(script))
+        return ["--model", "openai-compatible:m", "--base-url", self.running[-1].url]
+
+
 @pytest.fixture
-def server() -> Iterator[Callable[[Any], list[str]]]:
-    """A model server with this script; gives the words that lead to it."""
-    running: list[ScriptedModelServer] = []
-
-    def start(script: Any) -> list[str]:
-        running.append(ScriptedModelServer(script).start())
-        return ["--model", "openai-compatible:m", "--base-url", running[-1].url]
-
-    start.running = running  # type: ignore[attr-defined]
-    yield start
-    for one in running:
-        one.stop()
+def server() -> Iterator[Servers]:
+    with model_servers() as serve:
+        yield Servers(serve)
 
 
 def test_a_skill_is_tried_offline(chat: Chat) -> None:
@@ -67,13 +73,26 @@ def test_the_workspace_goes_on_until_a_reset(chat: Chat) -> None:
     assert "key chat-2" in said.stderr
 
 
-def test_the_conversation_goes_on_and_a_reset_forgets_it(chat: Chat, server: Any) -> None:
+def test_the_conversation_goes_on_and_a_reset_forgets_it(chat: Chat, server: Servers) -> None:
     words = server(lambda body: Reply(" | ".join(str(m["content"]) for m in body["messages"])))
     said = chat("one\ntwo\n/reset\nthree\n", *words)
     assert said.stdout.splitlines() == ["one", "one | one | two", "three"]
 
 
-def test_tokens_and_commands(chat: Chat, server: Any) -> None:
+def test_a_background_job_of_a_shell_ignores_interrupts(chat: Chat, server: Servers) -> None:
+    def interrupting(body: Any) -> Reply:
+        os.kill(os.getpid(), signal.SIGINT)
+        return Reply("fine")
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        said = chat("one\ntwo\n", *server(interrupting))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (said.code, said.stdout) == (0, "fine\nfine\n"), said.stderr
+
+
+def test_tokens_and_commands(chat: Chat, server: Servers) -> None:
     words = server([Rule(Reply("fine", input_tokens=1200, output_tokens=34))])
     said = chat(
         "one\n\n/usage\n/tools\n/skills\n/nope\n//etc is a path\n/exit\nnot read\n", "--skills", "skills", *words
@@ -100,7 +119,7 @@ def test_a_loaded_skill_is_marked(chat: Chat) -> None:
     assert "\nloaded  shout  Shouts" in said.stderr
 
 
-def test_a_failed_turn_is_said_and_the_session_goes_on(chat: Chat, server: Any) -> None:
+def test_a_failed_turn_is_said_and_the_session_goes_on(chat: Chat, server: Servers) -> None:
     words = server([Rule(Reply(status=401, error="bad key"), times=1), Rule(Reply("fine"))])
     said = chat("one\ntwo\n", *words)
     assert said.code == 3
@@ -110,7 +129,7 @@ def test_a_failed_turn_is_said_and_the_session_goes_on(chat: Chat, server: Any) 
 
 
 @pytest.mark.parametrize("switch", ["--stream", "--no-stream"])
-def test_a_tool_that_fails_and_text_beside_calls(chat: Chat, server: Any, switch: str) -> None:
+def test_a_tool_that_fails_and_text_beside_calls(chat: Chat, server: Servers, switch: str) -> None:
     wrong = Reply("I look.", tool_calls=(Call("load_skill", {"name": "shuot"}),))
     words = server([Rule(wrong, times=1), Rule(Reply("Not there."))])
     said = chat("one\n", "--skills", "skills", switch, *words)
@@ -123,7 +142,7 @@ def test_a_tool_that_fails_and_text_beside_calls(chat: Chat, server: Any, switch
         assert "  says I look." in said.stderr
 
 
-def test_a_stream_that_breaks_is_begun_again(chat: Chat, server: Any) -> None:
+def test_a_stream_that_breaks_is_begun_again(chat: Chat, server: Servers) -> None:
     words = server([Rule(Reply("one two three", break_after=3), times=1), Rule(Reply("one two three"))])
     said = chat("go\n", "--stream", "--set", "skills.model.retry-backoff=1 ms", *words)
     assert said.code == 0
@@ -156,7 +175,7 @@ class Writer(Agent):
 @pytest.mark.row("J21")
 @pytest.mark.parametrize("switch", ["--stream", "--no-stream"])
 def test_arguments_of_a_streaming_tool_are_shown_while_they_are_written(
-    chat: Chat, server: Any, tmp_path: Path, switch: str
+    chat: Chat, server: Servers, tmp_path: Path, switch: str
 ) -> None:
     (tmp_path / "writer.py").write_text(_WRITER)
     first = {"text": "A long report,\nred \x1b[31m."}
@@ -200,7 +219,7 @@ def test_an_agent_with_structured_events_and_outputs(chat: Chat, tmp_path: Path)
     assert "the turn failed: " in said.stderr
 
 
-def test_hostile_text_cannot_drive_the_terminal(chat: Chat, server: Any) -> None:
+def test_hostile_text_cannot_drive_the_terminal(chat: Chat, server: Servers) -> None:
     words = server([Rule(Reply("red \x1b[31m text"))])
     said = chat("go\n", "--stream", *words)
     assert said.stdout == "red <U+001B>[31m text\n"

@@ -13,6 +13,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,8 +22,9 @@ import psutil
 import pytest
 
 from flink_skills.testing import Call, Reply, ScriptedModelServer
-from tests.cli.command import ROOT
+from tests.cli.command import ROOT, ignore
 from tests.cli.conftest import write_skill
+from tests.kit.waiting import wait_until
 
 DEADLINE = 60.0
 CTRL_C, CTRL_D, UP = b"\x03", b"\x04", b"\x1b[A"
@@ -31,7 +33,7 @@ CTRL_C, CTRL_D, UP = b"\x03", b"\x04", b"\x1b[A"
 class Terminal:
     """A process on a terminal of its own, and what it has written there."""
 
-    def __init__(self, *words: str, cwd: Path) -> None:
+    def __init__(self, *words: str, cwd: Path, ignored: tuple[signal.Signals, ...] = ()) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd), "TERM": "dumb", "NO_COLOR": "1"}
@@ -43,6 +45,7 @@ class Terminal:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
+            preexec_fn=partial(ignore, *ignored),  # noqa: PLW1509 - it takes no lock
         )
         os.close(theirs)
         self.written = b""
@@ -123,7 +126,8 @@ def words(tmp_path: Path) -> Iterator[list[str]]:
 
 
 def test_a_session_on_a_terminal(tmp_path: Path, words: list[str]) -> None:
-    with Terminal(*words, cwd=tmp_path) as terminal:
+    # Ctrl-C works even if the parent process ignores it.
+    with Terminal(*words, cwd=tmp_path, ignored=(signal.SIGINT,)) as terminal:
         terminal.wait_for("Ctrl-D ends the session")
         terminal.wait_for("> ")
         terminal.type(b"hello\r")
@@ -159,7 +163,7 @@ def test_what_ends_a_command_and_what_ends_the_session(tmp_path: Path, words: li
         for interrupted in (True, False):
             terminal.type(b"sleep\r")
             terminal.wait_for("execute_shell_command")
-            _until(lambda: _sleepers(terminal.process.pid))
+            wait_until(lambda: _sleepers(terminal.process.pid))
             sleepers = _sleepers(terminal.process.pid)
             if interrupted:
                 terminal.type(CTRL_C)
@@ -168,7 +172,7 @@ def test_what_ends_a_command_and_what_ends_the_session(tmp_path: Path, words: li
             else:
                 terminal.process.send_signal(signal.SIGTERM)
                 assert terminal.end() == 128 + signal.SIGTERM
-            _until(lambda of=sleepers: not any(process.is_running() for process in of))
+            wait_until(lambda of=sleepers: not any(process.is_running() for process in of))
     assert b"Traceback" not in terminal.written
     assert not list(tmp_path.glob("flink-skills-*"))
 
@@ -182,10 +186,3 @@ def _sleepers(pid: int) -> list[psutil.Process]:
         except psutil.NoSuchProcess:
             continue
     return found
-
-
-def _until(condition: Any) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)

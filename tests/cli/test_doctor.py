@@ -11,8 +11,7 @@ import pytest
 from flink_skills.cli.isolation_words import cannot, gap, level_sentence
 from flink_skills.cli.limit_words import LIMITS, limit_text
 from flink_skills.execution import IsolationLevel, IsolationReport, Limits
-from flink_skills.execution.isolation import selection
-from flink_skills.execution.isolation.canaries import REQUIRED
+from flink_skills.execution.isolation import REQUIRED, selection
 from tests.cli.conftest import FlinkSkills, Said
 from tests.cli.passable import passable_folder
 

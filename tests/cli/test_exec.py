@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from flink_skills.execution.isolation import selection
 from tests.cli.conftest import FlinkSkills, Said, write_skill
 from tests.cli.passable import passable_folder
 from tests.cli.test_process import command
+from tests.kit.waiting import wait_until
 from tests.sources.web import zip_of
 
 KEYS = {
@@ -57,9 +57,6 @@ def result_of(said: Said, code: int = 0) -> Any:
 
 def paths(result: Any) -> list[str]:
     return [file["path"] for file in result["files"]]
-
-
-# -- what a command is --------------------------------------------------------------------------
 
 
 def test_one_word_is_a_text_for_the_shell(run: FlinkSkills) -> None:
@@ -110,9 +107,6 @@ def test_nothing_of_the_users_is_visible(run: FlinkSkills, place: Path, monkeypa
     assert "secret: " in result["stderr"]
 
 
-# -- output -------------------------------------------------------------------------------------
-
-
 def test_output_that_is_no_text(run: FlinkSkills) -> None:
     result = result_of(run("--", r"printf '\377\000\033[31m\342\202'; printf '\370' >&2"))
     assert result["stdout"] == "\ufffd\0\x1b[31m\ufffd"
@@ -127,9 +121,6 @@ def test_long_output_keeps_both_ends_and_counts_the_rest(run: FlinkSkills) -> No
     assert result["stdout"].endswith("\n100000\n")
     assert result["stdout_dropped"] > 500_000
     assert result["stderr_dropped"] == 0
-
-
-# -- limits -------------------------------------------------------------------------------------
 
 
 def test_a_limit_with_a_unit_that_is_reached_is_named(run: FlinkSkills) -> None:
@@ -153,9 +144,6 @@ def test_a_job_caps_what_is_asked_and_that_is_said(run: FlinkSkills) -> None:
         "limit memory is 1.0 GB, the most that the job allows (skills.shell.max-memory), not no limit",
         "limit wall_time is 0.4 s, the most that the job allows (skills.shell.max-timeout), not 120 s",
     ]
-
-
-# -- files --------------------------------------------------------------------------------------
 
 
 def test_files_that_a_command_left(run: FlinkSkills) -> None:
@@ -212,9 +200,6 @@ def test_folders_that_are_replaced_by_links_are_not_followed(run: FlinkSkills, p
     assert "work/l/file" not in paths(result)
 
 
-# -- inputs -------------------------------------------------------------------------------------
-
-
 def test_inputs_are_copies_in_work_inputs(run: FlinkSkills, tmp_path: Path) -> None:
     (tmp_path / "data.bin").write_bytes(bytes(range(256)))
     (tmp_path / "sub").mkdir()
@@ -234,9 +219,6 @@ def test_stdin(run: FlinkSkills, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"\xff\n" * 100_000)
     assert result_of(run("--stdin", "in", "--", "wc -c"))["stdout"] == "200000\n"
     assert result_of(run("--", "wc -c"))["stdout"] == "0\n"
-
-
-# -- skills -------------------------------------------------------------------------------------
 
 
 def test_a_skill_is_a_read_only_copy_and_the_current_folder(run: FlinkSkills, tmp_path: Path) -> None:
@@ -276,9 +258,6 @@ def test_variables_of_a_skill_are_given_and_hidden(
     result = run(*option, "--", "env").json
     assert (result["exit_code"], result["stdout"]) == (None, "")
     assert "'GREETING'" in result["error"]
-
-
-# -- what is not run ----------------------------------------------------------------------------
 
 
 def test_too_little_isolation_is_no_run(flink_skills: FlinkSkills, place: Path) -> None:
@@ -373,17 +352,9 @@ def test_bad_usage_is_two_and_nothing_is_printed(
     assert message in said.stderr
 
 
-# -- as a process -------------------------------------------------------------------------------
-
-
 def started(*words: object, cwd: Path, place: Path) -> subprocess.Popen[str]:
     line, environment = command("exec", *ANY_MACHINE, *words, cwd=cwd, TMPDIR=str(place))
     pipe = subprocess.PIPE
-
-    def heed() -> None:
-        # Tests may run under nohup, whose children ignore the signal, as they should.
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
     return subprocess.Popen(
         line,
         cwd=cwd,
@@ -392,7 +363,6 @@ def started(*words: object, cwd: Path, place: Path) -> subprocess.Popen[str]:
         stdout=pipe,
         stderr=pipe,
         text=True,
-        preexec_fn=heed,  # noqa: PLW1509 - it takes no lock
     )
 
 
@@ -411,11 +381,8 @@ def processes_with(word: str) -> list[psutil.Process]:
 def test_a_signal_ends_the_command_and_puts_all_away(tmp_path: Path, place: Path, number: signal.Signals) -> None:
     seconds = str(100_000 + uuid.uuid4().int % 100_000)
     process = started("--", f"setsid sleep {seconds} & sleep {seconds}", cwd=tmp_path, place=place)
-    deadline = time.monotonic() + 30
-    while len(processes_with(seconds)) < 2:
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.02)
+    wait_until(lambda: len(processes_with(seconds)) == 2 or process.poll() is not None, "two processes of the command")
+    assert process.poll() is None
     process.send_signal(number)
     process.send_signal(number)  # an impatient user changes nothing
     out, err = process.communicate(timeout=30)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.manager.lockfile import SkillLock
+from flink_skills.manager import SkillLock
 from tests.cli.conftest import FlinkSkills, write_skill
 from tests.sources.web import zip_of
 

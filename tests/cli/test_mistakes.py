@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import ROOT, run
+from tests.cli.conftest import FlinkSkills
 
 SKILLS = str(ROOT / "skills")
 
@@ -78,11 +79,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.label)
-def test_mistakes_locally(mistake: Mistake, folder: Path) -> None:
+def test_mistakes_locally(mistake: Mistake, folder: Path, run_here: FlinkSkills) -> None:
     words = ("--input", mistake.input, "--key", mistake.key, "--local")
-    done = run(*mistake.words, *words, cwd=folder)
+    done = run_here(*mistake.words, *words)
     assert mistake.message in " ".join(done.stderr.split()), done.stderr
-    assert "Traceback" not in done.stderr
     assert done.code == mistake.code
     assert (done.stdout != "") == (mistake.code == 3)
 

@@ -9,7 +9,7 @@ import pytest
 
 from flink_skills import AgentSkillManager, SkillConfig
 from flink_skills.cli.prompt_parts import first_request
-from flink_skills.tools.profiles import PROFILES
+from flink_skills.tools import PROFILES
 from tests.cli.command import ROOT
 from tests.cli.conftest import FlinkSkills
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
+from flink_skills.testing import Call, Reply, Rule
 from tests.cli.command import ROOT, Command, by_key, run
+from tests.cli.conftest import FlinkSkills
+from tests.kit.models import ServerFactory, model_servers
+from tests.kit.waiting import wait_until
 
 INCIDENTS = ROOT / "examples" / "log_triage" / "incidents.jsonl"
 LOCAL_AND_MINICLUSTER = [
@@ -62,16 +64,19 @@ def agent_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def serve() -> Iterator[Any]:
-    servers: list[ScriptedModelServer] = []
+def serve() -> Iterator[ServerFactory]:
+    with model_servers() as start:
+        yield start
 
-    def start(*rules: Rule) -> ScriptedModelServer:
-        servers.append(ScriptedModelServer(list(rules)).start())
-        return servers[-1]
 
-    yield start
-    for server in servers:
-        server.stop()
+@pytest.fixture
+def start(run_here: FlinkSkills, tmp_path: Path) -> Callable[..., Any]:
+    """Run the command: with ``--local`` in the process of the test, and otherwise in another one."""
+
+    def call(*words: str, **given: str) -> Any:
+        return run_here(*words, **given) if "--local" in words else run(*words, cwd=tmp_path, **given)
+
+    return call
 
 
 @pytest.mark.flink
@@ -149,9 +154,11 @@ def test_output_and_errors_go_to_files_and_stdout_stays_empty(
 
 
 @pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)
-def test_on_error_fail_is_exit_code_1_and_one_message(where: tuple[str, ...], agent_folder: Path, events: Path) -> None:
+def test_on_error_fail_is_exit_code_1_and_one_message(
+    where: tuple[str, ...], agent_folder: Path, events: Path, start: Callable[..., Any]
+) -> None:
     words = ("chatty:Chatty", "--input", str(events), "--key", "k", "--set", "skills.turn.on-error=fail", *where)
-    done = run(*words, cwd=agent_folder)
+    done = start(*words)
     assert done.code == 1
     said = [line for line in done.stderr.splitlines() if line.startswith("flink-skills: ")]
     assert said == [
@@ -159,10 +166,10 @@ def test_on_error_fail_is_exit_code_1_and_one_message(where: tuple[str, ...], ag
     ]
 
 
-def test_a_yaml_agent_with_its_own_skills(tmp_path: Path) -> None:
+def test_a_yaml_agent_with_its_own_skills(tmp_path: Path, run_here: FlinkSkills) -> None:
     (tmp_path / "agent.yaml").write_text(YAML.replace("SKILLS", str(ROOT / "skills")))
     event = INCIDENTS.read_text(encoding="utf-8").splitlines()[0]
-    done = run("agent.yaml", "--input", "-", "--key", "job", "--local", cwd=tmp_path, stdin=event)
+    done = run_here("agent.yaml", "--input", "-", "--key", "job", "--local", stdin=event)
     assert done.code == 0, done.stderr
     (record,) = done.records
     assert record["key"] == json.loads(event)["job"]
@@ -171,14 +178,17 @@ def test_a_yaml_agent_with_its_own_skills(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)
-def test_a_provider_at_a_base_url_with_the_usual_key(where: tuple[str, ...], tmp_path: Path, serve: Any) -> None:
-    server = serve(
+def test_a_provider_at_a_base_url_with_the_usual_key(
+    where: tuple[str, ...], start: Callable[..., Any], serve: ServerFactory
+) -> None:
+    rules = [
         Rule(Reply(tool_calls=(Call("load_skill", {"name": "log-triage"}),)), messages=1),
         Rule(Reply("triaged", input_tokens=7, output_tokens=2), messages=3),
-    )
+    ]
+    server = serve(rules)
     words = ("--instructions", "Be brief.", "--model", "openai:gpt-x", "--base-url", server.url)
     words = (*words, "--skills", str(ROOT / "skills"), "--input", "-", "--key", "k", *where)
-    done = run(*words, cwd=tmp_path, stdin='{"k": "a"}\n', OPENAI_API_KEY="a-key")
+    done = start(*words, stdin='{"k": "a"}\n', OPENAI_API_KEY="a-key")
     assert done.code == 0, done.stderr
     assert done.records == [
         {
@@ -197,38 +207,53 @@ def test_a_provider_at_a_base_url_with_the_usual_key(where: tuple[str, ...], tmp
     assert "a-key" not in done.stderr
 
 
-def test_set_gives_options_to_the_job(tmp_path: Path, serve: Any) -> None:
-    server = serve(Rule(Reply(tool_calls=(Call("load_skill", {"name": "log-triage"}),))))
+def test_set_gives_options_to_the_job(run_here: FlinkSkills, serve: ServerFactory) -> None:
+    server = serve(Reply(tool_calls=(Call("load_skill", {"name": "log-triage"}),)))
     words = ("--model", "openai-compatible:x", "--base-url", server.url, "--skills", str(ROOT / "skills"))
     limit = ("--set", "skills.turn.max-steps=4", "--set", "skills.model.strategy=native")
-    done = run(*words, *limit, "--input", "-", "--key", "k", "--local", cwd=tmp_path, stdin='{"k": "a"}')
+    done = run_here(*words, *limit, "--input", "-", "--key", "k", "--local", stdin='{"k": "a"}')
     assert done.code == 3, done.stderr
     assert "skills.turn.max-steps = 4" in done.records[0]["error"]
     assert len(server.requests) == 2
 
 
-def test_no_events_are_no_records(tmp_path: Path) -> None:
-    words = ("--input", "-", "--key", "k", "--local")
-    assert run(*words, cwd=tmp_path).stdout == ""
-    assert run(*words, cwd=tmp_path).code == 0
+def test_no_events_are_no_records(run_here: FlinkSkills) -> None:
+    done = run_here("--input", "-", "--key", "k", "--local")
+    assert (done.code, done.stdout) == (0, "")
 
 
-@pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)
-def test_an_interrupt_ends_everything(where: tuple[str, ...], tmp_path: Path, serve: Any) -> None:
-    server = serve(Rule(Reply(hang=True)))
+BACKGROUND = (signal.SIGINT, signal.SIGQUIT)
+
+
+@pytest.mark.parametrize(
+    ("where", "number", "ignored"),
+    [
+        *(
+            pytest.param(*case.values, signal.SIGINT, (), marks=case.marks, id=case.id)
+            for case in LOCAL_AND_MINICLUSTER
+        ),
+        pytest.param(("--local",), signal.SIGTERM, BACKGROUND, id="background-job"),
+    ],
+)
+def test_a_signal_ends_everything(
+    where: tuple[str, ...],
+    number: signal.Signals,
+    ignored: tuple[signal.Signals, ...],
+    tmp_path: Path,
+    serve: ServerFactory,
+) -> None:
+    server = serve(Reply(hang=True))
     words = ("--model", "openai-compatible:x", "--base-url", server.url, "--input", "-", "--key", "k", *where)
-    command = Command(words, tmp_path)
+    command = Command(words, tmp_path, ignored=ignored)
     assert command.process.stdin is not None
     command.process.stdin.write('{"k": "a"}\n')
     command.process.stdin.close()
     command.process.stdin = None
-    deadline = time.monotonic() + 120
-    while not server.requests:
-        assert time.monotonic() < deadline, "the turn did not begin"
-        assert command.process.poll() is None
-        time.sleep(0.05)
-    command.process.send_signal(signal.SIGINT)
+    wait_until(lambda: server.requests or command.process.poll() is not None, "the turn to begin", within=120)
+    assert command.process.poll() is None
+    for sent in (*ignored, number):
+        command.process.send_signal(sent)
     done = command.finish(timeout=60)
-    assert done.code == 130, done.stderr
+    assert done.code == 128 + number, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -67,15 +68,18 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("where", [("--local",), pytest.param((), marks=pytest.mark.flink, id="minicluster")])
-def test_failed_events_of_all_kinds_run_again_with_their_keys(folder: Path, where: tuple[str, ...]) -> None:
+def test_failed_events_of_all_kinds_run_again_with_their_keys(
+    folder: Path, where: tuple[str, ...], run_here: FlinkSkills
+) -> None:
+    start = run_here if where else functools.partial(run, cwd=folder)
     failed = [("a", {"n": 1}), (None, "text"), (7, [1, "x"]), (["a", 1], 2.5), (True, None)]
     write(folder / "errors.jsonl", [*(record(key, event) for key, event in failed), record("a", "fine", error=None)])
     words = ("moody:Moody", "--input", "errors.jsonl", *where)
-    again = run(*words, "--errors", "still.jsonl", cwd=folder)
+    again = start(*words, "--errors", "still.jsonl")
     assert (again.code, again.records) == (3, []), again.stderr
     # What fails again is as good for the next time.
     (folder / "mended").touch()
-    done = run("moody:Moody", "--input", "still.jsonl", *where, cwd=folder)
+    done = start("moody:Moody", "--input", "still.jsonl", *where)
     assert done.code == 0, done.stderr
     assert "5 events, 5 outputs, 0 errors" in done.stderr
     found = sorted(json.dumps(r["output"]) for r in done.records)
@@ -96,10 +100,12 @@ def test_failed_events_of_all_kinds_run_again_with_their_keys(folder: Path, wher
         (None, "No such file or directory"),
     ],
 )
-def test_what_are_no_error_records_is_said_in_one_line(folder: Path, content: str | None, said: str) -> None:
+def test_what_are_no_error_records_is_said_in_one_line(
+    folder: Path, content: str | None, said: str, run_here: FlinkSkills
+) -> None:
     if content is not None:
         (folder / "errors.jsonl").write_text(content)
-    done = run("moody:Moody", "--input", "errors.jsonl", "--local", cwd=folder)
+    done = run_here("moody:Moody", "--input", "errors.jsonl", "--local")
     assert (done.code, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert said in done.stderr

@@ -50,9 +50,9 @@ def test_a_job_runs_checks_and_is_explained(tmp_path: Path, flink_skills: FlinkS
     assert error["path"] == ["output", "table"]
 
 
-def test_what_is_wrong_with_a_file_is_said_line_by_line(tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_file_is_said_line_by_line(tmp_path: Path, run_here: FlinkSkills) -> None:
     write_job(tmp_path, outptu="{}", flink="{skills.strict: true}")
-    done = run("job.yaml", cwd=tmp_path)
+    done = run_here("job.yaml")
     assert (done.code, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
         "job.yaml:10:1: outptu: unknown key 'outptu': did you mean 'output'? (there are: agent, errors, events, flink, "
@@ -77,15 +77,17 @@ def test_what_is_wrong_with_a_file_is_said_line_by_line(tmp_path: Path) -> None:
         ((), "--input is missing"),
     ],
 )
-def test_words_that_do_not_go_together(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_words_that_do_not_go_together(
+    tmp_path: Path, words: tuple[str, ...], said: str, run_here: FlinkSkills
+) -> None:
     write_job(tmp_path)
-    done = run(*words, cwd=tmp_path)
+    done = run_here(*words)
     assert done.code == 2
     assert said in done.stderr
 
 
-def test_the_schema_is_printed(tmp_path: Path) -> None:
-    done = run("--schema", cwd=tmp_path)
+def test_the_schema_is_printed(run_here: FlinkSkills) -> None:
+    done = run_here("--schema")
     assert done.code == 0
     assert json.loads(done.stdout)["required"] == ["name", "agent", "tables", "input", "output"]
 

@@ -8,7 +8,7 @@ import pytest
 from flink_skills.testing.cluster import StandaloneCluster
 from tests.cluster.planted import PLANTED
 from tests.cluster.shop import Shop
-from tests.passable import passable_folder
+from tests.kit.passable import passable_folder
 
 
 @pytest.fixture(scope="package")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flink_skills.testing.cluster import StandaloneCluster
-from tests.walking import files_below
+from tests.kit.walking import files_below
 
 __all__ = ["HIDDEN", "PLANTED", "places_of"]
 

@@ -167,8 +167,6 @@ class Shop:
         request.answered = time.time()
         return replies[number]
 
-    # -- the books -----------------------------------------------------------------------------
-
     def requests(self, orders: Iterable[str]) -> list[Request]:
         """The model requests for these orders, oldest first."""
         wanted = set(orders)
@@ -224,8 +222,6 @@ class Shop:
     def answered_before(self, orders: Iterable[str], moment: float) -> list[Request]:
         """The requests for these orders that were answered before ``moment``."""
         return [r for r in self.requests(orders) if r.answered is not None and r.answered < moment]
-
-    # -- what must hold however often something was killed -----------------------------------------
 
     def await_results(self, orders: Sequence[str], deadline: float = 60) -> None:
         """Wait until all these orders have a committed result."""

@@ -17,14 +17,13 @@ import psutil
 import pytest
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.configuration import settings_from
-from flink_skills.execution.registry import create_backend
+from flink_skills.execution import create_backend, settings_from
 from flink_skills.execution.system_paths import system_paths
 from flink_skills.options import SkillConfig
 from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.cluster.isolation.crime_scene import CrimeScene
 from tests.execution.stress.marked import Mark
-from tests.walking import files_below, folders_below
+from tests.kit.walking import files_below, folders_below
 
 pytestmark = pytest.mark.cluster
 

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from flink_skills.telemetry.activity import key_hash
-from flink_skills.telemetry.metric_list import METRICS, metric
+from flink_skills.telemetry import METRICS, key_hash, metric
 from flink_skills.testing import Call, Reply, ScriptedModelServer
 from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.docs.observability import alert_expressions, dashboard_expressions, names_in
 from tests.flink.skill_files import write_skill
-from tests.passable import passable_folder
+from tests.kit.passable import passable_folder
 
 pytestmark = pytest.mark.cluster
 

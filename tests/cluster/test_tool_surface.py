@@ -29,8 +29,8 @@ from tests.flink.desk_model import (
     value_of,
     write_desk_skills,
 )
-from tests.passable import passable_folder
-from tests.walking import files_below
+from tests.kit.passable import passable_folder
+from tests.kit.walking import files_below
 
 pytestmark = pytest.mark.cluster
 

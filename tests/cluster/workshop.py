@@ -19,7 +19,7 @@ from flink_skills.testing import Call, Reply
 from flink_skills.testing.cluster import StandaloneCluster
 from tests.cluster.job_agents import note
 from tests.cluster.shop import Request, Shop
-from tests.ports import free_port
+from tests.kit.ports import free_port
 
 __all__ = ["EFFECTS", "ONCE", "Workshop"]
 

@@ -196,7 +196,7 @@ def test_command_line_reference_has_exit_codes_and_examples_of_every_command() -
 
 
 def test_tools_reference_has_every_tool() -> None:
-    from flink_skills.tools.profiles import TOOL_NAMES
+    from flink_skills.tools import TOOL_NAMES
 
     text = (ROOT / "docs/reference/tools.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^## (\w+)$", text, re.MULTILINE)) == TOOL_NAMES

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from flink_skills.telemetry.event_detail import LONGEST_TEXT
-from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENT_KINDS
+from flink_skills.telemetry import EVENT_COLUMNS, EVENT_KINDS, LONGEST_TEXT
 from tests.docs.pages import ROOT
 from tests.docs.test_docs import generator
 

@@ -53,6 +53,8 @@ def page(features: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(features, "ROWS", tmp_path / "rows.yaml")
     monkeypatch.setattr(features, "PAGE", tmp_path / "features.md")
     monkeypatch.setattr(features, "TESTS", tmp_path / "tests")
+    # The sessions of "--run" need no plugin, and importing those that are installed takes seconds.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (tmp_path / "rows.yaml").write_text(ROWS)
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_a.py").write_text(TESTS)
@@ -103,7 +105,9 @@ def test_many_tests_are_counted(features: ModuleType, page: Path) -> None:
     ("old", "new", "said"),
     [
         ('"A2", "A1"', '"A2", "A3"', "tests/test_a.py::test_both is marked with the row 'A3', which does not exist"),
-        ("import pytest", "import pytset", "the tests cannot be collected"),
+        ("import pytest", "import", "tests/test_a.py, line 1 cannot be parsed: "),
+        ("def test_two", "def two", "tests/test_a.py, line 3: this mark is on no test: put it on the test function"),
+        ("def test_other", 'both = pytest.mark.row("A1")\n\ndef test_other', "line 12: this mark is on no test"),
         ('"A2"', '"A1"', "row A2 has no test"),
     ],
 )
@@ -114,6 +118,47 @@ def test_wrong_marks(
     for arguments in ([], ["--check"]):
         assert features.main(arguments) == 1
         assert said in capsys.readouterr().err
+    assert not page.exists()
+
+
+def test_marks_of_modules_classes_and_parameters_count(features: ModuleType, page: Path) -> None:
+    (page.parent / "tests/test_b.py").write_text(
+        """\
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.row("A1")]
+
+class TestAll:
+    pytestmark = pytest.mark.row("A2")
+
+    def test_method(self):
+        pass
+
+@pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.row("A2"))])
+async def test_parameter(n):
+    pass
+
+def test_module():
+    pass
+"""
+    )
+    marked = {one.test: set(one.rows) for one in features.marked_tests(page.parent / "tests")}
+    assert marked == {
+        "tests/test_a.py::test_two": {"A2"},
+        "tests/test_a.py::test_both": {"A1", "A2"},
+        "tests/test_b.py::TestAll::test_method": {"A1", "A2"},
+        "tests/test_b.py::test_parameter": {"A1", "A2"},
+        "tests/test_b.py::test_module": {"A1"},
+    }
+
+
+def test_a_run_finds_marks_that_the_source_does_not_show(
+    features: ModuleType, page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (page.parent / "tests/test_b.py").write_text("from tests.test_a import test_both as test_again\n")
+    (page.parent / "tests/__init__.py").touch()
+    assert features.main(["--run"]) == 1
+    assert "tests/test_b.py::test_again has a mark that its module does not show" in capsys.readouterr().err
     assert not page.exists()
 
 

@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
 import pytest
 
+from checks.evidence import compare, guarantees, missing_tests
 from tests.docs.pages import ROOT
 
-PAGE = ROOT / "docs/guarantees.md"
-JAVA = ROOT / "java-bridge/src/test"
-
-ROWS = re.findall(r"^\| (?!guarantee|---)(.+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+ROWS = guarantees(ROOT)
 
 
-def python_tests_of(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
-
-
-def java_tests_of(name: str) -> set[str]:
-    (path,) = JAVA.rglob(f"{name}.java")
-    test = re.compile(r"@(?:Test|ParameterizedTest)\b[^{;]*?void (\w+)\(", re.DOTALL)
-    return set(test.findall(path.read_text(encoding="utf-8")))
-
-
-@pytest.mark.parametrize(("guarantee", "shown"), ROWS, ids=[str(number) for number in range(len(ROWS))])
-def test_its_tests_exist(guarantee: str, shown: str) -> None:
-    named = re.findall(r"`([^`]+)`", shown)
-    assert named or re.search(r"\]\(security\.md#", shown), f"{guarantee}: no test"
-    for name in named:
-        if "::" in name:
-            file, _, test = name.partition("::")
-            assert (ROOT / "tests" / file).is_file(), f"{guarantee}: there is no tests/{file}"
-            assert test in python_tests_of(ROOT / "tests" / file), f"{guarantee}: there is no {name}"
-        else:
-            file, _, test = name.partition("#")
-            assert test in java_tests_of(file), f"{guarantee}: there is no {name}"
+@pytest.mark.parametrize("guarantee", ROWS, ids=[str(number) for number in range(len(ROWS))])
+def test_its_tests_exist(guarantee: str) -> None:
+    cell = ROWS[guarantee]
+    assert "`" in cell or re.search(r"\]\(security\.md#", cell), f"{guarantee}: no test"
+    assert missing_tests(ROOT, cell) == set(), guarantee
 
 
 def test_there_are_guarantees() -> None:
     assert len(ROWS) > 30
+
+
+def test_tests_that_do_not_exist_are_missing() -> None:
+    cell = "`docs/test_guarantees.py::test_there_are_guarantees`, `no/test_file.py::test_a`, `NoTest#runs`"
+    assert missing_tests(ROOT, cell) == {"no/test_file.py::test_a", "NoTest#runs"}
+
+
+def test_rows_without_their_evidence_are_reported() -> None:
+    before = {"A1": {"tests/a"}, "A2": {"tests/b"}, "A3": set[str](), "A4": {"tests/c"}}
+    after = {"A1": {"tests/other"}, "A2": set[str](), "A3": set[str]()}
+    assert compare(before, after) == [
+        "row 'A2' has no test. Before, it had: tests/b",
+        "row 'A4' is missing. It had 1 tests.",
+    ]

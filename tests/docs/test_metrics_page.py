@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flink_skills.telemetry.metric_list import METRICS, metric
+from flink_skills.telemetry import METRICS, metric
 from tests.docs.observability import FOLDER, alert_expressions, dashboard, dashboard_expressions, names_in
 from tests.docs.pages import ROOT
 

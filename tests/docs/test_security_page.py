@@ -11,7 +11,7 @@ import yaml
 
 from deploy.check.pods import MAIN, clusters, containers
 from deploy.check.render import render
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution import IsolationLevel
 from tests.docs.pages import ROOT, all_pages, name_of, yaml_of
 from tests.execution.escape.probes.kit import Attempt
 from tests.execution.escape.test_attempts import ATTEMPTS

@@ -1,19 +1,15 @@
 from __future__ import annotations
 
-import asyncio
 import os
-import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flink_skills.execution import CommandRequest, CommandResult, Limits
-from flink_skills.execution.backends.hygiene import HygieneBackend
-from flink_skills.execution.backends.landlock import LandlockBackend
-from flink_skills.execution.backends.local import LocalBackend
+from flink_skills.execution.backends import HygieneBackend, LandlockBackend, LocalBackend
 
 
 class Shell:
@@ -52,14 +48,6 @@ def processes_with(mark: str) -> list[int]:
             except OSError:
                 continue
     return found
-
-
-async def until(condition: Callable[[], object], within: float = 10.0) -> None:
-    """Wait for ``condition``; fails after ``within`` seconds."""
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 @pytest.fixture(params=[HygieneBackend, LandlockBackend], ids=["hygiene", "landlock"])

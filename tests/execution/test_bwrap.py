@@ -1,11 +1,11 @@
 """The backend ``bwrap``: what is its own, besides what all backends have in common."""
 
-# ruff: noqa: ASYNC240
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -16,12 +16,11 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, Limits
-from flink_skills.execution.backend import CommandUser
-from flink_skills.execution.backends import bwrap
-from flink_skills.execution.backends.bwrap import BwrapBackend
+from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, CommandUser, Limits
+from flink_skills.execution.backends import BwrapBackend, bwrap
+from tests.kit.waiting import until
 
-from .conftest import processes_with, until
+from .conftest import processes_with
 
 _USER = CommandUser(65534, 65534) if os.geteuid() == 0 else None
 _FOLDERS = ("work", "out", "tmp")
@@ -67,7 +66,12 @@ async def started(backend: BwrapBackend) -> BwrapBackend:
 
 @pytest.fixture
 async def backend() -> AsyncIterator[BwrapBackend]:
-    backend = await started(BwrapBackend(BackendSettings(user=_USER)))
+    # As in a worker, which inherits it from the JVM.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGQUIT])
+    try:
+        backend = await started(BwrapBackend(BackendSettings(user=_USER)))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     yield backend
     await backend.close()
 
@@ -101,6 +105,7 @@ def sh(backend: BwrapBackend, root: Path) -> Iterator[Sandbox]:
         ("exit 137", 137, None),
         ("kill -9 $$", None, 9),
         ("kill -TERM $$", None, 15),
+        ("kill -QUIT $$", None, 3),
         ("kill -SEGV $$", None, 11),
     ],
 )
@@ -250,7 +255,7 @@ async def test_what_is_there_and_what_is_not(sh: Sandbox, root: Path) -> None:
 async def test_links_of_the_system_are_the_same_inside(sh: Sandbox) -> None:
     for path in ("/bin", "/lib", "/lib64", "/sbin", "/etc/localtime"):
         if Path(path).is_symlink():
-            assert await sh.says(f"readlink {path}") == os.readlink(path)  # noqa: PTH115
+            assert await sh.says(f"readlink {path}") == os.readlink(path)
 
 
 async def test_nothing_outside_of_the_workspace_can_be_written(sh: Sandbox, root: Path) -> None:
@@ -303,7 +308,7 @@ async def test_the_first_process_tells_nothing(sh: Sandbox) -> None:
 
 async def test_namespaces_privileges_and_the_filter(sh: Sandbox) -> None:
     for name in ("user", "pid", "net", "ipc", "uts", "mnt"):
-        assert await sh.says(f"readlink /proc/self/ns/{name}") != os.readlink(f"/proc/self/ns/{name}"), name  # noqa: PTH115
+        assert await sh.says(f"readlink /proc/self/ns/{name}") != os.readlink(f"/proc/self/ns/{name}"), name
     status = dict(line.split(":", 1) for line in (await sh.says("cat /proc/self/status")).splitlines())
     assert {status[name].strip() for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
     assert (status["NoNewPrivs"].strip(), status["Seccomp"].strip()) == ("1", "2")
@@ -347,7 +352,7 @@ async def test_with_network_a_listener_of_the_machine_is_reached_and_without_it_
             assert (await allowed.run(sh.request(text + str(port)))).exit_code == 0
             assert (await sh(text + str(port))).exit_code != 0
         net = await allowed.run(sh.request("readlink /proc/self/ns/net"))
-        assert net.stdout.decode().strip() == os.readlink("/proc/self/ns/net")  # noqa: PTH115
+        assert net.stdout.decode().strip() == os.readlink("/proc/self/ns/net")
     finally:
         await allowed.close()
 

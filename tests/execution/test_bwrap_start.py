@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution import BackendSettings
-from flink_skills.execution.backend import CommandUser
-from flink_skills.execution.backends import bwrap
-from flink_skills.execution.backends.bwrap import BwrapBackend, find_bwrap
+from flink_skills.execution import BackendSettings, CommandUser
+from flink_skills.execution.backends import BwrapBackend, bwrap
+from flink_skills.execution.backends.bwrap import find_bwrap
 from flink_skills.execution.backends.bwrap_problem import explained
 
 _ROOT = os.geteuid() == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -13,8 +14,7 @@ import pytest
 
 from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.execution import BackendSettings, CommandRequest, Limits
-from flink_skills.execution.backends.hygiene import HygieneBackend
-from flink_skills.execution.backends.local import LocalBackend
+from flink_skills.execution.backends import HygieneBackend, LocalBackend
 
 from .conftest import Shell, processes_with
 
@@ -133,6 +133,22 @@ async def test_signals_have_their_default_effect(sh: Shell) -> None:
     # Python ignores SIGPIPE; a pipeline in a command relies on it.
     result = await sh("yes | head -n 1; echo ${PIPESTATUS[0]}")
     assert result.stdout == b"y\n141\n"
+
+
+async def test_signals_that_the_worker_ignores_or_blocks_have_their_default_effect() -> None:
+    ignored, blocked = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1), {signal.SIGQUIT, signal.SIGCHLD}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    fresh = HygieneBackend()
+    try:
+        await fresh.start()
+        result = await fresh.run(CommandRequest(("grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status"), cwd="/"))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        await fresh.close()
+    assert [int(line.split()[1], 16) for line in result.stdout.splitlines()] == [0, 0], result
 
 
 async def test_files_of_a_command_are_private(sh: Shell, tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ async def test_few_open_files_are_enough_to_start_a_command(sh: Shell) -> None:
 
 async def test_no_core_file(sh: Shell, tmp_path: Path) -> None:
     await sh("ulimit -c unlimited; kill -SEGV $$")
-    assert not any("core" in name for name in os.listdir(tmp_path))  # noqa: PTH208
+    assert not any("core" in name for name in os.listdir(tmp_path))
 
 
 @pytest.mark.parametrize("attempt", ["ulimit -n 100000", "ulimit -c 100", "nice -n -10 true"])

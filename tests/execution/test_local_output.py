@@ -10,8 +10,9 @@ import time
 import psutil
 
 from flink_skills.execution import Limits
+from tests.kit.waiting import until
 
-from .conftest import Shell, until
+from .conftest import Shell
 
 LIMIT = Limits(output=10_000)
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flink_skills.execution.backends.hygiene import HygieneBackend
+from flink_skills.execution.backends import HygieneBackend
+from tests.kit.waiting import until
 
-from .conftest import Shell, processes_with, until
+from .conftest import Shell, processes_with
 
 # Leaves its session, its group and its parent: the classic daemon.
 DAEMON = "setsid bash -c 'setsid sleep 300 & disown; exit' &"

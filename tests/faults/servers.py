@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from flink_skills.testing.cluster import wait_until
 from tests.faults.jars import server_class_path
-from tests.ports import free_port
+from tests.kit.ports import free_port
 
 __all__ = ["Broker", "Coordinator"]
 

@@ -18,7 +18,7 @@ from tests.faults.job import Setting
 from tests.faults.plant import plant
 from tests.faults.run import Load, go
 from tests.faults.verdict import Verdict
-from tests.passable import passable_folder
+from tests.kit.passable import passable_folder
 
 __all__ = ["main"]
 

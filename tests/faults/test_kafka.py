@@ -12,7 +12,7 @@ from tests.faults.chaos import KINDS
 from tests.faults.job import Setting
 from tests.faults.plant import Plant, plant
 from tests.faults.run import Load, go
-from tests.passable import passable_folder
+from tests.kit.passable import passable_folder
 
 pytestmark = pytest.mark.cluster
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, AgentsExecutionEnvironment
-from flink_skills.agents.messages import ModelRequest, ToolCall, ToolMessage
-from flink_skills.agents.models.registry import _PROVIDERS, Provider, register_provider
-from flink_skills.testing import ScriptedModel, calls
+from flink_skills.agents import ModelRequest, ToolCall, ToolMessage
+from flink_skills.testing import calls
+from tests.kit.models import Script, scripted_provider
 
 Run = Callable[..., "list[Any]"]
 Ask = Callable[..., "list[Answer]"]
@@ -31,17 +31,10 @@ class Answer:
 
 
 @pytest.fixture
-def script() -> Iterator[Callable[[Any], ScriptedModel]]:
+def script() -> Iterator[Script]:
     """Makes ``features:any`` answer by a script."""
-
-    def use(answers: Any) -> ScriptedModel:
-        model = ScriptedModel(answers)
-        register_provider(Provider("features", lambda setup, config: model, needs_model=False), replace=True)
-        return model
-
-    use(lambda request: "an answer")
-    yield use
-    _PROVIDERS.pop("features")
+    with scripted_provider("features", strategies=True) as use:
+        yield use
 
 
 class Plain(Agent):
@@ -84,7 +77,7 @@ def run(skills: Path, tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def ask(run: Run, script: Any, tmp_path: Path) -> Ask:
+def ask(run: Run, script: Script, tmp_path: Path) -> Ask:
     """Makes calls of the profile ``full`` one after another in one turn, each in a response of its own; the answers.
 
     A call may be a function of the answers before it.

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from flink_skills.manager.menu import parse_menu
+from flink_skills.manager import parse_menu
 from flink_skills.testing import call, calls
 from tests.features.conftest import Plain, Run
+from tests.kit.models import Script
 
 
 @pytest.mark.row("A1", "E13", "F31")
-def test_list_then_instructions_then_documents_and_scripts_never(run: Run, script: Any, skills: Path) -> None:
+def test_list_then_instructions_then_documents_and_scripts_never(run: Run, script: Script, skills: Path) -> None:
     model = script(
         [
             calls(call("load_skill", name="shout")),
@@ -33,7 +34,7 @@ def test_list_then_instructions_then_documents_and_scripts_never(run: Run, scrip
 
 
 @pytest.mark.row("E8")
-def test_code_in_an_answer_is_not_run(run: Run, script: Any, tmp_path: Path) -> None:
+def test_code_in_an_answer_is_not_run(run: Run, script: Script, tmp_path: Path) -> None:
     marker = tmp_path / "ran"
     fences = [f"```{language}\ntouch {marker}\n```" for language in ("bash", "sh", "tool_code", "")]
     answer = "\n".join([*fences, f"```python\nopen({str(marker)!r}, 'w')\n```"])
@@ -51,7 +52,7 @@ class ForTenants(Plain):
 
 
 @pytest.mark.row("B12")
-def test_what_an_event_may_not_see_is_not_there_for_it(run: Run, script: Any) -> None:
+def test_what_an_event_may_not_see_is_not_there_for_it(run: Run, script: Script) -> None:
     wanted = (
         call("load_skill", name="count"),
         call("load_skill_resource", name="count", path="scripts/run.sh"),

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flink_skills import AgentSkillManager, SkillConfig
 from flink_skills.cli.prompt_parts import first_request
-from flink_skills.tools.profiles import PROFILES
+from flink_skills.tools import PROFILES
 from tests.features.conftest import Run
+from tests.kit.models import Script
 
 
 @pytest.mark.row("E1", "E2", "E9")
 @pytest.mark.parametrize("shell", ["true", "false"])
 @pytest.mark.parametrize("profile", [*PROFILES, "[load_skill, skill_run]"])
-def test_it_is_what_a_turn_sends(profile: str, shell: str, run: Run, script: Any, skills: Path) -> None:
+def test_it_is_what_a_turn_sends(profile: str, shell: str, run: Run, script: Script, skills: Path) -> None:
     model = script(["done"])
     options = {"tools": profile, "shell.enabled": shell}
     assert run(**options) == ["done"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flink_skills import tool
 from flink_skills.testing import call, calls
 from tests.features.conftest import Ask, Plain, Run
+from tests.kit.models import Script
 
 TOOLS = '''
 def describe(text: str, times: int = 1) -> dict:
@@ -76,7 +76,7 @@ def test_names_that_clash_get_a_prefix_and_hide_nothing(ask: Ask) -> None:
 
 
 @pytest.mark.row("F11", "F22")
-def test_files_of_an_event_are_there_under_safe_names(run: Run, script: Any) -> None:
+def test_files_of_an_event_are_there_under_safe_names(run: Run, script: Script) -> None:
     event = {
         "question": "What is in them?",
         "files": [

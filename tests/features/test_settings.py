@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ConfigError, PlanError, ResourceDescriptor, SkillConfig, chat_model_setup
-from flink_skills.agents.plan import compile_plan
+from flink_skills.agents import compile_plan
 from flink_skills.testing import call, calls
-from flink_skills.tools.profiles import PROFILES
-from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools import PROFILES, SkillSettings
 from tests.features.conftest import Plain, Run
+from tests.kit.models import Script
 
 
 def agent_with(**settings: Any) -> type[Agent]:
@@ -45,7 +45,7 @@ def test_defaults_follow_the_tools(tools: str, lifetime: str, content: str, bund
 
 
 @pytest.mark.row("K4", "B21")
-def test_a_model_wins_over_the_job(run: Run, script: Any) -> None:
+def test_a_model_wins_over_the_job(run: Run, script: Script) -> None:
     model = script(["done"])
     assert run(agent=agent_with(skill_tools="knowledge_only"), tools="full") == ["done"]
     assert [tool.name for tool in model.requests[0].tools] == list(PROFILES["knowledge_only"])
@@ -78,7 +78,7 @@ def test_what_a_job_cannot_say_names_the_option() -> None:
 
 @pytest.mark.row("K3", "E9")
 @pytest.mark.parametrize("profile", PROFILES)
-def test_tools_are_those_of_the_option_and_no_more(profile: str, run: Run, script: Any) -> None:
+def test_tools_are_those_of_the_option_and_no_more(profile: str, run: Run, script: Script) -> None:
     model = script([calls(call("skill_list"), call("load_skill", name="shout")), "done"])
     assert run(tools=profile) == ["done"]
     assert [tool.name for tool in model.requests[0].tools] == list(PROFILES[profile])
@@ -95,7 +95,7 @@ class Blind(Plain):
 
 
 @pytest.mark.row("K3", "E9")
-def test_without_execution_no_tool_that_runs_is_there(run: Run, script: Any) -> None:
+def test_without_execution_no_tool_that_runs_is_there(run: Run, script: Script) -> None:
     model = script(["done"])
     assert run(tools="[core, full]", **{"shell.enabled": "false"}) == ["done"]
     names = {tool.name for tool in model.requests[0].tools}
@@ -104,7 +104,7 @@ def test_without_execution_no_tool_that_runs_is_there(run: Run, script: Any) -> 
 
 
 @pytest.mark.row("E9", "K3")
-def test_a_model_without_skills_has_no_tool_that_is_about_them(run: Run, script: Any) -> None:
+def test_a_model_without_skills_has_no_tool_that_is_about_them(run: Run, script: Script) -> None:
     model = script(["done"])
     assert run(agent=Blind, tools="[core, full]") == ["done"]
     names = {tool.name for tool in model.requests[0].tools}
@@ -133,6 +133,6 @@ class Tells(Plain):
 
 
 @pytest.mark.row("D12")
-def test_an_agent_knows_what_its_turn_loaded(run: Run, script: Any) -> None:
+def test_an_agent_knows_what_its_turn_loaded(run: Run, script: Script) -> None:
     script([calls(call("load_skill", name="shout")), calls(call("load_skill", name="count")), "done"])
     assert run(agent=Tells) == [["shout", "count"]]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.features.conftest import Run
+from tests.kit.models import Script
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def stored(folder: Path) -> list[Path]:
 
 @pytest.mark.row("B8", "B19")
 def test_without_an_option_it_is_below_the_temporary_folder(
-    run: Run, script: Any, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, script: Script, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -41,7 +41,7 @@ def test_without_an_option_it_is_below_the_temporary_folder(
 
 @pytest.mark.row("B9")
 def test_the_option_puts_it_elsewhere(
-    run: Run, script: Any, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, script: Script, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -12,7 +12,7 @@ from pyflink.datastream import DataStream, StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
 
 from flink_skills import AgentsExecutionEnvironment
-from flink_skills.flink.failures import job_failure
+from flink_skills.flink import job_failure
 from tests.flink.shared_cluster import belongs_to_the_cluster, stage_python, use_shared_cluster
 
 __all__ = [

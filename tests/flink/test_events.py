@@ -11,7 +11,7 @@ import pytest
 from pyflink.common import Types
 
 from flink_skills import Agent, AgentContext, AgentEvent, AgentsExecutionEnvironment, ConfigError
-from flink_skills.telemetry.event_record import EVENT_COLUMNS
+from flink_skills.telemetry import EVENT_COLUMNS
 from tests.flink.agents import Tally
 from tests.flink.running import collect, flink_environment
 

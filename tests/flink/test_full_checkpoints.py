@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills.testing.flink_rest import wait_until
-from tests.disks import fill, small_disk
 from tests.flink.stoppable import DEADLINE, Gated, Place, Stoppable
+from tests.kit.disks import fill, small_disk
 
 pytestmark = pytest.mark.flink
 

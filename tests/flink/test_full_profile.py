@@ -47,7 +47,7 @@ from tests.flink.desk_model import (
     write_desk_skills,
 )
 from tests.flink.running import agents_environment, collect, flink_environment, nodes
-from tests.passable import passable_folder
+from tests.kit.passable import passable_folder
 
 pytestmark = pytest.mark.flink
 

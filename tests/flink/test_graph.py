@@ -19,7 +19,7 @@ from flink_skills import (
     chat_model_setup,
     skills,
 )
-from flink_skills.flink.bridge import add_bridge
+from flink_skills.flink import add_bridge
 from tests.flink.agents import Echo, Tally
 from tests.flink.running import collect, flink_environment, nodes
 from tests.flink.skill_files import write_skill

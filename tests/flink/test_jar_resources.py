@@ -11,7 +11,7 @@ import pytest
 from pyflink.common import Types
 
 from flink_skills import AgentsExecutionEnvironment, SourceError
-from flink_skills.flink.jar_resources import client_resources
+from flink_skills.flink import client_resources
 from flink_skills.skill import Limits
 from tests.flink.agents import Offerings
 from tests.flink.running import collect, failure_of, flink_environment

@@ -22,7 +22,7 @@ from flink_skills.testing.flink_rest import wait_until
 from tests.flink.agents import Guarded
 from tests.flink.running import failure_of, flink_environment
 from tests.flink.skill_files import pack, write_skill
-from tests.ports import free_port
+from tests.kit.ports import free_port
 
 pytestmark = pytest.mark.flink
 

@@ -8,13 +8,16 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyflink.common import Configuration, Types
 from pyflink.util.java_utils import get_j_env_configuration
 
 from flink_skills import AgentsExecutionEnvironment
+from flink_skills.testing import Reply, Rule, ScriptedModelServer
 from tests.flink.running import collect, failure_of, flink_environment
 
 pytestmark = pytest.mark.flink
@@ -74,15 +77,20 @@ if __name__ == "__main__":
 
 @pytest.mark.both_versions
 def test_an_agent_of_the_main_script_with_its_own_classes(tmp_path: Path) -> None:
-    script = tmp_path / "job.py"
-    script.write_text(SCRIPT)
+    assert run_script(tmp_path, SCRIPT) == ["hello a1!", "hello b2!"]
+
+
+def run_script(folder: Path, text: str, *arguments: str) -> Any:
+    """Return what the last line of the script's output has as JSON."""
+    script = folder / "job.py"
+    script.write_text(text)
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     variables = {**os.environ, "PYTHONPATH": path}
     # Python stages of other tests' mini clusters ran in this process, and PyFlink forbids those a JVM of their own.
     variables.pop("PYFLINK_GATEWAY_DISABLED", None)
     done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
+        [sys.executable, str(script), *arguments],
+        cwd=folder,
         env=variables,
         capture_output=True,
         text=True,
@@ -90,7 +98,145 @@ def test_an_agent_of_the_main_script_with_its_own_classes(tmp_path: Path) -> Non
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == ["hello a1!", "hello b2!"]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+CLASSES = """
+from __future__ import annotations
+
+import dataclasses, enum, json, sys
+from dataclasses import dataclass, field
+
+from pyflink.common import Configuration
+from pyflink.datastream import StreamExecutionEnvironment
+
+from flink_skills import (
+    Agent, AgentsExecutionEnvironment, ResourceDescriptor, ResourceName, chat_model_connection, chat_model_setup, tool
+)
+
+URL = sys.argv[1]
+
+
+class Urgency(enum.Enum):
+    LOW = ("low", 1)
+    HIGH = ("high", 9)
+
+    def __init__(self, label, weight):
+        self.weight = weight
+
+
+@dataclass
+class Line:
+    sku: str
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Order:
+    id: str
+    urgency: Urgency = Urgency.LOW
+    lines: list[Line] = field(default_factory=list)
+    note: Note | None = None
+
+
+@dataclass(slots=True)
+class Note:
+    text: str
+
+
+@dataclass
+class Verdict:
+    ok: bool
+    because: list[Note] = field(default_factory=list)
+
+
+class Desk(Agent):
+    instructions = "You judge orders."
+    output_type = Verdict
+
+    @chat_model_connection
+    @staticmethod
+    def server():
+        return ResourceDescriptor(clazz=ResourceName.ChatModel.OPENAI_COMPATIBLE_CONNECTION, base_url=URL)
+
+    @chat_model_setup
+    @staticmethod
+    def model():
+        return ResourceDescriptor(
+            clazz=ResourceName.ChatModel.OPENAI_COMPATIBLE_SETUP, connection="server", model="m"
+        )
+
+    @tool
+    def stock(self, line: Line) -> Line:
+        "Looks up the stock."
+        return dataclasses.replace(line, count=line.count + 40)
+
+    async def on_event(self, order, ctx):
+        match order:
+            case Order(id="broken"):
+                raise ValueError("broken")
+            case Order(urgency=Urgency.HIGH as urgency):
+                weight = urgency.weight
+        stock = await ctx.call_tool("stock", line=Line("s"))
+        verdict = await ctx.chat(order)
+        ctx.emit([type(order) is Order, weight, stock, type(verdict) is Verdict, ctx.state.get("last")])
+        ctx.state["last"] = order
+        return verdict
+
+
+def more(order):
+    assert isinstance(order, Order)
+    return dataclasses.replace(order, lines=[*order.lines, Line("mapped")], note=Note("n"))
+
+
+if __name__ == "__main__":
+    configuration = Configuration()
+    configuration.set_string("rest.port", "0")
+    configuration.set_string("skills.worker.processes", "1")
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_parallelism(1)
+    stream = env.from_collection([*[Order("a", Urgency.HIGH, [Line("x", 2)])] * 2, Order("broken")]).map(more)
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    before = dict(vars(Verdict))
+    output = agents_env.from_datastream(stream, lambda order: order.id).apply(Desk)
+    shown = output.to_datastream().map(lambda value: dataclasses.asdict(value) if isinstance(value, Verdict) else value)
+    errors = output.to_datastream(tag="errors")
+    with output.to_datastream().union(shown, errors).execute_and_collect() as records:
+        found = list(records)
+    print(json.dumps({
+        "verdicts": [dataclasses.asdict(of) for of in found if type(of) is Verdict],
+        "others": [of for of in found if type(of) is not Verdict],
+        "same": dict(vars(Verdict)) == before,
+    }, default=repr))
+"""
+
+
+def test_classes_of_the_main_script_arrive_whole_everywhere(
+    tmp_path: Path, serve: Callable[..., ScriptedModelServer]
+) -> None:
+    server = serve([Rule(Reply('{"ok": true, "because": [{"text": "in stock"}]}'))])
+    found = run_script(tmp_path, CLASSES, server.url)
+
+    order = {
+        "id": "a",
+        "urgency": ["high", 9],
+        "lines": [{"sku": "x", "count": 2}, {"sku": "mapped", "count": 1}],
+        "note": {"text": "n"},
+    }
+    request, _ = server.requests
+    assert json.loads(request["messages"][-1]["content"]) == order
+    (parameters,) = [of["function"]["parameters"] for of in request["tools"] if of["function"]["name"] == "stock"]
+    assert "sku" in json.dumps(parameters)
+    verdict = {"ok": True, "because": [{"text": "in stock"}]}
+    assert found["verdicts"] == [verdict, verdict]
+    assert found["others"].count(verdict) == 2
+    assert found["same"]
+    (error,) = [of for of in found["others"] if isinstance(of, dict) and "error" in of]
+    assert error["error"] == "ValueError: broken"
+    assert "mapped" in json.dumps(error["event"])
+    emitted = [of for of in found["others"] if isinstance(of, list)]
+    first, second = ([True, 9, {"sku": "s", "count": 41}, True, last] for last in (None, order))
+    assert sorted(emitted, key=str) == sorted([first, first, second, second], key=str)
 
 
 MODULE = """

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import flink_skills
-from flink_skills.agents.codec import STATE_VERSION
+from flink_skills.agents import STATE_VERSION
 from flink_skills.testing import Reply, ScriptedModelServer
 from flink_skills.testing.flink_rest import wait_until
 from tests.golden.agents import HELD, OLD_EVENTS, Keeper, answer, said

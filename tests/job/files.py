@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flink_skills.job.problems import JobFileError
-from flink_skills.job.reading import ReadJob, read_job
+from flink_skills.job import JobFileError, ReadJob, read_job
 
 PLAIN = """\
 name: plain

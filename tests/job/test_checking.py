@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.job.checking import Check, check_job
-from flink_skills.job.explaining import explain_job
+from flink_skills.job import Check, check_job, explain_job
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
 from tests.job.files import PLAIN, write_job
 
@@ -71,6 +70,11 @@ def test_a_sound_job(tmp_path: Path) -> None:
         ({"flink": "{execution.runtime-mode: BATCH}"}, "flink", "agents are streaming operators"),
         ({"jars": "[no.jar]"}, "flink", "job.yaml:10:8: jars[0]: there is no file"),
         ({"agent": "{model: 'openai-compatible:x'}"}, "agent", "needs base_url"),
+        (
+            {"agent": "{chat_model_setups: {m: {clazz: 'openai-compatible:x', base_url: 'https://me:pw/x@host/v1'}}}"},
+            "agent",
+            "base_url cannot be used: a user or a password has an unescaped '/', '?' or '#' (https://host/v1)",
+        ),
         ({"agent": "{model: 'opneai:x'}"}, "agent", "unknown model provider 'opneai'"),
         ({"skills": "{paths: [nowhere]}"}, "skills", "nowhere"),
     ],

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import near_misses
-from flink_skills.job import settings, validation
-from flink_skills.job.document import read_document
-from flink_skills.job.problems import JobFileError
+from flink_skills.job import JobFileError, read_document, settings, validation
 from tests.job.files import PLAIN, problems_of
 
 

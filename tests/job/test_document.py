@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.job.document import read_document
-from flink_skills.job.problems import JobFileError, Place, path_text
+from flink_skills.job import JobFileError, Place, path_text, read_document
 
 
 def problems(text: str) -> list[str]:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import SkillsError
-from flink_skills.job.checking import check_job
+from flink_skills.job import check_job, visible
 from flink_skills.job.inserted import InsertedValues
-from flink_skills.job.terminal_text import visible
 from tests.job.files import PLAIN, read, write_job
 
 LINES = 'org.apache.kafka.Login required\n  username="u"\n  password="pl4nted-in-lines";'

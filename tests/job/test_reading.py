@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from flink_skills import Agent
-from flink_skills.agents.declarative import DeclarativeAgent
+from flink_skills.agents import DeclarativeAgent
 from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.job import JobFileError
 from flink_skills.job.agent_source import job_agent
-from flink_skills.job.problems import JobFileError
 from flink_skills.job.reading import is_job_file
 from tests.job.files import PLAIN, problems_of, read, write_job
 

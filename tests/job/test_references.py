@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.job.problems import JobFileError
-from flink_skills.job.reading import read_job
+from flink_skills.job import JobFileError, read_job
 from tests.job.files import PLAIN, problems_of, read, write_job
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flink_skills.flink.failures import JobFailedError
-from flink_skills.job.running import run_job_file
+from flink_skills.flink import JobFailedError
+from flink_skills.job import run_job_file
 
 pytestmark = pytest.mark.flink
 

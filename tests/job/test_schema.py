@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from flink_skills import SkillOptions
-from flink_skills.job.model import AgentSpec
-from flink_skills.job.schema import job_schema
+from flink_skills.job import AgentSpec, job_schema
 from flink_skills.options import SkillConfig
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flink_skills.job.terminal_text import visible
+from flink_skills.job import visible
 
 
 @pytest.mark.parametrize(

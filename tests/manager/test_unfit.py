@@ -8,7 +8,7 @@ import pytest
 
 from flink_skills.errors import SkillFormatError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, parse_menu
-from flink_skills.skill.requirements import Surroundings
+from flink_skills.skill import Surroundings
 
 HERE = Surroundings("linux", "/usr/bin:/bin", frozenset({"SEEN"}), {"a": frozenset({"OF_A"})})
 

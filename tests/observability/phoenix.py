@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.ports import free_ports
+from tests.kit.ports import free_ports
+from tests.kit.waiting import wait_until
 from tests.sources.object_stores.servers import Server
 
 # Where `.ci/phoenix` has put it.
@@ -41,13 +41,17 @@ class Phoenix:
 
     def wait_for(self, count: int) -> list[dict[str, Any]]:
         """All spans, as soon as ``count`` of them are of whole turns."""
-        deadline = time.monotonic() + _READ_SECONDS
-        while True:
+
+        def whole() -> list[dict[str, Any]] | None:
             spans = self.spans()
-            if sum(span["parent_id"] is None for span in spans) >= count:
-                return spans
-            assert time.monotonic() < deadline, [span["name"] for span in spans]
-            time.sleep(0.2)
+            return spans if sum(span["parent_id"] is None for span in spans) >= count else None
+
+        def what() -> str:
+            return f"{count} whole turns in {[span['name'] for span in self.spans()]}"
+
+        found = wait_until(whole, what, within=_READ_SECONDS, pause=0.2)
+        assert found is not None
+        return found
 
     def _get(self, path: str) -> Any:
         with urllib.request.urlopen(self.url + path, timeout=30) as answer:
@@ -72,16 +76,19 @@ def phoenix(folder: Path) -> Iterator[Phoenix]:
         PHOENIX_TELEMETRY_ENABLED="false",
     )
     try:
-        _wait(server, folder / "phoenix.log")
+        log = folder / "phoenix.log"
+        wait_until(
+            lambda: _is_well(server.url),
+            lambda: f"the viewer to answer: {log.read_text(errors='replace')[-2000:]}",
+            within=_START_SECONDS,
+            pause=0.1,
+        )
         yield Phoenix(server.url)
     finally:
         server.stop()
 
 
-def _wait(server: Server, log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{server.url}/healthz", timeout=5):
-            return
-        assert time.monotonic() < deadline, log.read_text(errors="replace")[-2000:]
-        time.sleep(0.1)
+def _is_well(url: str) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/healthz", timeout=5):
+        return True
+    return False

@@ -16,8 +16,8 @@ import pytest
 
 from flink_skills.testing import ScriptedModelServer
 from tests.flink.desk_model import DeskModel, desk_cases, write_desk_skills
+from tests.kit.passable import passable_folder
 from tests.observability.phoenix import phoenix
-from tests.passable import passable_folder
 
 pytestmark = [pytest.mark.viewer, pytest.mark.flink]
 

@@ -20,7 +20,7 @@ def end_with_input() -> None:
 
 
 def main(command: list[str]) -> int:
-    os.makedirs(os.environ["HOME"], mode=0o700, exist_ok=True)  # noqa: PTH103 - so little is imported here
+    os.makedirs(os.environ["HOME"], mode=0o700, exist_ok=True)
     threading.Thread(target=end_with_input, daemon=True).start()
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     while True:

@@ -67,8 +67,8 @@ def of_kubernetes(profile: Mapping[str, Any], machine: str = "", kernel: str = "
     return result
 
 
-def load(path: Path = PROFILE) -> dict[str, Any]:
-    profile: dict[str, Any] = json.loads(path.read_text())
+def load() -> dict[str, Any]:
+    profile: dict[str, Any] = json.loads(PROFILE.read_text())
     return profile
 
 

@@ -1,4 +1,3 @@
-# ruff: noqa: PTH123
 """Files of a skill whose list is known before anything is read, and digests."""
 
 import hashlib
@@ -9,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ResourceError
-from flink_skills.skill import Limits
-from flink_skills.skill.files import FolderFiles, MemoryFiles, digest_of
+from flink_skills.skill import FolderFiles, Limits, MemoryFiles, digest_of
 
 CONTENT = {
     "SKILL.md": b"---\nname: a\ndescription: b\n---\n",

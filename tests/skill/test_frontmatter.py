@@ -7,9 +7,18 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flink_skills.skill import CODES, AgentSkill, Limits, Report
-from flink_skills.skill.fields import Fields, judge_fields, split_tools
-from flink_skills.skill.frontmatter import find_block, read_front_matter, split_body
+from flink_skills.skill import (
+    CODES,
+    AgentSkill,
+    Fields,
+    Limits,
+    Report,
+    find_block,
+    judge_fields,
+    read_front_matter,
+    split_body,
+)
+from flink_skills.skill.fields import split_tools
 from flink_skills.skill.yaml_values import plain_value, source_text
 
 

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.skill import AgentSkill, Limits
-from flink_skills.skill.inspection import inspect_skill
-from flink_skills.skill.markdown import without_code
+from flink_skills.skill import AgentSkill, Limits, inspect_skill, without_code
 from tests.skill.writing import load, write
 
 HEAD = "---\nname: a\ndescription: d\n---\n"
@@ -125,7 +123,7 @@ def test_code_ends_at_as_many_backticks_as_it_began_with(line: str, left: str) -
 def test_a_hostile_body_takes_no_long_time(tmp_path: Path, piece: str) -> None:
     import time
 
-    from flink_skills.skill.support import check_support
+    from flink_skills.skill import check_support
 
     skill = load(write(tmp_path / "a", HEAD + piece * ((1 << 20) // len(piece) - 100))).skill
     assert skill is not None

@@ -8,13 +8,22 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flink_skills.skill import AgentSkill, Limits, LoadResult, Report, load_folder
-from flink_skills.skill.fields import Fields, judge_fields
-from flink_skills.skill.frontmatter import find_block, read_front_matter
-from flink_skills.skill.inspection import inspect_skill
-from flink_skills.skill.markdown import file_references, without_code
+from flink_skills.skill import (
+    AgentSkill,
+    Fields,
+    Limits,
+    LoadResult,
+    Report,
+    check_support,
+    file_references,
+    find_block,
+    inspect_skill,
+    judge_fields,
+    load_folder,
+    read_front_matter,
+    without_code,
+)
 from flink_skills.skill.plain_fields import read_plain_fields
-from flink_skills.skill.support import check_support
 from flink_skills.skill.tools_section import tools_section
 from flink_skills.skill.yaml_values import read_mapping
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.skill import Diagnostic, Limits, LoadResult
-from flink_skills.skill.record import from_record, to_record
+from flink_skills.skill import Diagnostic, Limits, LoadResult, from_record, to_record
 from tests.skill.writing import load, write
 
 FILES = [

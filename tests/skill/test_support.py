@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.skill import AgentSkill, Diagnostic
-from flink_skills.skill.support import check_support
+from flink_skills.skill import AgentSkill, Diagnostic, check_support
 from tests.skill.writing import load, write
 
 

@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 
 from flink_skills.errors import SourceError
 from flink_skills.skill import Limits
+from flink_skills.sources import ArchiveRefusedError, Store
 from flink_skills.sources.archive import archive_kind, unpack
-from flink_skills.sources.entries import ArchiveRefusedError
-from flink_skills.sources.store import Store
 from tests.sources import bombs
 
 SKILL = b"---\nname: greet\ndescription: Says hello.\n---\nHi\n"

@@ -18,7 +18,7 @@ import pytest
 
 from flink_skills.errors import SourceError
 from flink_skills.skill import Limits
-from flink_skills.sources.store import Store
+from flink_skills.sources import Store
 from tests.sources import bombs
 
 MEMORY = 224 << 20  # most address space on top of what the process has; zstd's largest window is 128 MiB

@@ -12,8 +12,16 @@ import pytest
 
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.options import SkillConfig
-from flink_skills.sources import SourceContext, SourceSpec, open_source, register_source, registry, source_kinds
-from flink_skills.sources.wellknown import INDEX_PATH, SCHEMA
+from flink_skills.sources import (
+    INDEX_PATH,
+    SCHEMA,
+    SourceContext,
+    SourceSpec,
+    open_source,
+    register_source,
+    registry,
+    source_kinds,
+)
 from flink_skills.testing import SkillSourceContract
 from tests.sources.web import ALLOWED, Page, Web, zip_of
 

@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.options import SkillConfig
-from flink_skills.sources import SourceContext, SourceTree, open_source
-from flink_skills.sources.store import Store
+from flink_skills.sources import SourceContext, SourceTree, Store, open_source
 from tests.sources.bombs import PRELOADED
 from tests.sources.web import Page, Web, zip_bytes
 

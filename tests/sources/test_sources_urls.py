@@ -25,11 +25,8 @@ from yarl import URL
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillConfig
 from flink_skills.skill import Limits
-from flink_skills.sources import SourceContext, SourceTree, open_source
-from flink_skills.sources.address import AddressPolicy
-from flink_skills.sources.fetch_record import FetchRecord
+from flink_skills.sources import AddressPolicy, FetchRecord, SourceContext, SourceTree, open_source, remove_tree
 from flink_skills.sources.http import GuardedClient
-from flink_skills.sources.store import remove_tree
 from tests.sources.web import ALLOWED, SKILL, Page, Web, zip_bytes
 
 pytestmark = pytest.mark.usefixtures("no_waits")

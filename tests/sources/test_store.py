@@ -1,4 +1,3 @@
-# ruff: noqa: PTH101, PTH110, PTH116, PTH118, PTH202, PTH208 - the store's paths are text
 """The store: leases, eviction, sweeping up, disks that fail, and who may use it."""
 
 import errno
@@ -26,11 +25,9 @@ import pytest
 
 from flink_skills.errors import SourceError
 from flink_skills.skill import Limits
-from flink_skills.sources import upkeep
-from flink_skills.sources.fetch_record import FetchRecord
+from flink_skills.sources import FetchRecord, Store, StoredTree, remove_tree, upkeep
 from flink_skills.sources.locking import Lease, file_lock, try_lock
-from flink_skills.sources.store import Store, StoredTree, remove_tree
-from tests.disks import small_disk
+from tests.kit.disks import small_disk
 from tests.sources.bombs import PRELOADED
 
 SKILL = b"---\nname: greet\ndescription: Says hello.\n---\nHi\n"

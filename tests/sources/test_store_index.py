@@ -13,9 +13,8 @@ import pytest
 
 from flink_skills.errors import ResourceError
 from flink_skills.skill import Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
-from flink_skills.sources import catalog_index
+from flink_skills.sources import Store, StoredTree, catalog_index
 from flink_skills.sources.catalog_index import index_name, read_index, size_on_disk
-from flink_skills.sources.store import Store, StoredTree
 
 
 def skill(name: str, more: str = "", body: str = "Hi") -> bytes:

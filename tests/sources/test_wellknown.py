@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from flink_skills.errors import SourceError
 from flink_skills.options import SkillConfig
-from flink_skills.sources import SourceContext, SourceTree, open_source
-from flink_skills.sources.store import remove_tree
-from flink_skills.sources.wellknown import INDEX_PATH, SCHEMA, index_address, read_index
+from flink_skills.sources import INDEX_PATH, SCHEMA, SourceContext, SourceTree, open_source, remove_tree
+from flink_skills.sources.wellknown import index_address, read_index
 from tests.sources.web import ALLOWED, SKILL, Page, Web, zip_bytes
 
 pytestmark = pytest.mark.usefixtures("no_waits")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.kit.waiting import wait_until
 
 DEADLINE = 60.0
 
@@ -64,10 +65,11 @@ class Collector:
 
     def wait_for(self, done: Callable[[list[Received]], Any]) -> None:
         """Until ``done`` is true of the spans; fails after the deadline."""
-        deadline = time.monotonic() + DEADLINE
-        while not done(list(self.spans)):
-            assert time.monotonic() < deadline, [span.name for span in self.spans]
-            threading.Event().wait(0.02)
+        wait_until(
+            lambda: done(list(self.spans)),
+            lambda: f"spans beyond {[span.name for span in self.spans]}",
+            within=DEADLINE,
+        )
 
     def __enter__(self) -> Collector:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()

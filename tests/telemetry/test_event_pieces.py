@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from flink_skills.telemetry import Activity, TextDelta, ToolCallDelta, TurnScope, Withdrawn
-from flink_skills.telemetry.event_detail import LONGEST_TEXT
-from flink_skills.telemetry.event_pieces import AnswerPieces, Piece
-from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.telemetry import (
+    LONGEST_TEXT,
+    Activity,
+    AnswerPieces,
+    Piece,
+    TextDelta,
+    ToolCallDelta,
+    TurnScope,
+    Withdrawn,
+)
+from flink_skills.tools.commands import HiddenValues
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.row("J21")
 
@@ -49,10 +55,7 @@ async def test_pieces_are_joined_for_a_while() -> None:
     answer = Answer(0.05)
     answer.add("one", " two")
     assert answer.texts() == []
-    deadline = asyncio.get_running_loop().time() + 30
-    while not answer.left:
-        assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(0.01)
+    await until(lambda: answer.left)
     answer.add(" three")
     answer.pieces.end()
     assert answer.texts() == ["one two", " three"]

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from flink_skills.telemetry import Observer, Telemetry, TurnScope, observe
-from flink_skills.telemetry.activity import key_hash
-from flink_skills.telemetry.log_fields import LogFields
+from flink_skills.telemetry import LogFields, Observer, Telemetry, TurnScope, key_hash, observe
+from flink_skills.worker import Redactor
 from flink_skills.worker.process import _LevelFormatter
-from flink_skills.worker.redaction import Redactor
 
 KEY = '"order 7"'
 HASH = hashlib.sha256(KEY.encode()).hexdigest()[:12]

@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents.messages import ModelResponse, Usage
-from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.telemetry import Telemetry, TurnScope, note, observe
-from flink_skills.telemetry.metric_list import METRICS
-from flink_skills.telemetry.metrics import MetricsObserver
-from flink_skills.telemetry.prices import CostObserver
-from flink_skills.telemetry.settings import TelemetrySettings
+from flink_skills.agents import ModelResponse, Usage
+from flink_skills.agents.models import ModelSetup
+from flink_skills.telemetry import (
+    METRICS,
+    CostObserver,
+    MetricsObserver,
+    Telemetry,
+    TelemetrySettings,
+    TurnScope,
+    note,
+    observe,
+)
 
 SETUP = ModelSetup("openai-compatible", "m", "http://x/v1", price={"input": 0.2, "output": 0.4})
 LISTED = {(metric.name, metric.labels): metric.kind for metric in METRICS}

@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, ConfigError, PlanError, ResourceDescriptor, chat_model_setup
-from flink_skills.agents.messages import ModelResponse, Usage
-from flink_skills.agents.models.registry import has_listed_price
-from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.plan import AgentPlan, compile_plan
-from flink_skills.telemetry import Activity, Observer, Telemetry, TurnScope, observe
-from flink_skills.telemetry.prices import CostObserver, Price
+from flink_skills import Agent, AgentPlan, ConfigError, PlanError, ResourceDescriptor, chat_model_setup
+from flink_skills.agents import ModelResponse, Usage, compile_plan
+from flink_skills.agents.models import ModelSetup, has_listed_price
+from flink_skills.telemetry import Activity, CostObserver, Observer, Price, Telemetry, TurnScope, observe
 
 
 class Seen(Observer):

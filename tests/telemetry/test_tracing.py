@@ -16,18 +16,24 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from flink_skills import ModelError, SkillConfig, tool
-from flink_skills.agents.messages import ModelRequest, ToolMessage
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
+from flink_skills.agents import (
+    AgentRuntime,
+    ModelRequest,
+    ToolMessage,
+    Turn,
+    TurnOutcome,
+    TurnStart,
+    TurnStatus,
+    compile_plan,
+)
 from flink_skills.manager import SkillScope
-from flink_skills.telemetry import Telemetry
-from flink_skills.telemetry.activity import key_hash
+from flink_skills.telemetry import Telemetry, key_hash
 from flink_skills.telemetry.tracing import TracingObserver
 from flink_skills.telemetry.tracing.ids import GivenIds, agent_span_id
 from flink_skills.testing import call, calls
 from tests.agents import desk
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures
+from tests.kit.models import Script
 
 _USERS = InMemorySpanExporter()
 _USERS_PROVIDER = TracerProvider()
@@ -74,7 +80,7 @@ Begin = Callable[..., Any]
 
 
 @pytest.fixture
-async def begin(tmp_path: Path, skill_folder: Path, script: Any) -> Any:  # noqa: F811
+async def begin(tmp_path: Path, skill_folder: Path, script: Script) -> Any:  # noqa: F811
     """Makes processes that answer by a script, each with an observer of its own; they share what is open."""
     runtimes: dict[str, AgentRuntime] = {}
     answer: Any = None
@@ -325,9 +331,6 @@ async def test_a_sampler_decides_the_same_for_all_attempts(begin: Begin, monkeyp
         await process.turn()
         taken.add(bool(process.spans))
     assert len(taken) == 1
-
-
-# -- more than one attempt -----------------------------------------------------------------
 
 
 async def test_every_resumed_turn_has_the_same_trace_and_root(begin: Begin) -> None:

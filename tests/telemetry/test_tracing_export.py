@@ -19,17 +19,16 @@ import pytest
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from flink_skills import Agent, ConfigError, SkillConfig, agent_tool
-from flink_skills.agents.local import run_list
-from flink_skills.agents.plan import compile_plan
+from flink_skills.agents import compile_plan, run_list
 from flink_skills.manager import SkillScope
-from flink_skills.telemetry import Telemetry, TurnScope, observe
-from flink_skills.telemetry.opening import open_telemetry
-from flink_skills.telemetry.settings import TelemetrySettings
+from flink_skills.telemetry import Telemetry, TelemetrySettings, TurnScope, observe, open_telemetry
 from flink_skills.telemetry.tracing.patient import PatientExporter
 from flink_skills.testing import call, calls
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures
+from tests.kit.models import Script
+from tests.kit.waiting import wait_until
 from tests.telemetry.collector import Collector
-from tests.worker.test_worker import Bridge
+from tests.worker.bridge import Bridge
 
 OTLP = TelemetrySettings("desk", trace_exporter="otlp")
 TURN = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -149,13 +148,6 @@ async def test_a_refusal_is_told_without_the_headers(
     assert "Unauthorized ***" in caplog.text and "pl4nted" not in caplog.text
 
 
-def wait_until(done: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 async def test_a_collector_that_hangs_does_not_hold_the_worker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -175,7 +167,10 @@ async def test_a_collector_that_hangs_does_not_hold_the_worker(
     ("variables", "message"),
     [
         ({"OTEL_EXPORTER_OTLP_HEADERS": "pl4nted"}, "OTEL_EXPORTER_OTLP_HEADERS cannot be read: write NAME=VALUE"),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "pl4nted:4318"}, "OTEL_EXPORTER_OTLP_ENDPOINT is no URL: write one such as"),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "pl4nted:4318"},
+            "OTEL_EXPORTER_OTLP_ENDPOINT cannot be used: it does not begin with http:// or https://",
+        ),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "pip install opentelemetry-exporter-otlp-proto-grpc"),
         ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json"}, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json"),
     ],
@@ -205,9 +200,6 @@ def test_nothing_of_opentelemetry_is_imported_without_tracing(monkeypatch: pytes
     with contextlib.suppress(KeyError):
         importlib.reload(sys.modules["flink_skills.telemetry.opening"])
     assert not open_telemetry(TelemetrySettings("desk"))
-
-
-# -- two processes -------------------------------------------------------------------------
 
 
 class Helper(Agent):
@@ -248,7 +240,7 @@ def test_a_crashed_worker_and_its_successor_make_one_trace(tmp_path: Path, monke
         def worker(name: str) -> Bridge:
             (tmp_path / name).mkdir()
             made = Bridge(tmp_path / name)
-            stack.callback(stop, made)
+            stack.callback(made.stop)
             made.open(Falls, **{"skills.trace.exporter": "otlp"})
             return made
 
@@ -291,18 +283,6 @@ def entry_of(step: bytes) -> bytes:
     return step[17 : 17 + length]
 
 
-def stop(bridge: Bridge) -> None:
-    bridge.process.kill()
-    bridge.process.wait()
-    for stream in (bridge.process.stdin, bridge.process.stdout, bridge.log):
-        if stream is not None:
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
-
-
-# -- agents over lists ---------------------------------------------------------------------
-
-
 class Loud(Agent):
     name = "loud"
     model = "scripted:m"
@@ -311,7 +291,7 @@ class Loud(Agent):
 def test_a_list_has_spans_without_secrets(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    script: Any,  # noqa: F811
+    script: Script,  # noqa: F811
     skill_folder: Path,  # noqa: F811
 ) -> None:
     monkeypatch.setenv("TEAM_TOKEN", "pl4nted-token")

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from flink_skills.execution import WorkspaceManager
-from flink_skills.execution.backends.hygiene import HygieneBackend
-from flink_skills.execution.isolation.report import IsolationReport
-from flink_skills.manager import SkillView
-from flink_skills.manager.manager import AgentSkillManager
+from flink_skills.execution import IsolationReport, WorkspaceManager
+from flink_skills.execution.backends import HygieneBackend
+from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.tools import (
     ShellRunner,
@@ -62,8 +60,11 @@ def view(manager: AgentSkillManager) -> SkillView:
     return manager.view(["log-triage", "billing"])
 
 
+ShellWith = Callable[..., Awaitable[ShellRunner]]
+
+
 @pytest.fixture
-async def shell_with(tmp_path: Path) -> AsyncIterator[Callable[..., object]]:
+async def shell_with(tmp_path: Path) -> AsyncIterator[ShellWith]:
     """Starts shells with options, at level HYGIENE and unproved (what that takes has tests of its own); closes them."""
     started: list[ShellRunner] = []
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from flink_skills.tools.dynamic.program.docstrings import parse_docstring, parse_returns
+from flink_skills.tools.dynamic import parse_docstring, parse_returns
 
 
 @pytest.mark.row("J33")

@@ -7,7 +7,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field, ValidationError
 
-from flink_skills.tools.arguments import ArgumentError, Arguments
+from flink_skills.tools import ArgumentError, Arguments
 from flink_skills.tools.given import Also, Given
 
 

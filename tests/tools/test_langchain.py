@@ -20,9 +20,9 @@ from langchain_core.tools import (
 from langchain_core.tools import Tool as PlainTool
 from pydantic import BaseModel, Field
 
+from flink_skills import ToolResult
 from flink_skills.errors import ConfigError
 from flink_skills.tools import ToolContext
-from flink_skills.tools.base import ToolResult
 from flink_skills.tools.langchain import LangChainTool
 
 pytestmark = pytest.mark.row("J20")

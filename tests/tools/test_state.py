@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills.errors import ConfigError
-from flink_skills.tools import SkillState
-from flink_skills.tools.state import load_effect, touch_effect, unload_effect
+from flink_skills.tools import SkillState, load_effect, touch_effect, unload_effect
 
 
 def after(*effects: dict[str, str]) -> SkillState:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,17 +14,12 @@ from flink_skills.manager import SkillScope
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from flink_skills.worker import frames
 from tests.flink.agents import Scripted
+from tests.kit.waiting import wait_until
 from tests.worker.bad_agents import Unruly
-from tests.worker.test_worker import DEADLINE, Bridge, bridge, write_skill
+from tests.worker.bridge import DEADLINE, Bridge
+from tests.worker.test_worker import bridge, write_skill
 
 __all__ = ["bridge"]
-
-
-def until(bridge: Bridge, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, bridge.stderr()
-        time.sleep(0.05)
 
 
 def answers(bridge: Bridge, turn: int = 99) -> bool:
@@ -60,13 +54,22 @@ def test_the_time_of_a_turn_bounds_how_long_it_may_block(bridge: Bridge) -> None
     assert bridge.process.wait(DEADLINE) == 81
 
 
-def test_a_worker_that_was_stopped_for_a_while_is_not_blocked(bridge: Bridge) -> None:
-    bridge.open(Unruly, **{"skills.worker.block-warning": "1 s", "skills.worker.max-block": "2 s"})
+def test_a_worker_that_was_stopped_for_a_while_is_not_blocked(bridge: Bridge, tmp_path: Path) -> None:
+    limits = {"skills.worker.block-warning": "1 s", "skills.worker.max-block": "2 s"}
+    bridge.open(Unruly, **limits)
     bridge.turn(1, "wait")
     assert answers(bridge)
     bridge.process.send_signal(signal.SIGSTOP)
-    until(bridge, lambda: psutil.Process(bridge.process.pid).status() == psutil.STATUS_STOPPED)
-    time.sleep(4)  # the length of the pause is what is tested
+    wait_until(lambda: psutil.Process(bridge.process.pid).status() == psutil.STATUS_STOPPED, bridge.stderr)
+    # The pause is as long as another worker with these limits may block.
+    (tmp_path / "other").mkdir()
+    other = Bridge(tmp_path / "other")
+    try:
+        other.open(Unruly, **limits)
+        other.turn(1, "sleep")
+        assert other.process.wait(DEADLINE) == 81
+    finally:
+        other.stop()
     bridge.process.send_signal(signal.SIGCONT)
     assert answers(bridge, 100)
     assert "blocked" not in bridge.stderr()
@@ -84,7 +87,7 @@ def test_a_forked_process_that_comes_back_is_ended_and_breaks_nothing(bridge: Br
     bridge.open(Unruly)
     bridge.turn(1, "fork")
     assert bridge.end()["outputs"] == [("", "parent")]
-    until(bridge, lambda: "os.fork()" in bridge.stderr())
+    wait_until(lambda: "os.fork()" in bridge.stderr(), bridge.stderr)
     # Threads of the worker still wake its loop.
     for turn in range(2, 12):
         assert answers(bridge, turn)
@@ -180,7 +183,7 @@ def test_turns_that_need_a_descriptor_say_so_when_there_is_none_and_all_others_g
             said = failure(bridge, 2, "command")
             assert "Too many open files" in said and "raise the limit on open files (ulimit -n)" in said
             bridge.turn(3, "hangs", key='"hangs"')
-            until(bridge, lambda: server.stats()["in_flight"] == 1)
+            wait_until(lambda: server.stats()["in_flight"] == 1, bridge.stderr)
             said = failure(bridge, 4, "another connection")
             assert "the worker has no file descriptors left" in said
             assert "raise the limit on open files (ulimit -n)" in said

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from flink_skills.worker.connection import Connection
+from flink_skills.worker import Connection
 
 # More than any pipe holds.
 LARGE = b"x" * (4 << 20)

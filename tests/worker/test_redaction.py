@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from flink_skills.worker.redaction import Redactor
+from flink_skills.worker import Redactor
 
 
 def test_hides_what_it_was_told() -> None:

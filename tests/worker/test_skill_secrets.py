@@ -13,11 +13,12 @@ import pytest
 
 from flink_skills import Agent
 from flink_skills.errors import TurnError
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution import IsolationLevel
 from flink_skills.manager import SkillScope
 from flink_skills.worker import frames
 
-from .test_worker import Bridge, write_skill
+from .bridge import Bridge
+from .test_worker import write_skill
 
 OPTIONS = {
     "skills.shell.backend": "hygiene",

@@ -6,8 +6,6 @@ import contextlib
 import json
 import logging
 import os
-import pickle
-import select
 import signal
 import struct
 import subprocess
@@ -20,14 +18,12 @@ from typing import Any
 import psutil
 import pytest
 
-from flink_skills import Agent, AgentEvent, SkillConfig
-from flink_skills.agents.codec import decode
-from flink_skills.agents.plan import compile_plan
+from flink_skills import Agent
+from flink_skills.agents import decode
 from flink_skills.errors import TurnError
 from flink_skills.manager import SkillScope
 from flink_skills.worker import frames
-
-DEADLINE = 60.0
+from tests.worker.bridge import DEADLINE, Bridge, many
 
 
 class Remembers(Agent):
@@ -64,31 +60,9 @@ class Dies(Agent):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def sized(data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + data
-
-
-def many(items: list[bytes]) -> bytes:
-    return struct.pack(">I", len(items)) + b"".join(map(sized, items))
-
-
-class Body:
-    """Takes one thing after the other out of the body of a frame."""
-
-    def __init__(self, body: bytes, offset: int) -> None:
-        self._body, self._offset = body, offset
-
-    def take(self) -> bytes:
-        length = self.count()
-        self._offset += length
-        return self._body[self._offset - length : self._offset]
-
-    def count(self) -> int:
-        self._offset += 4
-        return int(struct.unpack_from(">I", self._body, self._offset - 4)[0])
-
-    def outputs(self) -> list[tuple[str, Any]]:
-        return [(self.take().decode(), pickle.loads(self.take())) for _ in range(self.count())]
+class StartsAProgram(Agent):
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        return subprocess.run(event, capture_output=True, text=True, check=True).stdout  # noqa: ASYNC221
 
 
 class Computes(Agent):
@@ -99,167 +73,50 @@ class Computes(Agent):
         return await ctx.step("s", lambda: 1)
 
 
-class Bridge:
-    """The JVM's side of one worker."""
-
-    index = 0
-    with_events = False
-
-    def __init__(self, folder: Path) -> None:
-        self.figures: list[tuple[int, dict[str, int]]] = []
-        self.events: list[AgentEvent] = []
-        self.scratch = folder / "scratch"
-        self.scratch.mkdir()
-        self.log = (folder / "stderr").open("w+b")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "flink_skills.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
-        )
-        self.received = b""
-        self._held: bytearray | None = None
-
-    def send(self, kind: int, body: bytes = b"") -> None:
-        self._write(struct.pack(">IB", len(body) + 1, kind) + body)
-
-    def _write(self, data: bytes) -> None:
-        if self._held is not None:
-            self._held += data
-            return
-        assert self.process.stdin is not None
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
-
-    @contextlib.contextmanager
-    def at_once(self) -> Iterator[None]:
-        """What is sent meanwhile comes in one go, as after a restart."""
-        self._held = bytearray()
-        yield
-        data, self._held = bytes(self._held), None
-        self._write(data)
-
-    def receive(self) -> tuple[int, bytes]:
-        assert self.process.stdout is not None
-        deadline = time.monotonic() + DEADLINE
-        while len(self.received) < 4 or len(self.received) < 4 + struct.unpack(">I", self.received[:4])[0]:
-            ready, _, _ = select.select([self.process.stdout], [], [], deadline - time.monotonic())
-            assert ready, "no answer: " + self.stderr()
-            data = os.read(self.process.stdout.fileno(), 1 << 16)
-            if not data:
-                raise EOFError(self.stderr())
-            self.received += data
-        length = struct.unpack(">I", self.received[:4])[0]
-        frame, self.received = self.received[4 : 4 + length], self.received[4 + length :]
-        if frame[0] == frames.METRICS:
-            (plan,) = struct.unpack_from(">I", frame, 1)
-            self.figures.append((plan, json.loads(frame[9:])))
-            return self.receive()
-        if frame[0] == frames.EVENTS:
-            taken = Body(frame[1:], 4)
-            self.events += [pickle.loads(taken.take()) for _ in range(taken.count())]
-            return self.receive()
-        return frame[0], frame[1:]
-
-    def stderr(self) -> str:
-        self.log.seek(0)
-        return self.log.read().decode()
-
-    def open(self, agent: Any, plan: int = 1, **options: Any) -> tuple[int, str]:
-        scopes = options.pop("scopes", [])
-        compiled = compile_plan(agent, job_scopes=scopes, config=SkillConfig(options), events="pickle")
-        sealed, secrets = compiled.seal()
-        config = {
-            "plan": sealed.to_json(),
-            "secrets": json.dumps(secrets),
-            "resources": {},
-            "scratch_dir": str(self.scratch),
-            "worker_index": self.index,
-            "events": self.with_events,
-        }
-        self.send(frames.OPEN, struct.pack(">I", plan) + sized(json.dumps(config).encode()))
-        kind, body = self.receive()
-        return kind, body[9 if kind == frames.OPEN_FAILED else 8 :].decode()
-
-    def turn(self, turn: int, event: Any, **given: Any) -> None:
-        session = given.get("session")
-        flags = 2 if session is not None else 0
-        head = struct.pack(
-            ">IIQBIqQQ",
-            7,
-            given.get("plan", 1),
-            turn,
-            flags,
-            given.get("crashes", 0),
-            0,
-            given.get("number", 1),
-            given.get("version", 0),
-        )
-        data = event if isinstance(event, bytes) else pickle.dumps(event)
-        body = head + sized(given.get("key", '"k"').encode()) + sized(data) + many(session or [])
-        self.send(frames.TURN, body + many(given.get("journal", [])))
-
-    def end(self) -> dict[str, Any]:
-        """The steps and the end of one turn."""
-        steps = []
-        self.step_outputs: list[list[tuple[str, Any]]] = []
-        while True:
-            kind, body = self.receive()
-            if kind == frames.STEP:
-                taken = Body(body, 13)
-                steps.append((body[12], taken.take()))
-                self.step_outputs.append(taken.outputs())
-            elif kind == frames.END:
-                return {"steps": steps, **self._end(body)}
-            else:
-                return {"steps": steps, "kind": kind}
-
-    @staticmethod
-    def _end(body: bytes) -> dict[str, Any]:
-        operator, turn, status, op = struct.unpack_from(">IQBB", body)
-        taken = Body(body, 14)
-        chunks = [taken.take() for _ in range(taken.count())]
-        outputs = taken.outputs()
-        return {
-            "kind": frames.END,
-            "operator": operator,
-            "turn": turn,
-            "status": status,
-            "op": op,
-            "chunks": chunks,
-            "outputs": outputs,
-            "message": taken.take().decode(),
-        }
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Bridge]:
+    made = Bridge(folder)
+    yield made
+    made.stop()
 
 
 @pytest.fixture
 def bridge(tmp_path: Path) -> Iterator[Bridge]:
-    made = Bridge(tmp_path)
-    yield made
-    made.process.kill()
-    made.process.wait()
-    for stream in (made.process.stdin, made.process.stdout, made.log):
-        if stream is not None:
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
+    """A worker of the test alone."""
+    with running(tmp_path) as made:
+        yield made
 
 
-def test_turn_state_and_replay(bridge: Bridge) -> None:
-    kind, report = bridge.open(Remembers)
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridge]:
+    with running(tmp_path_factory.mktemp("worker")) as made:
+        yield made
+
+
+@pytest.fixture
+def shared(worker: Bridge) -> Bridge:
+    """A worker that other tests use too, with an operator of the test alone."""
+    assert worker.process.poll() is None, worker.stderr()
+    worker.operator += 1
+    worker.figures, worker.events = [], []
+    return worker
+
+
+def test_turn_state_and_replay(shared: Bridge) -> None:
+    kind, report = shared.open(Remembers)
     assert kind == frames.OPENED
     assert json.loads(report)["agent"].endswith("Remembers")
-    bridge.turn(1, "a")
-    first = bridge.end()
-    assert (first["operator"], first["turn"], first["status"]) == (7, 1, 0)
+    shared.turn(1, "a")
+    first = shared.end()
+    assert (first["operator"], first["turn"], first["status"]) == (shared.operator, 1, 0)
     ((flags, entry),) = first["steps"]
     assert flags == 0
     ((tag, (call_id, seen)),) = first["outputs"]
     assert (tag, seen) == ("", ["a"])
     assert decode(entry)["r"] == call_id
 
-    bridge.turn(2, "a", journal=[entry])
-    again = bridge.end()
+    shared.turn(2, "a", journal=[entry])
+    again = shared.end()
     assert again["steps"] == []
     assert again["outputs"] == first["outputs"]
     assert again["chunks"] == first["chunks"]
@@ -290,60 +147,60 @@ def test_events_leave_with_their_steps_and_hold_no_secret(bridge: Bridge) -> Non
     assert bridge.step_outputs == []
 
 
-def test_without_events_nothing_of_them_leaves(bridge: Bridge) -> None:
-    bridge.open(Remembers)
-    bridge.turn(1, "a")
-    assert [tag for tag, _ in bridge.end()["outputs"]] == [""]
-    assert bridge.step_outputs == [[]]
-    assert bridge.events == []
+def test_without_events_nothing_of_them_leaves(shared: Bridge) -> None:
+    shared.open(Remembers)
+    shared.turn(1, "a")
+    assert [tag for tag, _ in shared.end()["outputs"]] == [""]
+    assert shared.step_outputs == [[]]
+    assert shared.events == []
 
 
-def test_session_is_cached_by_version_and_asked_for_otherwise(bridge: Bridge) -> None:
-    bridge.open(Remembers)
-    bridge.turn(1, "a")
-    first = bridge.end()
-    bridge.turn(2, "b", number=2, version=1)
-    assert bridge.end()["outputs"][0][1][1] == ["a", "b"]
-    bridge.turn(3, "c", number=2, version=7)
-    asked = bridge.end()
+def test_session_is_cached_by_version_and_asked_for_otherwise(shared: Bridge) -> None:
+    shared.open(Remembers)
+    shared.turn(1, "a")
+    first = shared.end()
+    shared.turn(2, "b", number=2, version=1)
+    assert shared.end()["outputs"][0][1][1] == ["a", "b"]
+    shared.turn(3, "c", number=2, version=7)
+    asked = shared.end()
     assert asked["kind"] == frames.NEED_SESSION
-    bridge.send(frames.SESSION, struct.pack(">IQQ", 7, 3, 7) + many(first["chunks"]))
-    assert bridge.end()["outputs"][0][1][1] == ["a", "c"]
+    shared.send(frames.SESSION, struct.pack(">IQQ", shared.operator, 3, 7) + many(first["chunks"]))
+    assert shared.end()["outputs"][0][1][1] == ["a", "c"]
 
 
-def test_cancelled_operator_loses_turns_and_cache(bridge: Bridge) -> None:
-    bridge.open(Remembers)
-    bridge.turn(1, "a")
-    bridge.end()
-    bridge.send(frames.CANCEL, struct.pack(">I", 7))
-    bridge.turn(2, "b", number=2, version=1)
-    assert bridge.end()["kind"] == frames.NEED_SESSION
+def test_cancelled_operator_loses_turns_and_cache(shared: Bridge) -> None:
+    shared.open(Remembers)
+    shared.turn(1, "a")
+    shared.end()
+    shared.send(frames.CANCEL, struct.pack(">I", shared.operator))
+    shared.turn(2, "b", number=2, version=1)
+    assert shared.end()["kind"] == frames.NEED_SESSION
 
 
-def test_of_many_turns_that_come_at_once_the_first_gets_ahead_before_the_last_begins(bridge: Bridge) -> None:
-    bridge.open(Computes)
+def test_of_many_turns_that_come_at_once_the_first_gets_ahead_before_the_last_begins(shared: Bridge) -> None:
+    shared.open(Computes)
     turns = 300
     began = time.monotonic()
-    with bridge.at_once():
+    with shared.at_once():
         for turn in range(turns):
-            bridge.turn(turn, "a", key=f'"{turn}"')
-    bridge.end()
+            shared.turn(turn, "a", key=f'"{turn}"')
+    shared.end()
     first = time.monotonic() - began
     for _ in range(turns - 1):
-        bridge.end()
+        shared.end()
     assert first < (time.monotonic() - began) / 4
 
 
-def test_turns_that_have_not_begun_are_cancelled_with_their_operator(bridge: Bridge) -> None:
-    bridge.open(Computes)
-    with bridge.at_once():
+def test_turns_that_have_not_begun_are_cancelled_with_their_operator(shared: Bridge) -> None:
+    shared.open(Computes)
+    with shared.at_once():
         for turn in range(300):
-            bridge.turn(turn, "a", key=f'"{turn}"')
-    bridge.send(frames.CANCEL, struct.pack(">I", 7))
-    bridge.turn(1000, "a", key='"other"')
+            shared.turn(turn, "a", key=f'"{turn}"')
+    shared.send(frames.CANCEL, struct.pack(">I", shared.operator))
+    shared.turn(1000, "a", key='"other"')
     ended = 0
     while True:
-        kind, body = bridge.receive()
+        kind, body = shared.receive()
         if kind == frames.END:
             ended += 1
             if struct.unpack_from(">IQ", body)[1] == 1000:
@@ -359,26 +216,26 @@ def test_what_an_agent_prints_goes_to_the_log(bridge: Bridge) -> None:
     assert "written to descriptor 1" in bridge.stderr()
 
 
-def test_unreadable_event_is_an_error_record(bridge: Bridge) -> None:
-    bridge.open(Remembers)
-    bridge.turn(1, b"cno_such_module\nX\n.")
-    ended = bridge.end()
+def test_unreadable_event_is_an_error_record(shared: Bridge) -> None:
+    shared.open(Remembers)
+    shared.turn(1, b"cno_such_module\nX\n.")
+    ended = shared.end()
     assert ended["status"] == 1
     ((tag, record),) = ended["outputs"]
     assert tag == "errors"
     assert "no_such_module" in record["error"] and "-pyfs" in record["error"]
 
 
-def test_state_of_an_unknown_version_fails_the_job(bridge: Bridge) -> None:
-    bridge.open(Remembers)
-    bridge.turn(1, "a", session=[b"\x63{}"], version=1)
-    ended = bridge.end()
+def test_state_of_an_unknown_version_fails_the_job(shared: Bridge) -> None:
+    shared.open(Remembers)
+    shared.turn(1, "a", session=[b"\x63{}"], version=1)
+    ended = shared.end()
     assert ended["status"] == 2
     assert "version 99" in ended["message"]
 
 
-def test_opening_fails_with_one_message(bridge: Bridge, tmp_path: Path) -> None:
-    kind, message = bridge.open(Remembers, scopes=[SkillScope(level="job", paths=(str(tmp_path / "missing"),))])
+def test_opening_fails_with_one_message(shared: Bridge, tmp_path: Path) -> None:
+    kind, message = shared.open(Remembers, scopes=[SkillScope(level="job", paths=(str(tmp_path / "missing"),))])
     assert kind == frames.OPEN_FAILED
     assert "missing" in message and "Traceback" not in message
 
@@ -450,6 +307,23 @@ def test_death_is_seen_as_the_end_of_the_stream(bridge: Bridge) -> None:
     bridge.turn(1, "a")
     with pytest.raises(EOFError):
         bridge.end()
+
+
+def test_programs_of_user_code_have_the_default_signals(tmp_path: Path) -> None:
+    """Flink's scripts start the JVM in the background of a shell, and the JVM blocks SIGQUIT in its children."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGQUIT])
+    try:
+        bridge = Bridge(tmp_path)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    bridge.open(StartsAProgram)
+    bridge.turn(1, ["grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status"])
+    [(_, shown)] = bridge.end()["outputs"]
+    bridge.kill()
+    assert [int(line.split()[1], 16) for line in shown.splitlines()] == [0, 0]
 
 
 @pytest.mark.parametrize("how", ["close frame", "end of input", "terminate"])

@@ -4,8 +4,6 @@ The processes run in the foreground as children of this one, so that a scenario 
 one of them, and none is left behind when the `with` block ends.
 """
 
-# ruff: noqa: S603, S607 (starts Flink's own scripts and the JDK's tools, with arguments from this folder)
-
 from __future__ import annotations
 
 import json

@@ -5,24 +5,42 @@ Client libraries are imported when a model that needs them is made, never by imp
 
 from __future__ import annotations
 
-from flink_skills.agents.models.base import ChatModel
-from flink_skills.agents.models.offline import OfflineModel
-from flink_skills.agents.models.registry import (
-    ModelSetup,
-    Provider,
-    check_setup,
-    create_model,
-    provider_names,
-    register_provider,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ChatModel",
-    "ModelSetup",
-    "OfflineModel",
-    "Provider",
-    "check_setup",
-    "create_model",
-    "provider_names",
-    "register_provider",
-]
+from flink_skills.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from flink_skills.agents.models.base import ChatModel as ChatModel
+    from flink_skills.agents.models.json import JsonActions as JsonActions
+    from flink_skills.agents.models.matching import SkillIndex as SkillIndex
+    from flink_skills.agents.models.native import NativeCalls as NativeCalls
+    from flink_skills.agents.models.offline import OfflineModel as OfflineModel
+    from flink_skills.agents.models.registry import Provider as Provider
+    from flink_skills.agents.models.registry import check_setup as check_setup
+    from flink_skills.agents.models.registry import create_model as create_model
+    from flink_skills.agents.models.registry import has_listed_price as has_listed_price
+    from flink_skills.agents.models.registry import provider_names as provider_names
+    from flink_skills.agents.models.registry import register_provider as register_provider
+    from flink_skills.agents.models.registry import unregister_provider as unregister_provider
+    from flink_skills.agents.models.setup import ModelSetup as ModelSetup
+
+_HOMES = {
+    "ChatModel": "base",
+    "JsonActions": "json",
+    "ModelSetup": "setup",
+    "NativeCalls": "native",
+    "OfflineModel": "offline",
+    "Provider": "registry",
+    "SkillIndex": "matching",
+    "check_setup": "registry",
+    "create_model": "registry",
+    "has_listed_price": "registry",
+    "provider_names": "registry",
+    "register_provider": "registry",
+    "unregister_provider": "registry",
+}
+
+__all__ = list(_HOMES)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

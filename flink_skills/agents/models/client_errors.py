@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from flink_skills.endpoint import redact
 from flink_skills.errors import ModelError
 from flink_skills.sources.mends import NO_DESCRIPTORS, machine_mend
 
@@ -56,7 +57,7 @@ def explain(error: Exception, *, model: str, place: str, timeout: float | None, 
 def _explained(
     error: Exception, *, model: str, place: str, timeout: float | None, key_variable: str | None
 ) -> ModelError:
-    where = f"model {model}" + (f" at {_without_secrets(place)}" if place else "")
+    where = f"model {model}" + (f" at {redact(place)}" if place else "")
     chain = list(_chain(error))
     status = next((s for s in map(_status, chain) if s is not None), None)
     if status is not None:
@@ -203,9 +204,3 @@ def _moment(date: str) -> float | None:
         return email.utils.parsedate_to_datetime(date).timestamp()
     except (TypeError, ValueError):
         return None
-
-
-def _without_secrets(url: str) -> str:
-    """``url`` without user information and without everything after a question mark."""
-    bare = url.split("?", 1)[0].split("#", 1)[0]
-    return re.sub(r"//[^/@]*@", "//", bare)

@@ -100,10 +100,10 @@ class Permits:
             self._say(time.monotonic() - began, f"skills.model.max-concurrent = {self._concurrent}")
             # A place of this process wakes us; for one of another process we look again.
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._freed.wait(), _POLL * random.uniform(0.7, 1.3))  # noqa: S311
+                await asyncio.wait_for(self._freed.wait(), _POLL * random.uniform(0.7, 1.3))
 
     def _free_place(self) -> int | None:
-        start = random.randrange(self._concurrent)  # noqa: S311
+        start = random.randrange(self._concurrent)
         for offset in range(self._concurrent):
             number = (start + offset) % self._concurrent
             descriptor = self._open(f"place-{number}")

@@ -25,6 +25,7 @@ from flink_skills.agents.models.http_client import http_client
 from flink_skills.agents.models.pydantic_ai_mapping import from_response, parameters, to_messages
 from flink_skills.agents.models.pydantic_ai_stream import Told, is_about_streaming, read_stream
 from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError, ModelError
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import OnDelta
@@ -149,6 +150,7 @@ def knows_provider(provider: str) -> bool:
 
 def create(setup: ModelSetup, config: SkillConfig) -> ChatModel:
     """Make the model for the registry. Raises :class:`ConfigError` for a missing key or library."""
+    _check_addresses(setup)
     try:
         if setup.provider in _OPENAI_FACE:
             return _openai(setup)
@@ -159,6 +161,15 @@ def create(setup: ModelSetup, config: SkillConfig) -> ChatModel:
         raise ConfigError(f"model {setup.label} cannot be made: {error}") from error
     except ImportError as error:
         raise ConfigError(f"model {setup.label} cannot be made, its client library is missing: {error}") from error
+
+
+def _check_addresses(setup: ModelSetup) -> None:
+    """Check the addresses that the clients read from the environment if the setup has none."""
+    if setup.base_url is None:
+        prefix = setup.provider.partition("-")[0].upper()
+        for name in (f"{prefix}_BASE_URL", f"{prefix}_OPENAI_ENDPOINT"):
+            if address := os.environ.get(name):
+                check_endpoint(address, f"model {setup.label}: {name}", "http://localhost:8000/v1")
 
 
 def _openai(setup: ModelSetup) -> ChatModel:

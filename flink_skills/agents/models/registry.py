@@ -30,6 +30,7 @@ __all__ = [
     "has_listed_price",
     "provider_names",
     "register_provider",
+    "unregister_provider",
 ]
 
 ENTRY_POINT_GROUP = "flink_skills.chat_models"
@@ -57,7 +58,7 @@ class Provider:
 _INSTALL = "install flink-skills[models]"
 _CLIENT = "flink_skills.agents.models.pydantic_ai:create"
 
-_PROVIDERS: dict[str, Provider] = {
+_OWN = {
     provider.name: provider
     for provider in (
         Provider("offline", "flink_skills.agents.models.offline:create", needs_model=False, strategies=False),
@@ -67,18 +68,24 @@ _PROVIDERS: dict[str, Provider] = {
         Provider("ollama", _CLIENT, _INSTALL),
     )
 }
+_registered: dict[str, Provider] = {}
 
 
 def register_provider(provider: Provider, *, replace: bool = False) -> None:
     """Add a provider of models. Raises :class:`ConfigError` when the name is taken, unless ``replace``."""
-    if not replace and (provider.name in _PROVIDERS or provider.name in _entry_points()):
+    if not replace and provider.name in provider_names():
         raise ConfigError(f"model provider {provider.name!r} exists already: choose another name or pass replace=True")
-    _PROVIDERS[provider.name] = provider
+    _registered[provider.name] = provider
+
+
+def unregister_provider(name: str) -> None:
+    """Remove the provider that was registered as ``name``, if any. One of this package that it replaced is back."""
+    _registered.pop(name, None)
 
 
 def provider_names() -> list[str]:
     """Names of the providers that are registered here, sorted. More are known to pydantic-ai."""
-    return sorted({*_PROVIDERS, *_entry_points()})
+    return sorted({*_OWN, *_registered, *_entry_points()})
 
 
 def check_setup(setup: ModelSetup, *, place: str = "") -> None:
@@ -137,8 +144,9 @@ def _entry_points() -> dict[str, EntryPoint]:
 
 
 def _find(setup: ModelSetup, place: str) -> Provider:
-    if setup.provider in _PROVIDERS:
-        return _PROVIDERS[setup.provider]
+    provider = _registered.get(setup.provider) or _OWN.get(setup.provider)
+    if provider is not None:
+        return provider
     point = _entry_points().get(setup.provider)
     if point is not None:
         return Provider(point.name, point.value, f"mend the package that offers {point.value}")

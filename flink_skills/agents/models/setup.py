@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast
-from urllib.parse import urlsplit
 
+from flink_skills.endpoint import check_endpoint, redact, user_of
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.telemetry.prices import Price
 
@@ -135,15 +135,9 @@ def _is_prefixed(name: str, provider: str) -> bool:
 
 
 def _check_base_url(url: str, where: str) -> None:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ConfigError(f"{where}base_url cannot be used: write a URL such as http://localhost:8000/v1")
-    if parts.username is not None or parts.password is not None or parts.query:
+    parts = check_endpoint(url, f"{where}base_url", "http://localhost:8000/v1")
+    if user_of(url) or parts.query or parts.fragment:
         raise ConfigError(
-            f"{where}base_url of {parts.hostname} holds a user, a password or a query: a plan holds no "
+            f"{where}base_url holds a user, a password or a query ({redact(url)}): a plan holds no "
             "credentials; name an environment variable in api_key_env instead"
         )

@@ -17,14 +17,15 @@ from pathlib import Path
 from landlockpy import abi_version
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import BackendSettings, CommandRequest, Limits
+from flink_skills.execution.backend import BackendSettings
 from flink_skills.execution.backends.bwrap_problem import explained
 from flink_skills.execution.backends.bwrap_view import Operation, View
 from flink_skills.execution.backends.hygiene import filter_name
 from flink_skills.execution.backends.landlock import SCOPES_SINCE
 from flink_skills.execution.backends.local import LocalBackend
-from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.execution.launcher.protocol import Confinement, Order
+from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.request import CommandRequest, Limits
 from flink_skills.execution.system_paths import system_paths
 
 __all__ = ["BwrapBackend", "find_bwrap"]
@@ -148,7 +149,7 @@ class BwrapBackend(LocalBackend):
     def _call(self, *words: str) -> str:
         user = self.settings.user
         try:
-            done = subprocess.run(  # noqa: S603 - the program that the image or the environment comes with
+            done = subprocess.run(
                 [self._program, *words],
                 env={},
                 cwd="/",

@@ -3,15 +3,13 @@
 Everything is at the path that it has outside, symbolic links included; the rest does not exist.
 """
 
-# Paths are taken apart for every command, with links left as they are; pathlib would take ten times as long.
-# ruff: noqa: PTH110, PTH113, PTH115, PTH118, PTH120, PTH202, S108
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Container, Iterable, Iterator
 
-from flink_skills.execution.backend import CommandRequest
 from flink_skills.execution.nesting import is_within, outermost
+from flink_skills.execution.request import CommandRequest
 
 __all__ = ["Operation", "View"]
 

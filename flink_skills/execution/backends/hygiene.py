@@ -7,10 +7,11 @@ that user's processes.
 
 from __future__ import annotations
 
-from flink_skills.execution.backend import BackendSettings, CommandRequest
+from flink_skills.execution.backend import BackendSettings
 from flink_skills.execution.backends.local import LocalBackend
-from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.execution.launcher.protocol import Confinement
+from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.request import CommandRequest
 
 __all__ = ["HygieneBackend", "filter_name"]
 

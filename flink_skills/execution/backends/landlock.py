@@ -11,12 +11,13 @@ import os
 from landlockpy import abi_version
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import BackendSettings, CommandRequest
+from flink_skills.execution.backend import BackendSettings
 from flink_skills.execution.backends.hygiene import filter_name
 from flink_skills.execution.backends.local import LocalBackend
-from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.execution.launcher.protocol import Confinement
+from flink_skills.execution.levels import IsolationLevel
 from flink_skills.execution.nesting import is_within, outermost
+from flink_skills.execution.request import CommandRequest
 from flink_skills.execution.system_paths import system_paths
 
 __all__ = ["SCOPES_SINCE", "LandlockBackend"]

@@ -8,11 +8,12 @@ import os
 from abc import abstractmethod
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import BackendSettings, CommandRequest, CommandResult, ExecutionBackend, Limits
+from flink_skills.execution.backend import BackendSettings, ExecutionBackend
 from flink_skills.execution.command_control import NotStartedError
 from flink_skills.execution.launcher.protocol import Confinement, Order, Report
 from flink_skills.execution.launcher_process import LauncherProcess
 from flink_skills.execution.live import LiveProcess, OnOutput
+from flink_skills.execution.request import CommandRequest, CommandResult, Limits
 from flink_skills.execution.running import RunningCommand
 from flink_skills.execution.running_process import RunningProcess
 from flink_skills.sources.mends import machine_mend

@@ -11,8 +11,9 @@ import subprocess
 import tempfile
 import time
 
-from flink_skills.execution.backend import BackendSettings, CommandRequest, CommandResult, ExecutionBackend
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.backend import BackendSettings, ExecutionBackend
+from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.request import CommandRequest, CommandResult
 
 __all__ = ["NoIsolationBackend"]
 
@@ -37,7 +38,7 @@ class NoIsolationBackend(ExecutionBackend):
             given.write(request.stdin)
             given.seek(0)
             try:
-                process = subprocess.Popen(  # noqa: S603, ASYNC220 - a command is what this is for
+                process = subprocess.Popen(  # noqa: ASYNC220 - a command is what this is for
                     request.argv,
                     cwd=request.cwd,
                     env={**os.environ, **request.env},

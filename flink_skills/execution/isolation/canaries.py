@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import BackendSettings, CommandRequest, ExecutionBackend, Limits
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.backend import BackendSettings, ExecutionBackend
+from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.request import CommandRequest, Limits
 from flink_skills.execution.workspace import Workspace, WorkspaceManager
 
 __all__ = ["REQUIRED", "Findings", "prove", "proved_level"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flink_skills.execution.backend import Limits
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.request import Limits
 
 __all__ = ["IsolationReport"]
 

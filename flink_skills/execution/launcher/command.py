@@ -1,7 +1,5 @@
 """The last steps in the process that becomes a command. Runs after ``fork`` and never returns."""
 
-# The zygote does without pathlib, to start quickly and stay small.
-# ruff: noqa: PTH123, PTH208
 from __future__ import annotations
 
 import errno
@@ -21,12 +19,8 @@ __all__ = ["Filters", "become_command"]
 Filters = Mapping[str, bytes]
 
 _OPEN_FILES = "RLIMIT_NOFILE"
-# What is ignored stays so in the next program. Python ignores the first two; the rest are those that a terminal sends,
-# and a worker that was started in the background of a shell may ignore them.
-_RESET = (
-    *(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD),
-    *(signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
-)
+# A program inherits ignored signals. Python ignores two, and the parent of the worker may ignore any other.
+_RESET = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 # What says that a file is no program, or none for this user; anything else is a failed set-up.
 _NO_PROGRAM = frozenset(

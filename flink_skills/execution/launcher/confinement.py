@@ -1,7 +1,5 @@
 """Confine the process that becomes a command by Landlock. What is done cannot be undone."""
 
-# The zygote does without pathlib, to start quickly and stay small.
-# ruff: noqa: PTH116
 from __future__ import annotations
 
 import os

@@ -1,7 +1,5 @@
 """A few Linux calls, most of which the standard library lacks, and the process tree of ``/proc``."""
 
-# The zygote does without pathlib, to start quickly and stay small.
-# ruff: noqa: PTH123, PTH208
 from __future__ import annotations
 
 import ctypes

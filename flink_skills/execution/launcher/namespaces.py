@@ -8,8 +8,6 @@ told from a failed set-up, and SIGTERM reaches the command instead of ending the
 At that time nothing but bubblewrap and the waiting program runs inside: nobody can get hold of the one who joins.
 """
 
-# The zygote does without pathlib, to start quickly and stay small.
-# ruff: noqa: PTH116, PTH123, PTH208
 from __future__ import annotations
 
 import ctypes

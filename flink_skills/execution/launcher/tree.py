@@ -1,7 +1,5 @@
 """What the processes of a command use, and what is in the folders that they may write."""
 
-# The zygote does without pathlib, to start quickly and stay small.
-# ruff: noqa: PTH101, PTH116, PTH123, PTH208
 from __future__ import annotations
 
 import os

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import select
+import signal
 import socket
 import sys
 import time
@@ -33,6 +34,8 @@ def serve(descriptor: int, libraries: str = "", uid: int = -1) -> None:
     ``libraries`` are the folders, separated by colons, that the libraries for confinement are in; without them
     commands are not confined. ``uid`` is the user of commands, where it is another.
     """
+    # The JVM blocks SIGQUIT in the programs that it starts, and other parents may block more.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     population = _Population(uid if uid >= 0 else os.geteuid())
     filters = _load_filters(libraries) if libraries else {}
     requests = socket.socket(fileno=descriptor)

@@ -1,4 +1,4 @@
-"""Files that commands left, by patterns and within limits, whatever else they left there (rows F6, F12, F24)."""
+"""Files that commands left, by patterns and within limits, whatever else they left there."""
 
 # Files are opened in held folders here, which pathlib cannot work with.
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Copies of files and folders that somebody else may be changing: links left out, within limits (rows F7 to F9)."""
+"""Copies of files and folders that another process may be changing: without links, within limits."""
 
-# Files are made in held folders here, which pathlib cannot work with.
-# ruff: noqa: PTH115
 from __future__ import annotations
 
 import os

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.rights import Ownership, can_pass, pinned
 from flink_skills.execution.workspace.shared import SharedCopies
 from flink_skills.sources.locking import Lease

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from flink_skills.errors import ConfigError, ExecutionError
-from flink_skills.execution.backend import CommandUser
 from flink_skills.execution.environment import base_environment
+from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.ages import Ages
 from flink_skills.execution.workspace.inputs import name_inputs
 from flink_skills.execution.workspace.job_folder import SHARED_SKILLS, JobFolder, left_alone
@@ -111,8 +111,6 @@ class WorkspaceManager:
                 found = self._live[name] = Workspace(self.root / name, self._job, self._base_env, self._inputs)
         return found
 
-    # -- the age of workspaces -------------------------------------------------------------
-
     def start(self) -> None:
         """Sweep now and then in the running loop, until :meth:`aclose`. Does nothing without a ``ttl``."""
         if self._ttl and self._sweeper is None:
@@ -161,7 +159,7 @@ class WorkspaceManager:
     async def _sweep_now_and_then(self) -> None:
         pause = min(max(self._ttl / _SWEEPS_PER_TTL, _SHORTEST_PAUSE), _LONGEST_PAUSE)
         while True:
-            await asyncio.sleep(pause * random.uniform(0.9, 1.1))  # noqa: S311 - workers do not sweep all at once
+            await asyncio.sleep(pause * random.uniform(0.9, 1.1))
             try:
                 removed = await asyncio.to_thread(self.sweep)
             except ExecutionError as error:
@@ -171,8 +169,6 @@ class WorkspaceManager:
             else:
                 if removed:
                     _log.info("%d workspaces in %s removed, unused for %g s", removed, self.root, self._ttl)
-
-    # -- the end ---------------------------------------------------------------------------
 
     async def aclose(self) -> None:
         """End what :meth:`start` began, then :meth:`close` in a thread."""

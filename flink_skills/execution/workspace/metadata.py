@@ -1,4 +1,4 @@
-"""``metadata.json`` of a workspace (row H12): which skills and inputs are in it, and when it was used."""
+"""``metadata.json`` of a workspace: which skills and inputs are in it, and when it was used."""
 
 # Files are opened in held folders here, which pathlib cannot work with.
 from __future__ import annotations

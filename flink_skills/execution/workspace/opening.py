@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.manager import WorkspaceManager, remove_abandoned
 from flink_skills.execution.workspace.removal import DOOMED, remove_tree
 from flink_skills.options import SkillConfig, SkillOptions

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Literal
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.rights import Rights
 from flink_skills.execution.workspace.staging import VENV
 
@@ -47,7 +47,7 @@ class PlaceError(ExecutionError):
 def parts_of(path: str, roots: Collection[str]) -> tuple[str, ...]:
     r"""The parts of a path in a workspace, the first of them one of ``roots``.
 
-    ``\`` is taken for ``/``, and ``inputs/x`` for ``work/inputs/x`` (rows F8 and F29). Raises :class:`PlaceError`.
+    ``\`` is taken for ``/``, and ``inputs/x`` for ``work/inputs/x``. Raises :class:`PlaceError`.
 
     >>> parts_of("inputs\\a.txt", WRITABLE)
     ('work', 'inputs', 'a.txt')

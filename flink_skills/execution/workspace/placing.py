@@ -1,4 +1,4 @@
-"""Files and folders that are put at a place in a workspace: built aside, then moved there at once (rows F7 to F9)."""
+"""Files and folders that are placed in a workspace: built aside, then moved atomically."""
 
 # Files are made in held folders here, which pathlib cannot work with.
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Placed:
 
 
 def default_place(name: str) -> str:
-    r"""Where an input goes that has no place of its own (row F8).
+    r"""Return the place of an input that does not name one.
 
     >>> default_place("reports\\may.csv")
     'work/inputs/may.csv'

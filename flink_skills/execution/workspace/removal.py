@@ -1,7 +1,5 @@
 """Remove a tree that untrusted commands have written: read-only folders, any depth, links never followed."""
 
-# pathlib cannot work relative to open folders.
-# ruff: noqa: PTH100, PTH101, PTH118, PTH120
 from __future__ import annotations
 
 import contextlib

@@ -6,8 +6,6 @@ without the right to override permissions. Any other worker runs commands as its
 what keeps commands from writing is the backend.
 """
 
-# Folders are held open here, which pathlib cannot work with.
-# ruff: noqa: PTH101
 from __future__ import annotations
 
 import errno
@@ -18,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.request import CommandUser
 
 __all__ = ["Ownership", "Rights", "can_pass", "folder_in", "pinned"]
 

@@ -135,7 +135,7 @@ def _copy_file(source: str, to: Path) -> tuple[int, str]:
     digest = hashlib.sha256()
     size = 0
     reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(reading, "rb", buffering=0) as reader, to.open("xb", buffering=0) as writer:  # noqa: PTH123
+    with open(reading, "rb", buffering=0) as reader, to.open("xb", buffering=0) as writer:
         while chunk := reader.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)
@@ -173,6 +173,6 @@ def _write_from_memory(skill: Any, target: Path) -> None:
 
 def give(path: str, rights: Rights) -> None:
     """Set rights by path: for trees that only the worker can write."""
-    os.chmod(path, rights.mode)  # noqa: PTH101
+    os.chmod(path, rights.mode)
     if (rights.uid, rights.gid) != (-1, -1):
         os.chown(path, rights.uid, rights.gid, follow_symlinks=False)

@@ -4,8 +4,6 @@ Commands of the worker's own user can change the metadata of files that they may
 it. A linked file is the same in all views, so what its metadata was is noted, compared and put right.
 """
 
-# Whole trees are walked here, with the texts that os.walk and os.scandir give.
-# ruff: noqa: PTH101, PTH118
 from __future__ import annotations
 
 import errno
@@ -89,12 +87,12 @@ def link_tree(source: Path, target: Path, files: Mapping[str, FileState], smalle
     waiting = [(str(source), str(target), "")]
     while waiting:
         folder, view, prefix = waiting.pop()
-        os.mkdir(view, _PRIVATE)  # noqa: PTH102
+        os.mkdir(view, _PRIVATE)
         with os.scandir(folder) as entries:
             for entry in entries:
                 to = os.path.join(view, entry.name)
                 if entry.is_symlink():
-                    os.symlink(os.readlink(entry.path), to)  # noqa: PTH115, PTH211
+                    os.symlink(os.readlink(entry.path), to)
                 elif entry.is_dir(follow_symlinks=False):
                     waiting.append((entry.path, to, f"{prefix}{entry.name}/"))
                 else:

@@ -7,7 +7,7 @@
         out/                what commands hand back
         runs/run_<…>/       one folder per command
         tmp/, home/         temporary files; what programs keep for their user
-        metadata.json       what is in it (rows H1 to H6 and H12 of the feature list)
+        metadata.json       what is in it
 
 Everything that commands cannot write is worked on by its path. What is in the folders that they can write is only
 touched through held folders, and links are never followed there: a command may have put anything in any place.
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import CommandUser
+from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.collecting import Collected, FilePart, collect_files, read_part
 from flink_skills.execution.workspace.copying import CopySource
 from flink_skills.execution.workspace.globs import Globs
@@ -223,8 +223,6 @@ class Workspace:
 
         return end
 
-    # -- files of commands -----------------------------------------------------------------
-
     @property
     def input_names(self) -> frozenset[str]:
         """Names in ``work/inputs`` that are taken: the event's own file and the inputs that the job grants."""
@@ -284,7 +282,7 @@ class Workspace:
             data: The content, or None for ``source``.
             source: Absolute path: in the workspace (links are left out), or the real path of what the job grants.
             mode: ``link`` makes a link to a ``source`` in the workspace; anything else is copied all the same.
-            record: ``from``, ``resolved`` and ``version`` of its line in ``metadata.json`` (row H12).
+            record: ``from``, ``resolved`` and ``version`` of its line in ``metadata.json``.
             replace: Also replace a folder that nobody placed there.
             max_files: Most files and folders of a folder that is copied, and
             max_bytes: most bytes of what is copied.
@@ -307,7 +305,7 @@ class Workspace:
         return placed
 
     def note_outputs(self, record: Mapping[str, Any]) -> None:
-        """Note in ``metadata.json`` what was collected: ``globs``, ``saved_as``, ``versions``, ``limits_hit`` (H12)."""
+        """Note in ``metadata.json`` what was collected: ``globs``, ``saved_as``, ``versions``, ``limits_hit``."""
         with self._lock, self._failing(f"workspace {self.root} cannot be used"), self._held_root() as root:
             self._metadata.note_output(record)
             self._metadata.write(root, self._ownership.data)
@@ -349,8 +347,6 @@ class Workspace:
             self._metadata = Metadata()
             with self._failing(f"workspace {self.root} cannot be removed"):
                 remove_tree(self.root)
-
-    # -- folders ---------------------------------------------------------------------------
 
     @contextmanager
     def _held_root(self) -> Iterator[int]:
@@ -428,8 +424,6 @@ class Workspace:
                 for given in self._inputs
             )
             self._metadata.write(root, self._ownership.data)
-
-    # -- skills ----------------------------------------------------------------------------
 
     def _stage(self, skill: StageableSkill, target: Path) -> None:
         what = f"skill {skill.name!r} cannot be copied from {skill.path or 'memory'} to {target}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flink_skills.telemetry.deltas import ToolCallDelta
-from flink_skills.telemetry.live.readable import readable
+from flink_skills.telemetry.readable import readable
 
 __all__ = ["DELTA_TYPE", "STREAMING_KEY", "a2a_message"]
 
@@ -16,7 +16,7 @@ DELTA_TYPE = "streaming_function_call_delta"
 
 
 def a2a_message(delta: ToolCallDelta, message_id: str) -> dict[str, Any]:
-    """A piece of a tool call as an A2A ``Message`` with one ``DataPart`` (row J23), for a status update of the task.
+    """A piece of a tool call as an A2A ``Message`` with one ``DataPart``, for a status update of the task.
 
     >>> a2a_message(ToolCallDelta("call-1", "write", '{"text": "Dea'), "m-1")["parts"][0]["data"]
     {'id': 'call-1', 'name': 'write', 'delta': '{"text": "Dea'}

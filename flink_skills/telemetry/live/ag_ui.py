@@ -23,7 +23,7 @@ from ag_ui.core import (
 
 from flink_skills.telemetry.activity import Activity, Observer, TurnScope
 from flink_skills.telemetry.deltas import Delta, TextDelta, ToolCallDelta, Withdrawn
-from flink_skills.telemetry.live.readable import readable
+from flink_skills.telemetry.readable import readable
 
 __all__ = ["WITHDRAWN", "AgUiObserver", "SendEvent"]
 

@@ -64,8 +64,6 @@ class Content:
             return [self._shown(item) for item in value]
         return value
 
-    # -- chats -----------------------------------------------------------------------------
-
     def request(self, request: Any) -> dict[str, Any]:
         """Attributes of what a model was asked."""
         sizes = [len(message.content) for message in request.messages]
@@ -111,8 +109,6 @@ class Content:
         if self.full:
             found["gen_ai.output.messages"] = self.json([output_message(response)])
         return found
-
-    # -- tools and commands ----------------------------------------------------------------
 
     def arguments(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """Attributes of what a tool was called with: an object, or what a model wrote in place of one."""

@@ -16,6 +16,7 @@ from opentelemetry.sdk.resources import HOST_NAME, PROCESS_PID, SERVICE_NAME, Re
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
+from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 from flink_skills.telemetry.settings import TelemetrySettings
 from flink_skills.telemetry.tracing.console import LineExporter
@@ -74,12 +75,11 @@ def _resource(agent: str) -> Resource:
 
 def _otlp(hides: Callable[[str], str] | None) -> PatientExporter:
     said, protocol = next(((name, os.environ[name]) for name in _PROTOCOLS if os.environ.get(name)), ("", _HTTP))
-    endpoint = next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), "")
+    variable, endpoint = next(((name, os.environ[name]) for name in _ENDPOINTS if os.environ.get(name)), ("", ""))
     if protocol not in (_HTTP, "grpc"):
         raise ConfigError(f"{said}={protocol}: spans are sent by {_HTTP}, or by grpc with its exporter")
-    if protocol == _HTTP and endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
-        # The value is not shown: it may hold a credential.
-        raise ConfigError(f"{_ENDPOINTS[1]} is no URL: write one such as http://collector:4318")
+    if endpoint and (protocol == _HTTP or "://" in endpoint):
+        check_endpoint(endpoint, variable, "http://collector:4318")
     with sdk_log() as lines:
         try:
             exporter = _grpc() if protocol == "grpc" else _http()
@@ -116,9 +116,9 @@ def _grpc() -> SpanExporter:
 
 def _place(endpoint: str) -> str:
     """What a log may show of an endpoint: no user, no password, no query."""
-    parts = urlsplit(endpoint)
-    if not parts.hostname:
+    if "://" not in endpoint:
         return "the collector"
+    parts = urlsplit(endpoint)
     return f"the collector at {parts.hostname}" + (f":{parts.port}" if parts.port else "")
 
 

@@ -14,6 +14,8 @@ from urllib.parse import unquote
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from flink_skills.endpoint import redact_text
+
 __all__ = ["PatientExporter", "sdk_log"]
 
 _log = logging.getLogger("flink_skills.trace")
@@ -22,7 +24,6 @@ _LONGEST_REASON = 200
 _HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
 _SHORTEST_SECRET = 4
 _QUERY = re.compile(r"\?\S+")
-_USER = re.compile(r"//[^/\s@]+@")
 # They write one or more lines for each batch that nobody takes.
 _CHATTY = (
     "opentelemetry.exporter.otlp.common.http",
@@ -116,7 +117,7 @@ class PatientExporter(SpanExporter):
         text = self._hides(said[0]) if said else "no reason given"
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        text = _USER.sub("//", _QUERY.sub("", " ".join(text.split())))
+        text = _QUERY.sub("", redact_text(" ".join(text.split())))
         return text[:_LONGEST_REASON]
 
     def shutdown(self) -> None:

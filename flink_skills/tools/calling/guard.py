@@ -99,7 +99,7 @@ class CallGuard:
             if not result.retryable or retry == limits.retries:
                 break
             # Jitter, so that calls that failed together do not return together.
-            pause = min(_FIRST_PAUSE * 2**retry, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311
+            pause = min(_FIRST_PAUSE * 2**retry, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
             _log.info("tool %s (call %s): %s; again in %.1f s", name, context.call_id, result.content, pause)
             await asyncio.sleep(pause)
         return result

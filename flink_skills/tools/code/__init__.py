@@ -1,4 +1,4 @@
-"""Fenced code of a model's answer, run in the sandbox (row J31). Off by default: ``skills.code.enabled``.
+"""Fenced code of a model's answer, run in the sandbox. Off by default: ``skills.code.enabled``.
 
 The tool that runs it is in :mod:`flink_skills.tools.code.run_code`, which only jobs import that run code.
 """

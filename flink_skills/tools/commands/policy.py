@@ -1,8 +1,8 @@
-"""Which programs a command line may start: ``skills.shell.allowed-commands`` and ``denied-commands`` (rows F19, F20).
+"""Policy of the programs of a command line: ``skills.shell.allowed-commands`` and ``denied-commands``.
 
-A policy decides what a *command line* starts. It is no boundary around a program that starts others: whoever permits a
-shell, ``env``, ``find`` or an interpreter permits what these can run. The sandbox is the boundary. Entries are paths,
-because a name says nothing: ``git`` may be a file that the last command wrote.
+A policy decides which programs a *command line* starts. It does not limit a program that starts others: a policy that
+permits a shell, ``env``, ``find`` or an interpreter permits all that these can run. The sandbox is the boundary.
+Entries are paths, because a name says nothing: ``git`` may be a file that the last command wrote.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from flink_skills.execution import (
 from flink_skills.execution.capture import gap_text
 from flink_skills.execution.configuration import limits_from
 from flink_skills.execution.environment import passed_on
-from flink_skills.execution.isolation.levels import IsolationLevel
 from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.execution.isolation.selection import open_backend
+from flink_skills.execution.levels import IsolationLevel
 from flink_skills.execution.live import LiveProcess, OnOutput
 from flink_skills.execution.workspace import folder_name
 from flink_skills.options import SkillConfig, SkillOptions

@@ -1,4 +1,4 @@
-"""A command line as the words that a shell would make of it, where there is no shell to run it (row F19)."""
+"""A command line as the words that a shell would make of it, where there is no shell to run it."""
 
 from __future__ import annotations
 

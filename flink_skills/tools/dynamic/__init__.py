@@ -1,1 +1,43 @@
 """Tools that come and go with skills: those of a job's pool, and those that a skill brings itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flink_skills.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from flink_skills.tools.dynamic.active import Active as Active
+    from flink_skills.tools.dynamic.active import active_names as active_names
+    from flink_skills.tools.dynamic.active import active_tools as active_tools
+    from flink_skills.tools.dynamic.active import not_active as not_active
+    from flink_skills.tools.dynamic.bundled import BundledTools as BundledTools
+    from flink_skills.tools.dynamic.bundled import Described as Described
+    from flink_skills.tools.dynamic.pool import PoolTools as PoolTools
+    from flink_skills.tools.dynamic.pool import ToolPool as ToolPool
+    from flink_skills.tools.dynamic.program.docstrings import parse_docstring as parse_docstring
+    from flink_skills.tools.dynamic.program.docstrings import parse_returns as parse_returns
+    from flink_skills.tools.dynamic.registry import tool_names as tool_names
+    from flink_skills.tools.dynamic.specs import checked_parameters as checked_parameters
+    from flink_skills.tools.dynamic.specs import checked_specs as checked_specs
+
+_HOMES = {
+    "Active": "active",
+    "BundledTools": "bundled",
+    "Described": "bundled",
+    "PoolTools": "pool",
+    "ToolPool": "pool",
+    "active_names": "active",
+    "active_tools": "active",
+    "checked_parameters": "specs",
+    "checked_specs": "specs",
+    "not_active": "active",
+    "parse_docstring": "program.docstrings",
+    "parse_returns": "program.docstrings",
+    "tool_names": "registry",
+}
+
+__all__ = list(_HOMES)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -51,7 +51,7 @@ def active_tools(
     bundled: BundledSource | None,
     taken: Collection[str],
 ) -> Active:
-    """The tools that are active with the skills loaded in ``state`` (rows I2, I4, I7).
+    """The tools that are active with the skills loaded in ``state``.
 
     A skill activates those of ``pool_tools`` that its selection names: its ``Tools:`` section, or what the model
     selected, which may be others of the pool too. Of the tools that it brings (``bundled``; None: they are not
@@ -90,7 +90,7 @@ def active_names(
 def not_active(
     name: str, state: SkillState, view: SkillView, pool_tools: Collection[str], taken: Collection[str]
 ) -> str | None:
-    """What a model is told that calls ``name``, which is no tool now (row C10): why, and what to do.
+    """Return the answer to a model that calls ``name`` while it is not a tool: the reason and the fix.
 
     Only skills of the view are named. Reads the ``Tools:`` sections of all of them, so it may block.
 

@@ -17,7 +17,7 @@ from flink_skills.errors import SkillsError
 from flink_skills.execution import Workspace
 from flink_skills.execution.backend import ExecutionBackend
 from flink_skills.execution.capture import gap_text
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution.levels import IsolationLevel
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
@@ -232,8 +232,6 @@ class BundledTools:
             return ToolResult(f"{exposed} failed: {said.content}" if failed else said.content, failed, said.value)
         answer = await asyncio.to_thread(text_answer, result.stdout, result.stderr, self._shell.hidden)
         return await asyncio.to_thread(tool_result, answer, exposed)
-
-    # -- the program -----------------------------------------------------------------------
 
     async def _ask(
         self, site: _Site, request: Mapping[str, Any], room: int, timeout: float, *, describes: bool = False

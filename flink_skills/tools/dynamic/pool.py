@@ -1,4 +1,4 @@
-"""A job's own tools that skills activate: none is offered before a loaded skill names it (rows I1, I5, I7)."""
+"""A job's own tools that skills activate: none is offered before a loaded skill names it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class ToolPool:
         return len(self.names) + len(self._members)
 
     async def initialize(self) -> None:
-        """Start the tool sets and log what there is (row I5). Nothing is raised for a tool set that cannot start."""
+        """Start the tool sets and log what there is. Nothing is raised for a tool set that cannot start."""
         self._initialized = True
         await asyncio.gather(*(self._start(member) for member in self._members))
         _log.info("%stool pool initialized: %d tools, %d toolsets", self._owner, len(self.names), len(self._members))
@@ -167,8 +167,6 @@ class ToolPool:
         await asyncio.gather(*(self._stop(member) for member in self._members))
         self._initialized = False
 
-    # -- tool sets -------------------------------------------------------------------------
-
     async def _start(self, member: _Member) -> bool:
         async with member.lock:
             if member.started:
@@ -215,8 +213,6 @@ class ToolPool:
         member.problem = problem
         shown = None if isinstance(error, SkillsError) else error
         _log.log(level, "%s%s %s; its tools are absent", self._owner, member.label, problem, exc_info=shown)
-
-    # -- single tools ----------------------------------------------------------------------
 
     def _as_tool(self, item: Any) -> Tool:
         if isinstance(item, Tool):

@@ -1,4 +1,4 @@
-"""Tools by name, for all agents of a process: what a pool names instead of holding it (rows I3, J3).
+"""Tools by name, for all agents of a process: what a pool names instead of holding it.
 
 A registry is filled when modules are imported, so a name is known in a worker only if a module that the worker imports
 registers it: the agent's own module, or one that it imports. A pool that a script itself fills holds the functions.

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flink_skills.tools.base import Tool, ToolContext
 
 if TYPE_CHECKING:
-    from flink_skills.tools.services import ToolServices
+    from flink_skills.artifacts import ArtifactStore
+    from flink_skills.options import SkillConfig
+    from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["BaseToolSet"]
+__all__ = ["BaseToolSet", "JobServices"]
+
+
+class JobServices(Protocol):
+    """The services of a job for its tool sets. A service that the job does not have is None."""
+
+    @property
+    def config(self) -> SkillConfig: ...
+
+    @property
+    def shell(self) -> ShellRunner | None: ...
+
+    @property
+    def artifacts(self) -> ArtifactStore | None: ...
 
 
 class BaseToolSet(ABC):
-    """Gives tools for a context (row J6). Derive from it, and put an instance into a pool (``@tool_pool``).
+    """Gives tools for a context. Derive from it, and put an instance into a pool (``@tool_pool``).
 
     A worker makes one instance for each agent, and all turns use it, several at a time. What a tool set raises is
     logged, and its tools are absent in that turn.
@@ -33,7 +48,7 @@ class BaseToolSet(ABC):
     #: Set by the worker: to be called when :meth:`figures` are others.
     on_change: Callable[[], None] | None = None
 
-    def attach(self, services: ToolServices) -> None:  # noqa: B027
+    def attach(self, services: JobServices) -> None:  # noqa: B027
         """Called before :meth:`initialize` with what the job has for tools: its shell, its options, its artifacts."""
 
     async def initialize(self) -> None:  # noqa: B027 - most have nothing to do

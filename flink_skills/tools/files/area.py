@@ -4,8 +4,6 @@ A path is first resolved, link by link. Then what it came to is opened part by p
 following anything: a link that a command puts there in between makes the call fail, and leads nowhere.
 """
 
-# Files are opened in held folders here, which pathlib cannot work with.
-# ruff: noqa: PTH115
 from __future__ import annotations
 
 import os

@@ -1,4 +1,4 @@
-"""``Edit``: one text of a file replaced by another (rows J16, J32)."""
+"""``Edit``: one text of a file replaced by another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Glob``: files by a pattern of their paths (rows J19, J32)."""
+"""``Glob``: files by a pattern of their paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Grep``: lines of files that match a regular expression (rows J17, J32)."""
+"""``Grep``: lines of files that match a regular expression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Read``: lines of a file (rows J14, J32)."""
+"""``Read``: lines of a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The six file tools with one working folder (row J13)."""
+"""The six file tools with one working folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Write``: a file's content, or what is added to it (rows J15, J32)."""
+"""``Write``: a file's content, or what is added to it."""
 
 from __future__ import annotations
 

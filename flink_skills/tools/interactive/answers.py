@@ -1,4 +1,4 @@
-"""What a model is told of a process: the object of row G4."""
+"""Object that describes a process to a model: its state, and the output since the last answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["EXITED", "answer", "ending", "exit_code_of"]
 
 EXITED, RUNNING = "exited", "running"
 
-# As much as skill_run shows of stdout (row F21).
+# As much as skill_run shows of stdout.
 _MOST_CHARS = 16 << 10
 
 

@@ -6,14 +6,10 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flink_skills.tools.skills.face import caller_view
-
 if TYPE_CHECKING:
-    from flink_skills.tools.base import ToolContext
     from flink_skills.tools.interactive.process import Process
-    from flink_skills.tools.services import ToolServices
 
-__all__ = ["Caller", "caller_of"]
+__all__ = ["Caller"]
 
 
 @dataclass(frozen=True)
@@ -34,11 +30,3 @@ class Caller:
         A process of a skill has the values of ``skills.env`` for it, so it is not for models without that skill.
         """
         return process.agent == self.agent and (process.skill is None or process.skill in self.skills)
-
-
-def caller_of(services: ToolServices, context: ToolContext) -> Caller:
-    """Who makes the call with this ``context``."""
-    # Where tools are called without a turn. Never the owner of a turn, which begins with a digit.
-    kind = type(context.key)
-    owner = context.owner or f"{kind.__module__}.{kind.__qualname__} {context.key!r}"
-    return Caller(owner, context.agent, caller_view(services, context))

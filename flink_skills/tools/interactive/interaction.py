@@ -1,4 +1,4 @@
-"""Whether a program that runs seems to wait for input, told from what it printed last (row G5)."""
+"""Whether a program that runs seems to wait for input, told from what it printed last."""
 
 from __future__ import annotations
 

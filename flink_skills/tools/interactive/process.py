@@ -23,7 +23,7 @@ __all__ = ["Outcome", "Process"]
 
 _log = logging.getLogger("flink_skills.shell")
 
-# Rows G3 and G6. What a program prints comes in bursts: silence of this length ends one.
+# The output of a program comes in bursts: silence of this length ends a burst.
 _SETTLE_SECONDS = 0.075
 _GRACE_SECONDS = 2.0
 _SEEN_FOR_INTERACTION = 4_096
@@ -113,8 +113,6 @@ class Process:
         self._finished: tuple[dict[str, Any], tuple[Mapping[str, Any], ...]] | None = None
         self._delivered = False
 
-    # -- its life --------------------------------------------------------------------------
-
     def attach(self, live: LiveProcess, on_end: Callable[[], None]) -> None:
         """It is ``live`` from now on; ``on_end`` is called when it has ended."""
         self._live = live
@@ -182,8 +180,6 @@ class Process:
             with suppress(SkillsError):  # what cannot be tidied up is in a workspace that goes, too
                 await outcome.close()
 
-    # -- output ----------------------------------------------------------------------------
-
     def _print(self, text: str) -> None:
         if text:
             self._ring.add(text)
@@ -245,8 +241,6 @@ class Process:
             return None
         return find_interaction(self._ring.tail(self._input_at, _SEEN_FOR_INTERACTION))
 
-    # -- input -----------------------------------------------------------------------------
-
     async def write(self, data: bytes, call_id: str, deadline: float, *, ends: bool = False) -> None:
         """Write ``data`` to its input, and end that if it ``ends``; waits to ``deadline`` at most.
 
@@ -278,8 +272,6 @@ class Process:
     def reads_slowly(self) -> bool:
         """Whether it has not yet read all that was written to it."""
         return self.result is None and self._writing is not None and not self._writing.done()
-
-    # -- the answer ------------------------------------------------------------------------
 
     async def finish(self, context: ToolContext) -> None:
         """Have the result object made, if it has ended; :meth:`deliver` gives it."""

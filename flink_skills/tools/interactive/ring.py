@@ -1,4 +1,4 @@
-"""What a process printed, as far as it is kept: a bounded ring of lines with absolute positions (row G6)."""
+"""Recent output of a process: a bounded ring of lines with absolute positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The running processes of a worker, each under the stream key whose call started it (row G6)."""
+"""The running processes of a worker, each under the stream key whose call started it."""
 
 from __future__ import annotations
 
@@ -181,8 +181,6 @@ class ProcessSessions:
         while self._ending:
             await asyncio.wait(self._ending)
 
-    # -- room ------------------------------------------------------------------------------
-
     def _new_id(self, caller: Caller, call_id: str, skill_name: str | None, command: str) -> str:
         """An id that a retry of the same call finds again, and that no other process of the owner has."""
         processes = self._owners.get(caller.owner, {})
@@ -237,8 +235,6 @@ class ProcessSessions:
                 f"({SkillOptions.EXEC_MAX_SESSIONS.key}). Run the command to its end, without a session, or try again "
                 f"later.{others}"
             )
-
-    # -- age -------------------------------------------------------------------------------
 
     def _on_end(self) -> None:
         """Of the processes that have ended only so many are kept as there may be running ones."""

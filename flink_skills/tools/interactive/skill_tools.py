@@ -1,4 +1,4 @@
-"""``skill_exec`` and the tools that go on with what it started (rows G1 to G8)."""
+"""``skill_exec`` and the tools that continue with its process."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from flink_skills.tools.interactive.arguments import (
     only,
     sessions_of,
 )
-from flink_skills.tools.interactive.caller import caller_of
-from flink_skills.tools.interactive.use import kill_process, poll_process, write_to_process
+from flink_skills.tools.interactive.use import caller_of, kill_process, poll_process, write_to_process
 from flink_skills.tools.runs.arguments import RunArguments
 from flink_skills.tools.runs.finish import finish
 from flink_skills.tools.runs.prepare import PreparedRun, prepare
@@ -34,7 +33,7 @@ from flink_skills.tools.skills.face import SkillFace
 
 __all__ = ["SkillExec", "SkillKillSession", "SkillPollSession", "SkillWriteStdin"]
 
-# Rows G1 and G2, in milliseconds and lines.
+# Milliseconds that a start and a later call wait for output, and lines of an answer.
 _START_YIELD_MS = 1_000.0
 _YIELD_MS = 400.0
 _POLL_LINES = 40

@@ -7,12 +7,21 @@ import json
 from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.interactive.answers import answer
 from flink_skills.tools.interactive.arguments import SessionArguments, WriteArguments, deadline, sessions_of
-from flink_skills.tools.interactive.caller import caller_of
+from flink_skills.tools.interactive.caller import Caller
 from flink_skills.tools.services import ToolServices
+from flink_skills.tools.skills.face import caller_view
 
-__all__ = ["kill_process", "poll_process", "write_to_process"]
+__all__ = ["caller_of", "kill_process", "poll_process", "write_to_process"]
 
 _END_OF_INPUT = "\x04"
+
+
+def caller_of(services: ToolServices, context: ToolContext) -> Caller:
+    """Return the caller of ``context``."""
+    # A call without a turn has no owner. This text differs from the owner of a turn, which begins with a digit.
+    kind = type(context.key)
+    owner = context.owner or f"{kind.__module__}.{kind.__qualname__} {context.key!r}"
+    return Caller(owner, context.agent, caller_view(services, context))
 
 
 async def write_to_process(
@@ -44,7 +53,7 @@ async def poll_process(
 
 
 async def kill_process(asked: SessionArguments, services: ToolServices, context: ToolContext) -> ToolResult:
-    """End a process (row G3). Its output and its result can still be asked for."""
+    """End a process. Its output and its result can still be asked for."""
     process = sessions_of(services).get(caller_of(services, context), asked.session_id)
     value = {"ok": True, "session_id": process.id, "status": await process.kill()}
     return ToolResult(json.dumps(value), value=value)

@@ -1,4 +1,4 @@
-"""``workspace_exec`` and the tools that go on with what it started (row K1)."""
+"""``workspace_exec`` and the tools that continue with its process."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ from flink_skills.tools.interactive.arguments import (
     only,
     sessions_of,
 )
-from flink_skills.tools.interactive.caller import caller_of
 from flink_skills.tools.interactive.process import Process
 from flink_skills.tools.interactive.sessions import ProcessSessions
-from flink_skills.tools.interactive.use import kill_process, write_to_process
+from flink_skills.tools.interactive.use import caller_of, kill_process, write_to_process
 from flink_skills.tools.runs.arguments import RunArguments
 from flink_skills.tools.runs.places import Places
 from flink_skills.tools.runs.prepare import DEFAULT_TIMEOUT, PreparedRun, prepare
@@ -44,7 +43,7 @@ _TTY_YIELD_MS = 1_000.0
 _BACKGROUND_YIELD_MS = 200.0
 _YIELD_MS = 200.0
 _ROOTS = ("skills", "work", "out", "runs")
-# Bytes of stdout and of stderr, with room for what stands for the rest (as skill_run, row F21).
+# Bytes of stdout and of stderr, with room for what stands for the rest (as skill_run).
 _MOST_OUTPUT = (16 << 10) - 64
 
 

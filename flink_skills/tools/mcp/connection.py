@@ -59,7 +59,7 @@ class McpConnection:
     """One for each server in a worker, used by all turns. Belongs to one event loop.
 
     A task of its own opens and closes each connection, because what the package ``mcp`` opens must be closed by the
-    task that opened it (row J11). ``on_open`` is called with the client after each connecting, every ``interval``
+    task that opened it. ``on_open`` is called with the client after each connecting, every ``interval``
     seconds, and when the server says that its tools have changed: an error of it is an end of the connection.
     ``on_change`` is called when the server is reached or lost. What is ``hidden`` is in no log and no message.
     """
@@ -195,8 +195,6 @@ class McpConnection:
         await asyncio.gather(life, return_exceptions=True)
         self._tried.clear()
 
-    # -- the life of connections ---------------------------------------------------------------
-
     async def _live(self) -> None:
         loop = asyncio.get_running_loop()
         pause = _FIRST_PAUSE
@@ -221,7 +219,7 @@ class McpConnection:
                 pause,
             )
             # Jitter, so that workers which lost a server together do not come back together.
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _one(self) -> bool:
@@ -341,8 +339,6 @@ class McpConnection:
         finally:
             for wait in waits:
                 wait.cancel()
-
-    # -- up and down -----------------------------------------------------------------------------
 
     def _come_up(self, client: Any) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""How to reach an MCP server (rows J8, J9, J10). Values may be references (``${env:NAME}``), read in the worker."""
+"""Connection parameters of an MCP server. Values may be references (``${env:NAME}``), read in the worker."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from flink_skills.endpoint import check_endpoint, redact
 from flink_skills.errors import ConfigError
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "SseConnectionParams",
     "StdioConnectionParams",
     "StreamableHTTPConnectionParams",
+    "check_http_url",
     "connection_params",
 ]
 
@@ -75,7 +77,7 @@ class SseConnectionParams:
     @property
     def shown(self) -> str:
         """For logs."""
-        return _without_secrets(self.url)
+        return redact(self.url)
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class StreamableHTTPConnectionParams:
     @property
     def shown(self) -> str:
         """For logs."""
-        return _without_secrets(self.url)
+        return redact(self.url)
 
 
 ConnectionParams = Union[StdioConnectionParams, SseConnectionParams, StreamableHTTPConnectionParams]
@@ -145,11 +147,17 @@ def _from_mapping(value: dict[str, Any]) -> ConnectionParams:
 
 
 def _check_http(params: SseConnectionParams | StreamableHTTPConnectionParams) -> None:
-    if not isinstance(params.url, str) or not params.url.startswith(("http://", "https://", "${")):
-        raise ConfigError("the url of an MCP server begins with http:// or https://")
+    # What a reference at its beginning stands for is known, and checked, in the worker.
+    if not (isinstance(params.url, str) and params.url.startswith("${")):
+        check_http_url(params.url, "url of an MCP server", references=True)
     _check_texts("headers", params.headers)
     _check_seconds("timeout", params.timeout)
     _check_seconds("sse_read_timeout", params.sse_read_timeout)
+
+
+def check_http_url(url: object, name: str, *, references: bool = False) -> None:
+    """Check the address of a server. Raises :class:`ConfigError`, which does not show its secrets."""
+    check_endpoint(url, name, "http://localhost:8000/mcp", references=references)
 
 
 def _check_texts(name: str, value: Any) -> None:
@@ -164,11 +172,3 @@ def _check_texts(name: str, value: Any) -> None:
 def _check_seconds(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
         raise ConfigError(f"{name}={value!r} of an MCP server: write seconds, more than 0")
-
-
-def _without_secrets(url: str) -> str:
-    """A URL without user, password and query."""
-    head, sign, rest = url.partition("://")
-    place = rest.partition("?")[0].partition("#")[0]
-    authority, slash, path = place.partition("/")
-    return f"{head}{sign}{authority.rpartition('@')[2]}{slash}{path}"

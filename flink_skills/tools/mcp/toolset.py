@@ -1,4 +1,4 @@
-"""The tools of one MCP server, as a tool set (row J7)."""
+"""The tools of one MCP server, as a tool set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 
 from flink_skills.errors import ConfigError
 from flink_skills.tools.base import Tool, ToolContext
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet
+from flink_skills.tools.dynamic.toolset_base import BaseToolSet, JobServices
 from flink_skills.tools.mcp.connection import McpConnection
 from flink_skills.tools.mcp.listing import Listed, listed_tools, schema_problem
 from flink_skills.tools.mcp.more import prompt_tools, resource_tools
@@ -21,7 +21,6 @@ from flink_skills.tools.mcp.transports import need_mcp
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
-    from flink_skills.tools.services import ToolServices
 
 __all__ = ["McpToolSet", "ToolFilter"]
 
@@ -92,7 +91,7 @@ class McpToolSet(BaseToolSet):
         self._more: dict[str, Tool] = {}
         self._said: set[str] = set()
 
-    def attach(self, services: ToolServices) -> None:
+    def attach(self, services: JobServices) -> None:
         self._shell = services.shell
 
     async def initialize(self) -> None:

@@ -10,7 +10,12 @@ from flink_skills.errors import ConfigError
 from flink_skills.sources.secrets import expand, replacements
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.mcp.limited import limited_client
-from flink_skills.tools.mcp.parameters import ConnectionParams, SseConnectionParams, StdioConnectionParams
+from flink_skills.tools.mcp.parameters import (
+    ConnectionParams,
+    SseConnectionParams,
+    StdioConnectionParams,
+    check_http_url,
+)
 from flink_skills.tools.mcp.programs import plain_program, sandboxed_program
 
 if TYPE_CHECKING:
@@ -72,6 +77,7 @@ def _opened(
                 shell.hidden.add(f"mcp.{name}.{key}", value)
         return sandboxed_program(command, env, name=name, shell=shell, hidden=hidden, on_end=on_end)
     url = _expanded(params.url, hidden)
+    check_http_url(url, f"url of the MCP server {name}")
     headers = {key: _expanded(value, hidden) for key, value in params.headers.items()}
     if isinstance(params, SseConnectionParams):
         from mcp.client.sse import sse_client

@@ -1,4 +1,4 @@
-"""What a model may say of a run (rows F1 to F17), in the names that both source systems use."""
+"""Arguments of a run, with the names that both source systems use."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class _Part(BaseModel):
 
 
 class RunInput(_Part):
-    """One input (rows F7 to F10): ``source`` is ``artifact://``, ``workspace://``, ``skill://`` or ``host://``."""
+    """One input: ``source`` is ``artifact://``, ``workspace://``, ``skill://`` or ``host://``."""
 
     source: str = Field(min_length=1, validation_alias=_names("from", "src", "source"))
     to: str = Field(default="", validation_alias=_names("to", "dst"))
@@ -147,7 +147,7 @@ class RunInput(_Part):
     @field_validator("source", mode="after")
     @classmethod
     def _no_version(cls, value: str) -> str:
-        """An empty version is none (row F7)."""
+        """An empty version is none."""
         return value.strip().removesuffix("@") if value.lstrip().lower().startswith("artifact://") else value
 
     @field_validator("mode", mode="before")
@@ -157,7 +157,7 @@ class RunInput(_Part):
 
 
 class RunOutputs(_Part):
-    """Which files are outputs, and what becomes of them (row F12). Sizes in bytes."""
+    """Patterns of the output files, and their use: inlined, saved or only listed. Sizes in bytes."""
 
     globs: _Patterns = Field(default_factory=list, validation_alias=_names("globs"))
     inline: bool = Field(default=False, validation_alias=_names("inline"))
@@ -248,7 +248,7 @@ class RunArguments(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _required(cls, given: Any) -> Any:
-        """Row F1: a blank is as good as nothing. A null is an argument that was left out."""
+        """Reject arguments without a skill or a command. A blank text or null counts as missing."""
         if not isinstance(given, Mapping):
             return given
         refuse_misspelled(cls, given)

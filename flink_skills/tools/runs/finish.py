@@ -1,4 +1,4 @@
-"""What a run left behind, as the result of the call: what was said, output files, artifacts (rows F21 to F28)."""
+"""Result of a run: printed output, output files, artifacts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flink_skills.tools.state import artifacts_effect
 
 __all__ = ["MOST_OUTPUT", "finish"]
 
-#: Bytes of stdout and of stderr in a result (row F21).
+#: Bytes of stdout and of stderr in a result.
 MOST_OUTPUT = 16 << 10
 
 # What a reader looks for also where there is nothing.

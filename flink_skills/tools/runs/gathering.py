@@ -93,7 +93,7 @@ async def _fetch(
         return
     empty = [file.name for file in collected.files if file not in kept]
     if empty:
-        # Row F25: an empty file is where the output of a command that failed would have gone.
+        # An empty file is where the output of a command that failed would have gone.
         found.warnings.append(f"empty files left out, as the command failed: {_shown(empty)}")
     found.warnings += _limits_hit(request, collected)
     for file in kept:
@@ -115,7 +115,7 @@ async def _fetch(
 
 
 def _export(files: Sequence[CollectedFile], most: int, prepared: PreparedRun, found: Gathered) -> None:
-    """Row F28: what the command left, and no other: what others leave meanwhile would look as if it were its own."""
+    """Add the new files to ``found``, unless another command ran meanwhile: its files cannot be distinguished."""
     fresh = [file for file in files if prepared.span.covers(file.changed_ns)]
     if fresh and not prepared.span.alone:
         found.warnings.append(

@@ -1,6 +1,6 @@
 """The inputs of a run: artifacts, files of the workspace, of skills and, where the job grants it, of the machine.
 
-Rows F7 to F10. What is put into the workspace is copied, or linked where it is in the workspace already.
+A file is copied into the workspace, or linked if it is in the workspace already.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SNIFFED = 8192
 
 @dataclass
 class StagedInputs:
-    """Records of row F22, warnings, and the effects: which versions were pinned."""
+    """Records of the inputs for the result, warnings, and effects: the versions that were pinned."""
 
     records: list[Mapping[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -134,7 +134,7 @@ def _relative(source: str, path: str, places: Places) -> str:
     found = places.relative("input", path)
     if found is None:
         raise ArgumentError(f"input {source!r} is outside of the workspace: write workspace://out/… or another of its.")
-    # As it is for places, inputs/x is work/inputs/x (row F29).
+    # As it is for places, inputs/x is work/inputs/x.
     return f"work/{found}" if found.startswith("inputs/") else found
 
 
@@ -156,7 +156,7 @@ def _granted(source: str, path: str, services: ToolServices) -> Path:
 
 
 def _place(to: str, base: str, places: Places) -> str:
-    """Where an input goes, relative to the workspace (row F8); what names no folder of it is below ``work/inputs``."""
+    """Return the place of an input in the workspace: in ``work/inputs``, unless ``to`` names a folder of it."""
     text = to.strip().replace("\\", "/")
     if not text:
         return default_place(base)

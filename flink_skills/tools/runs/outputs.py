@@ -1,4 +1,4 @@
-"""The output files of a run: which are asked for (rows F6, F12, F28), and what a model is shown of them."""
+"""The output files of a run: which are asked for, and what a model is shown of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def requests_of(
 ) -> tuple[tuple[OutputRequest, ...], list[str]]:
     """What ``asked`` wants of the files of the workspace, and warnings about patterns that can find nothing.
 
-    The job's options count where they ask for more (rows F16, F17). Raises
+    The job's options count where they ask for more. Raises
     :class:`~flink_skills.tools.arguments.ArgumentError`.
     """
     save: bool = config.get(SkillOptions.RUN_SAVE_ARTIFACTS)
@@ -78,7 +78,7 @@ def requests_of(
 
 
 def export_request(places: Places) -> OutputRequest:
-    """The files that a run left in its output folder, for one that named none (row F28)."""
+    """The files that a run left in its output folder, for one that named none."""
     folder = places.output_dir.relative_to(places.workspace.root).as_posix()
     most = _LARGEST_PRIMARY + 1
     return OutputRequest(
@@ -137,7 +137,7 @@ def text_of(data: bytes, truncated: bool, hidden: HiddenValues) -> str | None:
 
 
 def entry_of(file: CollectedFile, content: str | None) -> dict[str, Any]:
-    """A file as the result describes it (row F24); empty ``content`` is left out."""
+    """Return the description of a file in the result, without ``content`` if it is empty."""
     entry: dict[str, Any] = {"name": file.name, "ref": f"workspace://{file.name}"}
     if content:
         entry["content"] = content
@@ -149,7 +149,7 @@ def entry_of(file: CollectedFile, content: str | None) -> dict[str, Any]:
 
 
 def primary_of(files: Sequence[CollectedFile], omit: bool, hidden: HiddenValues) -> dict[str, Any] | None:
-    """The first small file of text, by name (row F23); None without one."""
+    """Return the first small text file by name. Return None if there are only other files."""
     for file in sorted(files, key=lambda file: file.name):
         if 0 < file.size <= _LARGEST_PRIMARY and not file.truncated:
             content = text_of(file.data, False, hidden)

@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
 class Places:
     """The folders that a run knows by name.
 
-    ``home`` is where the command starts by default, the skill's folder. ``output_dir`` is the run's own (row F3).
+    ``home`` is where the command starts by default, the skill's folder. ``output_dir`` is the run's own.
     ``originals`` maps the folders in which skills really live, which their texts name, to their copies.
     """
 
@@ -52,10 +52,10 @@ class Places:
         return str(roots[name]) + text[match.end() :]
 
     def cwd(self, text: str | None) -> tuple[Path, str]:
-        """The folder that ``cwd`` means (row F2), and a warning, "" for none.
+        """Return the folder that ``cwd`` names, and a warning or an empty text.
 
-        What leads out of the skill or the workspace is the skill's folder. Raises :class:`ArgumentError` for a folder
-        that is not there. Looks at the disk.
+        A path that leads out of the skill or the workspace stands for the skill's folder. Reads the disk. Raises
+        :class:`ArgumentError` for a folder that does not exist.
         """
         asked = (text or "").strip()
         if asked in ("", "."):

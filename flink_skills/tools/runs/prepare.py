@@ -30,7 +30,7 @@ from flink_skills.tools.state import touch_effect
 
 __all__ = ["DEFAULT_TIMEOUT", "PreparedRun", "prepare"]
 
-#: Seconds for a command where neither the job nor the model says more (row F13).
+#: Seconds for a command where neither the job nor the model says more.
 DEFAULT_TIMEOUT = 300.0
 
 # Seconds. Kernels tick each 1 to 10 ms; file systems that count in seconds are not waited for.
@@ -44,7 +44,7 @@ class PreparedRun:
 
     ``span`` is the time that it takes: who starts it says when it has ended, or uses :meth:`running`. ``skill_name`` is
     None for a run outside of skills. ``timeout`` is in seconds, cut to the job's limit. ``requests`` are the output
-    files to hand back, ``staged_inputs`` records of row F22, ``effects`` those of the preparation. :meth:`close`
+    files to hand back, ``staged_inputs`` records of the inputs, ``effects`` those of the preparation. :meth:`close`
     belongs in a ``finally``.
     """
 
@@ -97,7 +97,7 @@ async def prepare(
 
     Without ``asked.skill`` it is a run in ``work/``. Raises :class:`ArgumentError` for what the model can mend, and
     :class:`~flink_skills.errors.SkillsError` where the workspace cannot be used: both are results of the tool that are
-    errors (row F32).
+    errors.
     """
     shell = services.shell
     if shell is None:
@@ -177,7 +177,7 @@ async def _prepare(
 
 
 def _check_loaded(skill: str, services: ToolServices, context: ToolContext, tool: str) -> None:
-    """Row F18: a model that did not read how a skill is used should not use it."""
+    """Raise :class:`ArgumentError` if the model has not loaded the skill: it should read how a skill is used first."""
     if not services.config.get(SkillOptions.RUN_REQUIRE_LOADED):
         return
     if context.skill_state is None or skill not in context.skill_state:
@@ -186,7 +186,7 @@ def _check_loaded(skill: str, services: ToolServices, context: ToolContext, tool
 
 
 def _output_dir(text: str, places: Places) -> Path:
-    """The folder that ``env.OUTPUT_DIR`` means (row F3), made if it is missing."""
+    """The folder that ``env.OUTPUT_DIR`` means, made if it is missing."""
     path = places.relative("OUTPUT_DIR", text)
     if path is None:
         raise ArgumentError(f"OUTPUT_DIR {text!r} is outside of the workspace: name a folder like out/report.")

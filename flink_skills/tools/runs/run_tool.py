@@ -1,4 +1,4 @@
-"""``skill_run``: one command of a skill from start to end, with inputs and outputs (rows F1 to F32)."""
+"""``skill_run``: one command of a skill from start to end, with inputs and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``workspace_save_artifact``: one file of the workspace as an artifact (row K2)."""
+"""``workspace_save_artifact``: one file of the workspace as an artifact."""
 
 from __future__ import annotations
 

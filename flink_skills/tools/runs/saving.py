@@ -1,4 +1,4 @@
-"""Outputs that become artifacts (rows F14, F17, F27). What cannot be saved stays a file, and the result says why."""
+"""Outputs that become artifacts. What cannot be saved stays a file, and the result says why."""
 
 from __future__ import annotations
 

@@ -29,9 +29,10 @@ cat -- "${{0%/*}}/{_TEXT}" > "${{target:?no file to edit}}"
 
 
 def write_editor(workspace: Workspace, run: str, text: str) -> Path:
-    """An editor for the run ``run`` that writes ``text`` to the file that it is asked to edit (row F5); its path.
+    """Create an editor program for ``run`` that writes ``text`` to the edited file. Return its path.
 
-    A file of its own for each run: calls of one response may run at once. Raises :class:`ExecutionError`.
+    Each run has a separate program, because calls of one response may run at the same time. Raises
+    :class:`ExecutionError`.
     """
     ownership = Ownership(workspace.user)
     with _failing(workspace, "the text for the editor"), _held(workspace, ("work", _OWN, run)) as folder:

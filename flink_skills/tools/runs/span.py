@@ -1,6 +1,6 @@
-"""When the commands of a workspace ran, and which of them ran at the same time (rows F23, F28).
+"""Time spans of the commands of a workspace, and the overlaps between them.
 
-Whose a file is that appeared meanwhile cannot be told then: nothing in it says which command wrote it.
+If two commands overlap, a new file cannot be attributed to one of them: a file does not record its writer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a request to a model has of the skills that are loaded (row E3): the same text while the same is loaded.
+"""Text of the loaded skills in a request to a model: the same text while the same skills are loaded.
 
 Skills are untrusted text: wrapped in blocks that nothing in them can close or forge.
 """

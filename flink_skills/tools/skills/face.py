@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_NAMES_IN_SCHEMA", "SkillFace", "caller_view", "known_skill", "unknown_name"]
 
-# Row C13: with more names than this an enumeration costs more than it helps.
+# With more names than this an enumeration costs more than it helps.
 MOST_NAMES_IN_SCHEMA = 256
 _SHOWN_NAMES = 20
 

@@ -1,4 +1,4 @@
-"""What a model is told of its tools for skills: a sentence before the list of skills, and advice after it (row E2)."""
+"""Text for a model about its tools for skills: a sentence before the list of skills, and advice after it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ and follow its instructions. If none fits, do without.
 _NO_LOADING = "You have skills: instructions and programs for certain kinds of task.\n"
 
 # Each line is for a model that has all of the tools before it. In the order of the work: discover, inspect, load,
-# optimise, document, execute (row C14).
+# optimize, document, execute.
 _LINES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("skill_list",), "- Discover: the list above, or skill_list."),
     (

@@ -33,7 +33,7 @@ class _ListArguments(NoArguments):
 
 
 class SkillList(SkillFace[_ListArguments]):
-    """``skill_list``: the names of the skills (row C1), or a menu with descriptions and marks (row C10)."""
+    """``skill_list``: the names of the skills, or a menu with descriptions and marks."""
 
     tool_name = "skill_list"
     description = "Names of all skills."
@@ -55,7 +55,7 @@ class SkillList(SkillFace[_ListArguments]):
 
 
 class SkillListDocs(SkillFace[SkillArguments]):
-    """``skill_list_docs``: the documents of a skill (row C6)."""
+    """``skill_list_docs``: the documents of a skill."""
 
     tool_name = "skill_list_docs"
     description = "Paths of a skill's documents."
@@ -66,7 +66,7 @@ class SkillListDocs(SkillFace[SkillArguments]):
 
 
 class SkillListTools(SkillFace[SkillArguments]):
-    """``skill_list_tools``: the tools that a skill's ``Tools:`` section names, and nothing else (row C2).
+    """``skill_list_tools``: the tools that a skill's ``Tools:`` section names, and nothing else.
 
     What tools a skill brings itself is known once it is loaded, so before that a line says that it brings some. Then
     those of them that the section names are listed as they are called.

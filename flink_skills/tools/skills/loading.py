@@ -117,7 +117,7 @@ class LoadSkill(_Load):
 
 
 class SkillLoad(_Load):
-    """``skill_load``: loads a skill, with some or all of its documents (row C3); again, with more of them."""
+    """``skill_load``: loads a skill, with some or all of its documents; again, with more of them."""
 
     tool_name = "skill_load"
     description = "Load a skill, with documents; load it again for more of them."
@@ -152,7 +152,7 @@ class UnloadSkill(_Unload):
 
 
 class SkillUnload(_Unload):
-    """``skill_unload``: puts a skill away, with its documents and tools (row C9)."""
+    """``skill_unload``: puts a skill away, with its documents and tools."""
 
     tool_name = "skill_unload"
     description = "Put a loaded skill away."

@@ -33,7 +33,7 @@ class Brought(NamedTuple):
 @dataclass(frozen=True)
 class Offer:
     """The names of the tools that a model can call with a skill, and of those that it would have and that are not
-    here (row C17: not in the pool, or spelled differently)."""
+    here (not in the pool, or spelled differently)."""
 
     tools: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
@@ -157,7 +157,7 @@ async def offer_of(
 ) -> Offer:
     """The tools of skill ``name`` once it is loaded as ``loaded`` says, beside what else the next request has then.
 
-    A job without a pool has nothing that a ``Tools:`` section could activate: then it is for information only (row A9).
+    A job without a pool has nothing that a ``Tools:`` section could activate: then it is for information only.
     """
     if services.pool is None and not loaded.bundled:
         return Offer()

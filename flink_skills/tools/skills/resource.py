@@ -38,7 +38,7 @@ class _Arguments(Given):
 class LoadSkillResource(SkillFace[_Arguments]):
     """``load_skill_resource``: reads a file of a skill, a part at a time.
 
-    ``path`` may be a reference as well (row F29): ``artifact://name[@version]``, ``workspace://path``, and
+    ``path`` may be a reference as well: ``artifact://name[@version]``, ``workspace://path``, and
     ``skill://name/path``; ``name`` is not needed then. ``inputs/x`` is a file of the event where the skill has none of
     that name.
     """

@@ -14,7 +14,7 @@ ADD, REPLACE, CLEAR = MODES = ("add", "replace", "clear")
 
 
 def mode_of(asked: str | None) -> tuple[str, str]:
-    """The mode that is meant, and what to say where that is not what was asked (row C4).
+    """The mode that is meant, and what to say where that is not what was asked.
 
     >>> mode_of(" Add "), mode_of("merge")[0]
     (('add', ''), 'replace')
@@ -79,5 +79,5 @@ def united(before: Selection, more: Selection) -> Selection:
 
 
 def names_of(selection: Selection, there: Iterable[str]) -> list[str]:
-    """The names that ``selection`` stands for (row C7: never empty when something was selected)."""
+    """The names that ``selection`` stands for (never empty when something was selected)."""
     return list(there if selection == ALL else selection)

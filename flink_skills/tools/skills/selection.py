@@ -39,7 +39,7 @@ class _ToolsArguments(ToolsArguments):
 
 
 class SkillSelectDocs(SkillFace[_DocsArguments]):
-    """``skill_select_docs``: chooses the documents of a loaded skill (row C5)."""
+    """``skill_select_docs``: chooses the documents of a loaded skill."""
 
     tool_name = "skill_select_docs"
     description = "Choose which documents of a loaded skill you see."
@@ -69,7 +69,7 @@ class SkillSelectDocs(SkillFace[_DocsArguments]):
 
 
 class SkillSelectTools(SkillFace[_ToolsArguments]):
-    """``skill_select_tools``: chooses the tools of a loaded skill (rows C4, C16)."""
+    """``skill_select_tools``: chooses the tools of a loaded skill."""
 
     tool_name = "skill_select_tools"
     description = "Choose which tools of a loaded skill you can call; fewer cost less."
@@ -89,7 +89,7 @@ class SkillSelectTools(SkillFace[_ToolsArguments]):
             wanted = ()
         elif not asked.include_all_tools:
             meant, anyway = _meant(asked.tools, names)
-            # Also one of the pool that the skill does not name (row I4).
+            # Also one of the pool that the skill does not name.
             there = [tool for tool in dict.fromkeys((*every, *names.pool)) if tool not in names.taken]
             wanted = known_names("tool", meant, there, name)
             note = " ".join(text for text in (note, anyway) if text)

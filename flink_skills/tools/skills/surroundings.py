@@ -1,4 +1,4 @@
-"""What the commands of a job will have, as far as a skill can require it (row K5)."""
+"""Programs, variables and platform of the commands of a job, as far as a skill can require them."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from flink_skills.telemetry import Delta, OnDelta, ToolCallDelta, Withdrawn
-from flink_skills.telemetry.live.readable import readable
+from flink_skills.telemetry.readable import readable
 from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.streaming.streamed import StreamedArguments
 from flink_skills.tools.toolset import ToolSet

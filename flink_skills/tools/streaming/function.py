@@ -21,7 +21,7 @@ _KEPT = ("uses_workspace", "changes_state", "place", "idempotent", "timeout", "m
 
 
 class StreamingFunctionTool(Tool):
-    """A function as a tool whose arguments are seen while the model writes them (row J22).
+    """Function as a tool that reads its arguments while the model writes them.
 
     ``func`` is what :class:`~flink_skills.tools.FunctionTool` takes, or a tool that exists; ``name``, ``description``
     and ``more`` are then its own. ``on_arguments`` is told of arguments as they grow; without it only those who listen

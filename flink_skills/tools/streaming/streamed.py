@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from flink_skills.telemetry.live.readable import readable
+from flink_skills.telemetry.readable import readable
 
 __all__ = ["StreamedArguments"]
 

@@ -22,7 +22,7 @@ from flink_skills.tools.given import Also, Given
 from flink_skills.tools.web.cache import Page, PageCache, shared_cache
 from flink_skills.tools.web.failures import WebError
 from flink_skills.tools.web.markdown import to_markdown
-from flink_skills.tools.web.network import Gate, Resolver, make_client
+from flink_skills.tools.web.network import Gate, Resolver, check_proxy, make_client
 from flink_skills.tools.web.reading import read_body
 from flink_skills.tools.web.texts import charset_of, decode, is_binary, kind_of, media_type_of
 from flink_skills.tools.web.urls import DomainLists, host_name, parse_url, same_page
@@ -95,6 +95,8 @@ class WebFetchTool(Tool):
             raise ConfigError(f"tool {name!r}: a limit is below 0")
         if proxy and http_client:
             raise ConfigError(f"tool {name!r}: has proxy and http_client; give the proxy to the client")
+        if proxy:
+            check_proxy(proxy, name)
         self._timeout = timeout
         self._user_agent = user_agent
         self._proxy = proxy

@@ -14,16 +14,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import httpx2
 
+from flink_skills.endpoint import check_endpoint
 from flink_skills.sources.address import is_reserved
 from flink_skills.tools.web.failures import WebError
 from flink_skills.tools.web.urls import host_name
 
-__all__ = ["Gate", "Resolver", "make_client", "system_resolver"]
+__all__ = ["Gate", "Resolver", "check_proxy", "make_client", "system_resolver"]
 
 #: From a host name and a port to its addresses.
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 _TRIED_ADDRESSES = 4
+_PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _SECRET_HEADERS = ("Authorization", "Cookie")
 _NEVER_PUBLIC = ("localhost", ".localhost", ".local", ".internal", ".home.arpa")
 
@@ -101,6 +103,11 @@ def _private(host: str) -> WebError:
     return WebError(
         "SSRF_BLOCKED_URL", f"the host {host} leads to a private or reserved address, which is not fetched; use another"
     )
+
+
+def check_proxy(url: object, tool: str) -> None:
+    """Check the proxy of a tool. Raises :class:`ConfigError`, which does not show its password."""
+    check_endpoint(url, f"tool {tool!r}: proxy", "http://proxy.example.org:3128", _PROXY_SCHEMES)
 
 
 def make_client(context: ssl.SSLContext, proxy: str | None = None) -> httpx2.AsyncClient:

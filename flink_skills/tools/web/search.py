@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import httpx2
 from pydantic import Field
 
+from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
@@ -24,7 +25,7 @@ from flink_skills.tools.web.duckduckgo import DuckDuckGo
 from flink_skills.tools.web.failures import WebError
 from flink_skills.tools.web.fetch import USER_AGENT
 from flink_skills.tools.web.google import Google
-from flink_skills.tools.web.network import make_client
+from flink_skills.tools.web.network import check_proxy, make_client
 from flink_skills.tools.web.provider import Answer, Ask, Found, Response, SearchProvider
 from flink_skills.tools.web.reading import read_body
 from flink_skills.tools.web.searxng import SearXNG
@@ -109,6 +110,10 @@ class WebSearchTool(Tool):
             raise ConfigError(f"tool {name!r}: timeout must be more than 0")
         if proxy and http_client:
             raise ConfigError(f"tool {name!r}: has proxy and http_client; give the proxy to the client")
+        if proxy:
+            check_proxy(proxy, name)
+        if base_url:
+            check_endpoint(base_url, f"tool {name!r}: base_url", "https://search.example.org")
         if isinstance(provider, SearchProvider):
             self._provider = provider
         elif provider == "duckduckgo":

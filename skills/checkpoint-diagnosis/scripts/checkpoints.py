@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 # Nothing may be written into a skill's folder while it is in use.
 sys.dont_write_bytecode = True
 
-from flink_log import Entry, Failure, advice, chain, entries, job_states, read_event, report  # noqa: E402
+from flink_log import Entry, Failure, advice, chain, entries, job_states, read_event, report
 
 _TRIGGER = re.compile(r"Triggering (?:checkpoint|savepoint) (\d+)")
 _COMPLETE = re.compile(r"Completed (?:checkpoint|savepoint) (\d+) .*?, checkpointDuration=(\d+) ms")

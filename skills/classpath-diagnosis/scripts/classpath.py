@@ -11,7 +11,7 @@ from pathlib import Path
 # Nothing may be written into a skill's folder while it is in use.
 sys.dont_write_bytecode = True
 
-from flink_log import advice, chain, entries, read_event, report  # noqa: E402
+from flink_log import advice, chain, entries, read_event, report
 
 _MISSING = re.compile(
     r"(?:NoClassDefFoundError|ClassNotFoundException|TypeNotPresentException): "

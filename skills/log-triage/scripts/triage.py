@@ -8,7 +8,7 @@ import sys
 # Nothing may be written into a skill's folder while it is in use.
 sys.dont_write_bytecode = True
 
-from flink_log import Entry, Failure, advice, chain, entries, job_states, read_event, report  # noqa: E402
+from flink_log import Entry, Failure, advice, chain, entries, job_states, read_event, report
 
 _TASK = re.compile(r"(?P<task>\S.*?) \(\d+/\d+\)(?:#\d+)? \(.*switched from \w+ to FAILED")
 # What the root exception (or the entry) says about the component, and the skill that knows more about it.

@@ -8,7 +8,7 @@ import sys
 # Nothing may be written into a skill's folder while it is in use.
 sys.dont_write_bytecode = True
 
-from flink_log import advice, entries, job_states, read_event, report  # noqa: E402
+from flink_log import advice, entries, job_states, read_event, report
 
 # Kind of memory, how the failure names it, and the option that governs it; the first that fits decides.
 _KINDS = (

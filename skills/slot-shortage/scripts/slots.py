@@ -8,7 +8,7 @@ import sys
 # Nothing may be written into a skill's folder while it is in use.
 sys.dont_write_bytecode = True
 
-from flink_log import Entry, advice, entries, job_states, read_event, report  # noqa: E402
+from flink_log import Entry, advice, entries, job_states, read_event, report
 
 _SIGN = re.compile(
     r"NoResourceAvailableException|Could not (?:acquire the minimum required|fulfill) resource"

@@ -9,7 +9,7 @@ import sys
 # Nothing may be written into a skill's folder while it is in use.
 sys.dont_write_bytecode = True
 
-from flink_log import Entry, advice, chain, entries, job_states, read_event, report  # noqa: E402
+from flink_log import Entry, advice, chain, entries, job_states, read_event, report
 
 _ID = r"(?P<id>[\w.:-]*[\w-])"
 # How it was lost, as the JobManager (or, for the last, the TaskManager itself) says it.

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
+from flink_skills import ToolSpec
 from flink_skills.agents.models import ChatModel, ModelSetup, create_model
-from flink_skills.manager.menu import MenuEntry, render_menu
-from flink_skills.testing import Reply, Rule, ScriptedModelServer
-from flink_skills.tools.base import ToolSpec
+from flink_skills.manager import MenuEntry, render_menu
+from tests.kit.models import ServerFactory, model_servers
 
-ServerFactory = Callable[..., ScriptedModelServer]
 ModelFactory = Callable[..., ChatModel]
 
 
@@ -34,19 +33,8 @@ def menu(**skills: str) -> str:
 
 @pytest.fixture
 def serve() -> Iterator[ServerFactory]:
-    """Start scripted servers: ``serve(Reply("hi"))``, or any script; they end with the test."""
-    running: list[ScriptedModelServer] = []
-
-    def start(script: Any = None, **arguments: Any) -> ScriptedModelServer:
-        if script is None or isinstance(script, Reply):
-            script = [Rule(script or Reply("ok"))]
-        server = ScriptedModelServer(script, **arguments).start()
-        running.append(server)
-        return server
-
-    yield start
-    for server in running:
-        server.stop()
+    with model_servers() as start:
+        yield start
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall, Usage
+from flink_skills.agents import ModelRequest, ModelResponse, ToolCall, Usage
 from flink_skills.agents.models import ChatModel, ModelSetup, OfflineModel, create_model
 from flink_skills.testing import Call, ChatModelContract, Reply, Rule, ScriptedModel, ScriptedModelServer
 

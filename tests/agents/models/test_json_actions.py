@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents.messages import (
+from flink_skills.agents import (
     AssistantMessage,
     Message,
     ModelRequest,
@@ -15,10 +15,11 @@ from flink_skills.agents.messages import (
     Usage,
     UserMessage,
 )
+from flink_skills.agents.models import JsonActions
 from flink_skills.agents.models.actions import action_schema, allowed_actions
-from flink_skills.agents.models.json import JsonActions
 from flink_skills.testing import Reply, ScriptedModel
-from tests.agents.models.conftest import SHELL, TEXT, TOOLS, ModelFactory, ServerFactory, menu, tool
+from tests.agents.models.conftest import SHELL, TEXT, TOOLS, ModelFactory, menu, tool
+from tests.kit.models import ServerFactory
 
 MENU = menu(log_triage="Read logs", billing="Check invoices")
 

@@ -4,7 +4,8 @@ from itertools import permutations
 
 import pytest
 
-from flink_skills.agents.models.matching import SkillIndex, stem
+from flink_skills.agents.models import SkillIndex
+from flink_skills.agents.models.matching import stem
 
 SKILLS = [
     ("checkpoints", "Diagnose Flink checkpoints that expire, time out or are declined"),

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from flink_skills.agents.messages import AssistantMessage, ModelRequest, ModelResponse, Usage, UserMessage
-from flink_skills.agents.models.native import NativeCalls, calls_in_text
+from flink_skills.agents import AssistantMessage, ModelRequest, ModelResponse, Usage, UserMessage
+from flink_skills.agents.models import NativeCalls
+from flink_skills.agents.models.native import calls_in_text
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.agents.models.conftest import TOOLS
 

@@ -13,17 +13,12 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents.messages import (
-    AssistantMessage,
-    ModelRequest,
-    ToolCall,
-    ToolMessage,
-    Usage,
-    UserMessage,
-)
+from flink_skills.agents import AssistantMessage, ModelRequest, ToolCall, ToolMessage, Usage, UserMessage
 from flink_skills.errors import ConfigError, ModelError
 from flink_skills.testing import Call, Reply
-from tests.agents.models.conftest import LOAD, SHELL, ModelFactory, ServerFactory
+from tests.agents.models.conftest import LOAD, SHELL, ModelFactory
+from tests.kit.models import ServerFactory
+from tests.kit.waiting import until
 
 PROVIDERS = ["openai", "openai-compatible", "ollama", "anthropic"]
 SCHEMA = {
@@ -328,7 +323,7 @@ def test_a_missing_key_names_its_variable(provider: str, variable: str, connect:
 
 
 async def test_a_server_of_ones_own_may_ask_for_no_key(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, connect: ModelFactory
+    serve: ServerFactory, monkeypatch: pytest.MonkeyPatch, connect: ModelFactory
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     response = await connect("openai", serve(lambda body: Reply("ok")).url).request(request())
@@ -387,10 +382,3 @@ async def test_an_id_of_another_strategy_can_be_sent(serve: ServerFactory, conne
     )
     sent = server.requests[0]["messages"]
     assert sent[2]["tool_calls"][0]["id"] == sent[3]["tool_call_id"] == call.id
-
-
-async def until(condition: Any, seconds: float = 10.0) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "the condition never came true"
-        await asyncio.sleep(0.01)

@@ -4,14 +4,7 @@ import json
 
 import pytest
 
-from flink_skills.agents.messages import (
-    AssistantMessage,
-    Message,
-    ModelRequest,
-    ModelResponse,
-    ToolMessage,
-    UserMessage,
-)
+from flink_skills.agents import AssistantMessage, Message, ModelRequest, ModelResponse, ToolMessage, UserMessage
 from flink_skills.agents.models import OfflineModel
 from tests.agents.models.conftest import LOAD, TOOLS, menu
 

@@ -15,6 +15,7 @@ import pytest
 from flink_skills.agents.models.permits import Permits
 from flink_skills.errors import ModelError
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
+from tests.kit.waiting import until
 
 # Each process asks the server as often as it is told, all at once, under the limits.
 ASK = """
@@ -113,10 +114,7 @@ async def test_who_gives_up_waiting_holds_nothing(tmp_path: Path) -> None:
 
         waiting = [asyncio.create_task(take()) for _ in range(3)]
         # The first of them looks for a place, the others wait for it to be served.
-        deadline = time.monotonic() + 30
-        while not permits._first.locked():
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.01)
+        await until(permits._first.locked)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ResourceDescriptor, chat_model_setup, tool_pool
-from flink_skills.agents.session import Session
-from flink_skills.agents.turn import TurnStatus
+from flink_skills.agents import Session, TurnStatus
 from flink_skills.testing import Call, Reply, ScriptedModelServer
-from tests.agents.models.conftest import ServerFactory
+from tests.kit.agents import OpenAgent
+from tests.kit.models import ServerFactory
 
 ROOT = Path(__file__).resolve().parents[3]
 SKILLS = ROOT / "skills"
@@ -151,7 +151,7 @@ def setup_of(profile: str, content: str = "tool-result") -> dict[str, Any]:
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("provider", ["openai", "openai-compatible", "anthropic"])
 async def test_a_session_grows_at_its_end_only(
-    open_agent: Any, serve: ServerFactory, provider: str, profile: str
+    open_agent: OpenAgent, serve: ServerFactory, provider: str, profile: str
 ) -> None:
     work = PROFILES[profile]
     server = serve(answers(work, "native"))
@@ -175,7 +175,7 @@ async def test_a_session_grows_at_its_end_only(
     ],
 )
 async def test_so_does_that_of_a_model_which_writes_its_actions(
-    open_agent: Any, serve: ServerFactory, provider: str, model: str, profile: str
+    open_agent: OpenAgent, serve: ServerFactory, provider: str, model: str, profile: str
 ) -> None:
     """All but the hint at the end stays: which actions are allowed next."""
     work = PROFILES[profile]
@@ -190,7 +190,7 @@ async def test_so_does_that_of_a_model_which_writes_its_actions(
 @pytest.mark.row("E3", "E11")
 @pytest.mark.parametrize("provider", ["openai-compatible", "anthropic"])
 async def test_content_in_the_system_text_breaks_it_where_something_is_loaded(
-    open_agent: Any, serve: ServerFactory, provider: str
+    open_agent: OpenAgent, serve: ServerFactory, provider: str
 ) -> None:
     server = serve(answers(FULL, "native"))
     bodies = await session_of(open_agent, desk(server, provider, **setup_of("full", "system")), server, FULL)
@@ -207,7 +207,7 @@ async def test_content_in_the_system_text_breaks_it_where_something_is_loaded(
 @pytest.mark.row("E11", "I7")
 @pytest.mark.parametrize("provider", ["openai-compatible", "anthropic"])
 async def test_tools_that_come_with_a_skill_break_it_once(
-    open_agent: Any, serve: ServerFactory, provider: str, tmp_path: Path
+    open_agent: OpenAgent, serve: ServerFactory, provider: str, tmp_path: Path
 ) -> None:
     home = tmp_path / "mine" / "weather"
     home.mkdir(parents=True)
@@ -226,7 +226,7 @@ async def test_tools_that_come_with_a_skill_break_it_once(
     assert after.startswith(before[:-1])
 
 
-async def test_marks_for_the_cache_move_and_nothing_else_does(open_agent: Any, serve: ServerFactory) -> None:
+async def test_marks_for_the_cache_move_and_nothing_else_does(open_agent: OpenAgent, serve: ServerFactory) -> None:
     """Anthropic caches what is marked; the marks are settings of the client, and off unless they are asked for."""
     for marks, expected in (((), 0), (("anthropic_cache",), 1), (("anthropic_cache_messages",), 1)):
         server = serve(answers(CORE, "native"))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import flink_skills.testing
-from flink_skills.agents.messages import ModelRequest, UserMessage
+from flink_skills.agents import ModelRequest, UserMessage
 from flink_skills.errors import ConfigError, ModelError, UnknownNameError
 from flink_skills.testing import (
     Call,
@@ -30,7 +30,8 @@ from flink_skills.testing import (
     calls,
     load_script,
 )
-from tests.agents.models.conftest import ServerFactory
+from tests.kit.models import ServerFactory
+from tests.kit.waiting import wait_until
 
 
 def get(url: str) -> Any:
@@ -181,9 +182,7 @@ def test_stopping_cuts_off_what_hangs() -> None:
     server = ScriptedModelServer([Rule(Reply(hang=True))]).start()
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(chat, server, "hi")
-        deadline = time.monotonic() + 10
-        while server.stats()["in_flight"] == 0 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: server.stats()["in_flight"] == 1)
         server.stop()
         with pytest.raises((urllib.error.URLError, ConnectionError)):
             waiting.result(timeout=10)

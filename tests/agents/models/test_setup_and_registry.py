@@ -7,19 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from flink_skills.agents.messages import ModelRequest, ModelResponse, UserMessage
+from flink_skills.agents import ModelRequest, ModelResponse, UserMessage
 from flink_skills.agents.models import (
     ChatModel,
+    JsonActions,
     ModelSetup,
+    NativeCalls,
     Provider,
     check_setup,
     create_model,
     provider_names,
     register_provider,
     registry,
+    unregister_provider,
 )
-from flink_skills.agents.models.json import JsonActions
-from flink_skills.agents.models.native import NativeCalls
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.options import SkillConfig
 
@@ -37,10 +38,10 @@ def create_echo(setup: ModelSetup, config: SkillConfig) -> ChatModel:
 
 @pytest.fixture
 def restore_registry() -> Iterator[None]:
-    before = dict(registry._PROVIDERS)
+    before = provider_names()
     yield
-    registry._PROVIDERS.clear()
-    registry._PROVIDERS.update(before)
+    for name in {*provider_names()} - {*before}:
+        unregister_provider(name)
 
 
 def test_a_setup_survives_json() -> None:
@@ -127,6 +128,17 @@ async def test_a_registered_provider_makes_models() -> None:
         register_provider(Provider("echo", create_echo))
 
 
+def test_a_provider_of_the_package_is_back_when_its_replacement_is_removed() -> None:
+    register_provider(Provider("offline", create_echo, needs_model=False, strategies=False), replace=True)
+    try:
+        assert create_model(ModelSetup("offline")).name == "echo"
+    finally:
+        unregister_provider("offline")
+    assert create_model(ModelSetup("offline")).name == "offline"
+    unregister_provider("offline")
+    assert "offline" in provider_names()
+
+
 def test_an_entry_point_adds_a_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import EntryPoint
 
@@ -174,3 +186,18 @@ def test_importing_models_imports_no_client_library() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("provider", "variable"),
+    [("openai", "OPENAI_BASE_URL"), ("anthropic", "ANTHROPIC_BASE_URL"), ("azure", "AZURE_OPENAI_ENDPOINT")],
+)
+def test_an_address_in_a_variable_of_a_client_is_checked(
+    provider: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pydantic_ai")
+    monkeypatch.setenv(variable, "https://me:S3CRET/x@host/v1")
+    with pytest.raises(ConfigError, match=rf"^model {provider}:m: {variable} cannot be used: ") as raised:
+        create_model(ModelSetup(provider, "m"), SkillConfig())
+    assert raised.value.__context__ is None
+    assert "S3CRET" not in str(raised.value)

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents.messages import ModelRequest, ModelResponse, Usage, UserMessage
-from flink_skills.agents.models import ChatModel, OfflineModel
-from flink_skills.agents.models.json import JsonActions
+from flink_skills.agents import ModelRequest, ModelResponse, Usage, UserMessage
+from flink_skills.agents.models import ChatModel, JsonActions, NativeCalls, OfflineModel
 from flink_skills.agents.models.json_answer import AnswerText
-from flink_skills.agents.models.native import NativeCalls
 from flink_skills.errors import ModelError
 from flink_skills.telemetry import Delta, OnDelta, TextDelta, ToolCallDelta, Withdrawn
 from flink_skills.testing import Call, Reply, ScriptedModel, call, calls
-from tests.agents.models.conftest import LOAD, SHELL, ModelFactory, ServerFactory
+from tests.agents.models.conftest import LOAD, SHELL, ModelFactory
+from tests.kit.models import ServerFactory
 
 PROVIDERS = ["openai", "openai-compatible", "ollama", "anthropic"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution import IsolationLevel
 from tests.execution.escape.machine import Identity, landlock_abi, missing
 from tests.execution.escape.probes.kit import Attempt
 

@@ -20,8 +20,7 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from flink_skills.errors import SkillsError
-from flink_skills.execution import create_backend
-from flink_skills.execution.backend import BackendSettings, CommandUser
+from flink_skills.execution import BackendSettings, CommandUser, create_backend
 from tests.execution.escape.machine import COMMAND_USER, Identity, landlock_abi, python_for
 from tests.execution.escape.probes.kit import Attempt
 from tests.execution.escape.worker import WorkerError, WorkerProcess

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution import IsolationLevel
 from tests.execution.escape.columns import expected_level
 from tests.execution.escape.worker import WorkerProcess
 

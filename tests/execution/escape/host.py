@@ -18,8 +18,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from flink_skills.execution import CommandRequest, Limits, create_backend
-from flink_skills.execution.backend import BackendSettings, CommandUser, ExecutionBackend
+from flink_skills.execution import (
+    BackendSettings,
+    CommandRequest,
+    CommandUser,
+    ExecutionBackend,
+    Limits,
+    create_backend,
+)
 from flink_skills.execution.workspace import Workspace, WorkspaceManager
 
 SKILL_TEXT = "---\nname: report\ndescription: Writes a report.\n---\nRun scripts/run.sh.\n"
@@ -119,7 +125,7 @@ class Worker:
 
     async def prove(self) -> dict[str, Any]:
         """What the product's own canaries say."""
-        from flink_skills.execution.isolation.canaries import prove, proved_level
+        from flink_skills.execution.isolation import prove, proved_level
 
         findings = await prove(self.backend, self.workspaces, self.settings)
         level, kept_from = proved_level(findings, self.settings)
@@ -132,7 +138,7 @@ class Worker:
 
 def _backend(name: str, settings: BackendSettings) -> ExecutionBackend:
     if name == "none":
-        from flink_skills.execution.backends.none import NoIsolationBackend
+        from flink_skills.execution.backends import NoIsolationBackend
 
         return NoIsolationBackend(settings)
     return create_backend(name, settings)

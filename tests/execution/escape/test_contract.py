@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from flink_skills.execution import ExecutionBackend, create_backend
-from flink_skills.execution.backend import BackendSettings, CommandUser
+from flink_skills.execution import BackendSettings, CommandUser, ExecutionBackend, create_backend
 from flink_skills.testing.execution import ExecutionBackendContract
 from tests.execution.escape.conftest import start_or_skip
 from tests.execution.escape.machine import COMMAND_USER

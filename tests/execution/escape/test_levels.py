@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution import IsolationLevel
 from tests.execution.escape.columns import expected_level
 from tests.execution.escape.conftest import backend_params
 from tests.execution.escape.test_attempts import ROWS

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.execution import CommandResult, Limits
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution import CommandResult, IsolationLevel, Limits
 from tests.execution.escape.conftest import backend_params
 from tests.execution.escape.expecting import expect
 from tests.execution.escape.machine import missing
@@ -19,11 +18,19 @@ from tests.execution.escape.world import World
 
 MIB = 1 << 20
 BOMB_BOUND = 2_000
-# Long enough to be noticed: all limits but those of the kernel itself are kept by looking now and then.
-HOLD = "time.sleep(3); print('got all of it', flush=True)"
 
 worlds = pytest.mark.parametrize("worker", backend_params(), indirect=True)
 isolated = pytest.mark.parametrize("worker", backend_params(control=False), indirect=True)
+
+
+def seconds(worker: WorkerProcess) -> float:
+    """How long a command holds what it got: all limits but those of the kernel itself are kept by looking now and then,
+    and without isolation there is no limit to wait for."""
+    return 0.1 if worker.backend == "none" else 3
+
+
+def hold(worker: WorkerProcess) -> str:
+    return f"time.sleep({seconds(worker)}); print('got all of it', flush=True)"
 
 
 def got_all(result: CommandResult) -> bool:
@@ -50,7 +57,7 @@ for n in range(150):
         time.sleep(60)
         os._exit(0)
     children.append(child)
-{HOLD}
+{hold(worker)}
 for child in children:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -87,7 +94,7 @@ def tasks_of_this_machine() -> int:
 
 @worlds
 def test_row32_one_process_with_much_memory(worker: WorkerProcess, world: World) -> None:
-    text = f"import time; data = bytearray({300 * MIB}); {HOLD}"
+    text = f"import time; data = bytearray({300 * MIB}); {hold(worker)}"
     check(worker, world, worker.run(world.python(text, limits=Limits(memory=100 * MIB)))[0], "memory")
 
 
@@ -99,7 +106,7 @@ children = [os.fork() for _ in range(1)]
 for n in range(3):
     children.append(os.fork() if children[-1] else 0)
 data = bytearray({70 * MIB})
-{HOLD}
+{hold(worker)}
 if all(children):
     for child in children:
         os.waitpid(child, 0)
@@ -114,7 +121,7 @@ import mmap, time
 data = mmap.mmap(-1, {300 * MIB})
 for at in range(0, {300 * MIB}, 4096):
     data[at] = 1
-{HOLD}
+{hold(worker)}
 """
     check(worker, world, worker.run(world.python(text, limits=Limits(memory=100 * MIB)))[0], "memory")
 
@@ -122,15 +129,16 @@ for at in range(0, {300 * MIB}, 4096):
 @worlds
 def test_row33_a_large_file(worker: WorkerProcess, world: World) -> None:
     result = world.shell(
-        "head -c 5000000 /dev/zero > big && sleep 3 && echo got all of it", limits=Limits(file_size=MIB)
+        f"head -c 5000000 /dev/zero > big && sleep {seconds(worker)} && echo got all of it",
+        limits=Limits(file_size=MIB),
     )
     size = Path(world.room.work, "big").stat().st_size
     expect(worker, size > MIB)
     check(worker, world, result, "file_size")
 
 
-def _keeps_writing(body: str) -> str:
-    return f"import os, time\n{body}\n{HOLD}\n"
+def _keeps_writing(worker: WorkerProcess, body: str) -> str:
+    return f"import os, time\n{body}\n{hold(worker)}\n"
 
 
 @worlds
@@ -155,15 +163,17 @@ def _keeps_writing(body: str) -> str:
 )
 def test_row33_many_files(worker: WorkerProcess, world: World, body: str, limit: str) -> None:
     limits = Limits(workspace_bytes=4 * MIB, workspace_files=500)
-    check(worker, world, worker.run(world.python(_keeps_writing(body), limits=limits))[0], limit)
+    check(worker, world, worker.run(world.python(_keeps_writing(worker, body), limits=limits))[0], limit)
 
 
 @worlds
 def test_row33_the_quota_stays_for_the_next_command(worker: WorkerProcess, world: World) -> None:
     limits = Limits(workspace_bytes=4 * MIB)
-    text = _keeps_writing("for n in range(60):\n    open(f'part{n}', 'wb').write(bytes(200_000))")
+    text = _keeps_writing(worker, "for n in range(60):\n    open(f'part{n}', 'wb').write(bytes(200_000))")
     worker.run(world.python(text, limits=limits))
-    again = world.shell("head -c 3000000 /dev/zero > more && sleep 2 && echo got all of it", limits=limits)
+    again = world.shell(
+        f"head -c 3000000 /dev/zero > more && sleep {seconds(worker)} && echo got all of it", limits=limits
+    )
     expect(worker, got_all(again))
     room = world.shell("rm -f part* more; echo room", limits=limits)
     assert (room.exit_code, room.stdout) == (0, b"room\n"), room
@@ -194,7 +204,7 @@ try:
 except (ValueError, OSError):
     pass
 files = [open("/dev/null") for n in range(200)]
-{HOLD}
+{hold(worker)}
 """
     result = worker.run(world.python(text, limits=Limits(open_files=64)))[0]
     expect(worker, got_all(result))
@@ -207,7 +217,7 @@ def test_row34_many_threads(worker: WorkerProcess, world: World) -> None:
 import threading, time
 for n in range(150):
     threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-{HOLD}
+{hold(worker)}
 import os; os._exit(0)
 """
     check(worker, world, worker.run(world.python(text, limits=Limits(processes=50)))[0], "processes")

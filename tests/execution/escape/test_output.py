@@ -26,22 +26,23 @@ isolated = pytest.mark.parametrize("worker", backend_params(control=False), indi
 )
 def test_row35_endless_output(worker: WorkerProcess, world: World, text: str, stream: str) -> None:
     before = worker.call("state")["resident"]
-    result = world.shell(text, limits=Limits(wall_time=2, output=KEPT))
+    result = world.shell(text, limits=Limits(wall_time=1, output=KEPT))
     grown = worker.call("state")["resident"] - before
     assert result.timed_out
     assert result.truncated
-    assert getattr(result, f"{stream}_dropped") > 10 << 20
+    assert getattr(result, f"{stream}_dropped") > 4 << 20
     assert len(result.stdout) + len(result.stderr) < KEPT + NOTICE
     assert grown < MAY_GROW
 
 
 @isolated
-def test_row35_one_line_of_a_hundred_megabytes(worker: WorkerProcess, world: World) -> None:
+def test_row35_one_line_that_is_longer_than_the_memory_may_grow(worker: WorkerProcess, world: World) -> None:
+    length = 2 * MAY_GROW
     before = worker.call("state")["resident"]
-    result = world.shell("head -c 104857600 /dev/zero | tr '\\0' x; echo end", limits=Limits(wall_time=120))
+    result = world.shell(f"head -c {length} /dev/zero | tr '\\0' x; echo end", limits=Limits(wall_time=120))
     grown = worker.call("state")["resident"] - before
     assert result.exit_code == 0
-    assert result.stdout_dropped == 104_857_600 + len("end\n") - KEPT
+    assert result.stdout_dropped == length + len("end\n") - KEPT
     assert result.stdout.startswith(b"xxxx")
     assert result.stdout.endswith(b"xend\n")
     assert grown < MAY_GROW

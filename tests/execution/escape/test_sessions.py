@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution import IsolationLevel
 from tests.execution.escape.columns import expected_level
 from tests.execution.escape.conftest import backend_params
+from tests.execution.escape.ending import end_all
 from tests.execution.escape.expecting import expect
-from tests.execution.escape.waiting import end_all
 from tests.execution.escape.worker import Room, WorkerProcess
 from tests.execution.escape.world import World
 

@@ -10,10 +10,11 @@ import pytest
 
 from flink_skills.execution import Limits
 from tests.execution.escape.conftest import Workers, backend_params
+from tests.execution.escape.ending import end_all
 from tests.execution.escape.expecting import expect
-from tests.execution.escape.waiting import end_all, until
 from tests.execution.escape.worker import WorkerProcess
 from tests.execution.escape.world import World, processes_with
+from tests.kit.waiting import wait_until
 
 # Leaves its session, its group, its parent and the pipes: the classic daemon.
 DAEMON = "setsid sh -c 'setsid sleep 300 & exit' > /dev/null 2>&1 < /dev/null &"
@@ -73,7 +74,7 @@ def test_row28_a_daemon_that_forks_again_and_again(worker: WorkerProcess, world:
     assert result.timed_out == bool(ends)
     lock = Path(world.room.work, "lock")
     expect(worker, not _is_free(lock))
-    until(lambda: _is_free(lock), "the daemon has ended by itself")
+    wait_until(lambda: _is_free(lock), "the daemon has ended by itself")
 
 
 def _is_free(lock: Path) -> bool:
@@ -90,7 +91,7 @@ def test_row29_a_background_child_that_holds_the_pipe(worker: WorkerProcess, wor
     running = worker.begin([world.request("/bin/sh", "-c", "sleep 300 & echo done")])
     if worker.backend == "none":
         # Its caller waits for the end of the output, which is the child's to keep open.
-        until(lambda: len(world.processes()) == 1, "the command itself has ended")
+        wait_until(lambda: len(world.processes()) == 1, "the command itself has ended")
         end_all(world.processes)
         return
     started = time.monotonic()
@@ -110,7 +111,7 @@ def test_row30_the_worker_is_killed(worker: WorkerProcess, workers: Workers) -> 
     try:
         own.begin([world.request("/bin/sh", "-c", f"trap '' TERM HUP; {DAEMON} sleep 300") for _ in range(count)])
         # A shell, what it waits for, and a daemon.
-        until(lambda: len(processes_with(mark)) >= 3 * count, "the commands run")
+        wait_until(lambda: len(processes_with(mark)) >= 3 * count, "the commands run")
         own.kill()
         deadline = time.monotonic() + 2
         while processes_with(mark) and time.monotonic() < deadline:

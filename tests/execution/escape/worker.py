@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flink_skills.execution import CommandRequest, CommandResult
-from flink_skills.execution.isolation.levels import IsolationLevel
+from flink_skills.execution import CommandRequest, CommandResult, IsolationLevel
 from tests.execution.escape.columns import expected_level
 from tests.execution.escape.machine import Identity, python_for
 

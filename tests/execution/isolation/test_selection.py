@@ -18,14 +18,11 @@ from flink_skills.execution import (
     IsolationLevel,
     IsolationReport,
     WorkspaceManager,
+    command_user,
     registry,
 )
-from flink_skills.execution.backends.hygiene import HygieneBackend
-from flink_skills.execution.backends.landlock import LandlockBackend
-from flink_skills.execution.backends.none import NoIsolationBackend
-from flink_skills.execution.configuration import command_user
-from flink_skills.execution.isolation.canaries import REQUIRED
-from flink_skills.execution.isolation.selection import choose_backend, open_backend
+from flink_skills.execution.backends import HygieneBackend, LandlockBackend, NoIsolationBackend
+from flink_skills.execution.isolation import REQUIRED, choose_backend, open_backend
 from flink_skills.options import SkillConfig
 
 

@@ -9,14 +9,21 @@ from typing import Any
 
 import pytest
 
-from flink_skills.execution import CommandRequest, CommandUser, Limits, WorkspaceManager, create_backend
-from flink_skills.execution.backend import BackendSettings
-from flink_skills.execution.backends.local import LocalBackend
-from flink_skills.execution.live import LiveProcess
+from flink_skills.execution import (
+    BackendSettings,
+    CommandRequest,
+    CommandUser,
+    Limits,
+    LiveProcess,
+    WorkspaceManager,
+    create_backend,
+)
+from flink_skills.execution.backends import LocalBackend
 from flink_skills.execution.workspace import Workspace
-from tests.execution.conftest import processes_with, until
+from tests.execution.conftest import processes_with
 from tests.execution.escape.conftest import start_or_skip
 from tests.execution.escape.machine import COMMAND_USER
+from tests.kit.waiting import until
 
 USER = CommandUser(COMMAND_USER, COMMAND_USER) if os.geteuid() == 0 else None
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -39,7 +46,7 @@ class Output:
             self.err += data
 
     async def has(self, text: bytes, within: float = 15.0) -> None:
-        await until(lambda: text in self.out, within)
+        await until(lambda: text in self.out, lambda: f"{text!r} in {self.out!r}", within=within)
 
 
 class Processes:

@@ -14,9 +14,10 @@ import psutil
 import pytest
 
 from flink_skills.execution import Limits
-from flink_skills.execution.backends.local import LocalBackend
-from tests.execution.conftest import processes_with, until
+from flink_skills.execution.backends import LocalBackend
+from tests.execution.conftest import processes_with
 from tests.execution.escape.machine import COMMAND_USER
+from tests.kit.waiting import until
 
 from .conftest import DAEMON, Output, Processes
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from flink_skills.execution.live import LiveProcess
-from tests.execution.conftest import until
+from flink_skills.execution import LiveProcess
+from tests.kit.waiting import until
 
 from .conftest import Output, Processes, terminals
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from flink_skills.execution import Limits
-from tests.execution.conftest import until
+from tests.kit.waiting import until
 
 from .conftest import Processes
 

@@ -10,8 +10,8 @@ import pytest
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import Limits
-from flink_skills.execution.backends.local import LocalBackend
-from tests.execution.conftest import until
+from flink_skills.execution.backends import LocalBackend
+from tests.kit.waiting import until
 
 from .conftest import Output, Processes
 

@@ -13,16 +13,19 @@ from typing import Any
 import pytest
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution import CommandRequest, CommandResult, Limits, WorkspaceManager
-from flink_skills.execution.backends.hygiene import HygieneBackend
-from flink_skills.execution.backends.none import NoIsolationBackend
-from flink_skills.execution.isolation.levels import IsolationLevel
-from flink_skills.execution.isolation.report import IsolationReport
+from flink_skills.execution import (
+    CommandRequest,
+    CommandResult,
+    IsolationLevel,
+    IsolationReport,
+    Limits,
+    WorkspaceManager,
+)
+from flink_skills.execution.backends import HygieneBackend, NoIsolationBackend
 from flink_skills.execution.workspace import Workspace
 from flink_skills.options import SkillConfig
-from flink_skills.tools import ShellRunner
-from flink_skills.tools.arguments import ArgumentError
-from tests.execution.conftest import until
+from flink_skills.tools import ArgumentError, ShellRunner
+from tests.kit.waiting import until
 
 from .conftest import Output
 
@@ -235,9 +238,6 @@ async def test_an_error_shows_no_secret(
     assert result.error is not None
     assert "t0k3n" not in result.error
     assert "[hidden]" in result.error
-
-
-# -- the variables of a call -------------------------------------------------------------------
 
 
 async def run(shell: ShellRunner, workspace: Workspace, text: str, env: dict[str, str], **more: Any) -> str:

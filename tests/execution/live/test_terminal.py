@@ -8,7 +8,7 @@ import pytest
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import CommandResult, Limits
-from tests.execution.conftest import until
+from tests.kit.waiting import until
 
 from .conftest import Output, Processes, terminals
 

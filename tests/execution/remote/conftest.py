@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
-from flink_skills.execution import CommandRequest, CommandResult
-from flink_skills.execution.backend import BackendSettings, CommandUser, ExecutionBackend
+from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, CommandUser, ExecutionBackend
 from flink_skills.execution.backends.remote import RemoteBackend
 from tests.execution.remote.cluster import Cluster
+from tests.kit.passable import passable_folder
 
 
 class Key:
@@ -46,14 +45,6 @@ class Key:
         return result
 
 
-async def until(condition: Callable[[], object], seconds: float = 15.0) -> None:
-    """Wait until ``condition`` holds."""
-    ends_at = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends_at, "it did not come about in time"
-        await asyncio.sleep(0.01)
-
-
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     async with Cluster(tmp_path / "pods").serve() as served:
@@ -84,6 +75,27 @@ async def backend(new_backend: NewBackend) -> RemoteBackend:
     made = new_backend()
     await made.start()
     return made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_backend() -> AsyncIterator[RemoteBackend]:
+    """A started backend of the tests of a module that only run commands, see :data:`sharing`."""
+    with passable_folder() as folder:
+        async with Cluster(folder / "pods").serve() as served:
+            made = RemoteBackend(BackendSettings(options=served.options), environ={})
+            await made.start()
+            yield made
+            await made.close()
+
+
+sharing = pytest.mark.asyncio(loop_scope="module")
+"""For tests with ``shared_key``: the servers of the cluster live in the event loop of the module."""
+
+
+@pytest.fixture
+def shared_key(shared_backend: RemoteBackend, tmp_path: Path) -> Key:
+    """A key of its own, with a sandbox of its own."""
+    return Key(shared_backend, tmp_path / "workspaces" / "ws_1")
 
 
 @pytest.fixture

@@ -14,16 +14,16 @@ import pytest
 from aiohttp import web
 
 from flink_skills.errors import ExecutionError
+from flink_skills.execution import IsolationLevel
+from flink_skills.execution.backends.remote import RemoteSettings, Template
 from flink_skills.execution.backends.remote.claims import Claims
 from flink_skills.execution.backends.remote.kubernetes import KubernetesApi
 from flink_skills.execution.backends.remote.pool import SandboxPool
 from flink_skills.execution.backends.remote.runtime import SandboxRuntime
 from flink_skills.execution.backends.remote.sandbox import Sandbox
-from flink_skills.execution.backends.remote.settings import RemoteSettings
-from flink_skills.execution.backends.remote.template import Template
-from flink_skills.execution.isolation.levels import IsolationLevel
 from tests.execution.remote.cluster import TOKEN, Cluster, Fault, failure
-from tests.execution.remote.conftest import Key, NewBackend, until
+from tests.execution.remote.conftest import Key, NewBackend
+from tests.kit.waiting import until
 
 
 async def refused(make: NewBackend, **options: str) -> str:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.execution import CommandRequest
-from flink_skills.execution.backend import Limits
+from flink_skills.execution import CommandRequest, Limits
 from flink_skills.execution.backends.remote import RemoteBackend
 from tests.execution.remote.cluster import Cluster
-from tests.execution.remote.conftest import Key, until
+from tests.execution.remote.conftest import Key, sharing
+from tests.kit.waiting import until
 
 
 @pytest.mark.row("H9")
@@ -27,69 +27,78 @@ async def test_a_command_runs_in_the_pod_and_not_here(cluster: Cluster, key: Key
     assert (pod.folder / ".flink-skills/files/workspace/work").is_dir()
 
 
+@sharing
 @pytest.mark.parametrize("code", [0, 1, 3, 127, 255])
-async def test_exit_codes_are_told(key: Key, code: int) -> None:
-    result = await key.run("sh", "-c", f"exit {code}")
+async def test_exit_codes_are_told(shared_key: Key, code: int) -> None:
+    result = await shared_key.run("sh", "-c", f"exit {code}")
 
     assert (result.exit_code, result.signal, result.error) == (code, None, None)
 
 
-async def test_signals_are_told(key: Key) -> None:
-    result = await key.run("sh", "-c", "kill -9 $$")
+@sharing
+async def test_signals_are_told(shared_key: Key) -> None:
+    result = await shared_key.run("sh", "-c", "kill -9 $$")
 
     assert (result.exit_code, result.signal, result.timed_out) == (None, 9, False)
 
 
-async def test_a_program_that_is_not_there_is_the_commands_failure(key: Key) -> None:
-    result = await key.run("no-such-program")
+@sharing
+async def test_a_program_that_is_not_there_is_the_commands_failure(shared_key: Key) -> None:
+    result = await shared_key.run("no-such-program")
 
     assert (result.exit_code, result.error) == (127, None)
     assert b"no-such-program" in result.stderr
 
 
-async def test_a_working_folder_that_is_not_there_is_an_error(key: Key) -> None:
-    result = await key.run("true", cwd="/no/such/folder")
+@sharing
+async def test_a_working_folder_that_is_not_there_is_an_error(shared_key: Key) -> None:
+    result = await shared_key.run("true", cwd="/no/such/folder")
 
     assert result.exit_code is None
     assert "/no/such/folder" in str(result.error)
 
 
-async def test_standard_input_arrives_whole(key: Key) -> None:
+@sharing
+async def test_standard_input_arrives_whole(shared_key: Key) -> None:
     data = os.urandom(3_000_000)
 
-    result = await key.run("sh", "-c", "wc -c; cat >/dev/null", stdin=data)
+    result = await shared_key.run("sh", "-c", "wc -c; cat >/dev/null", stdin=data)
     assert result.stdout.split() == [b"3000000"]
-    echoed = await key.run("cat", stdin=b"\x00\xff\n")
+    echoed = await shared_key.run("cat", stdin=b"\x00\xff\n")
     assert echoed.stdout == b"\x00\xff\n"
 
 
-async def test_standard_input_that_nobody_reads_hinders_nothing(key: Key) -> None:
-    assert (await key.run("true", stdin=bytes(1_000_000))).exit_code == 0
+@sharing
+async def test_standard_input_that_nobody_reads_hinders_nothing(shared_key: Key) -> None:
+    assert (await shared_key.run("true", stdin=bytes(1_000_000))).exit_code == 0
 
 
-async def test_the_environment_is_the_requests_and_no_more(key: Key) -> None:
-    result = await key.sh("env", env={"GREETING": "hällo = ' \n x"})
+@sharing
+async def test_the_environment_is_the_requests_and_no_more(shared_key: Key) -> None:
+    result = await shared_key.sh("env", env={"GREETING": "hällo = ' \n x"})
 
     names = {line.partition("=")[0] for line in result.stdout.decode().splitlines()}
     assert "GREETING" in names
     assert "POD" not in names and "FLINK_SKILLS" not in "".join(names)
 
 
-async def test_the_path_has_the_workspaces_programs_and_the_sandboxs_own(key: Key) -> None:
-    tool = key.work / "bin" / "tool"
+@sharing
+async def test_the_path_has_the_workspaces_programs_and_the_sandboxs_own(shared_key: Key) -> None:
+    tool = shared_key.work / "bin" / "tool"
     tool.parent.mkdir()
     tool.write_text("#!/bin/sh\necho from the workspace\n")
     tool.chmod(0o755)
 
-    result = await key.sh("tool; echo $PATH", env={"PATH": f"{tool.parent}:/only/on/the/worker"})
+    result = await shared_key.sh("tool; echo $PATH", env={"PATH": f"{tool.parent}:/only/on/the/worker"})
 
     found, path = result.stdout.decode().splitlines()
     assert found == "from the workspace"
     assert path == f"{tool.parent}:{os.defpath}"
 
 
-async def test_output_keeps_beginning_and_end(key: Key) -> None:
-    result = await key.run("sh", "-c", "echo begin; yes | head -c 5000000; echo end", limits=Limits(output=1000))
+@sharing
+async def test_output_keeps_beginning_and_end(shared_key: Key) -> None:
+    result = await shared_key.run("sh", "-c", "echo begin; yes | head -c 5000000; echo end", limits=Limits(output=1000))
 
     assert result.stdout.startswith(b"begin\n") and result.stdout.endswith(b"end\n")
     assert result.stdout_dropped == 5_000_010 - 1000
@@ -97,8 +106,9 @@ async def test_output_keeps_beginning_and_end(key: Key) -> None:
     assert result.truncated and not result.stderr_dropped
 
 
-async def test_output_need_not_be_text(key: Key) -> None:
-    result = await key.run("printf", r"\377\000\n")
+@sharing
+async def test_output_need_not_be_text(shared_key: Key) -> None:
+    result = await shared_key.run("printf", r"\377\000\n")
 
     assert result.stdout == b"\xff\x00\n"
 
@@ -119,14 +129,16 @@ async def test_nothing_is_left_of_a_command_that_ended(cluster: Cluster, key: Ke
     await until(lambda: not cluster.pods["pool-1"].processes())
 
 
-async def test_longer_commands_than_one_request_takes(key: Key, monkeypatch: pytest.MonkeyPatch) -> None:
+@sharing
+async def test_longer_commands_than_one_request_takes(shared_key: Key, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flink_skills.execution.backends.remote.sandbox._WAIT_SECONDS", 0.1)
 
-    result = await key.sh("sleep 0.7; echo done")
+    result = await shared_key.sh("sleep 0.7; echo done")
 
     assert result.stdout == b"done\n"
 
 
+@sharing
 @pytest.mark.parametrize(
     ("text", "limits", "limit"),
     [
@@ -139,20 +151,21 @@ async def test_longer_commands_than_one_request_takes(key: Key, monkeypatch: pyt
          "workspace_bytes"),
     ],
 )  # fmt: skip
-async def test_limits_are_kept_and_told(key: Key, text: str, limits: Limits, limit: str) -> None:
-    result = await key.run("sh", "-c", text, limits=limits)
+async def test_limits_are_kept_and_told(shared_key: Key, text: str, limits: Limits, limit: str) -> None:
+    result = await shared_key.run("sh", "-c", text, limits=limits)
 
     assert (result.limit, result.error, result.timed_out) == (limit, None, False)
     assert result.exit_code != 0
 
 
-async def test_a_full_workspace_can_be_cleared_and_not_filled(key: Key) -> None:
+@sharing
+async def test_a_full_workspace_can_be_cleared_and_not_filled(shared_key: Key) -> None:
     limits = Limits(workspace_files=20)
-    await key.run("sh", "-c", "for i in $(seq 50); do echo > f$i; done", limits=limits)
+    await shared_key.run("sh", "-c", "for i in $(seq 50); do echo > f$i; done", limits=limits)
 
-    assert (await key.run("sh", "-c", "echo more > more", limits=limits)).exit_code != 0
-    assert (await key.run("sh", "-c", "rm -f f*", limits=limits)).exit_code == 0
-    assert (await key.run("sh", "-c", "echo more > more", limits=limits)).exit_code == 0
+    assert (await shared_key.run("sh", "-c", "echo more > more", limits=limits)).exit_code != 0
+    assert (await shared_key.run("sh", "-c", "rm -f f*", limits=limits)).exit_code == 0
+    assert (await shared_key.run("sh", "-c", "echo more > more", limits=limits)).exit_code == 0
 
 
 async def test_commands_of_one_key_run_at_the_same_time(cluster: Cluster, key: Key) -> None:

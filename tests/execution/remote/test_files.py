@@ -7,9 +7,9 @@ import os
 import stat
 from pathlib import Path
 
-from flink_skills.execution.backend import CommandUser, Limits
+from flink_skills.execution import CommandUser, Limits
 from tests.execution.remote.cluster import Cluster
-from tests.execution.remote.conftest import Key, NewBackend
+from tests.execution.remote.conftest import Key, NewBackend, sharing
 
 
 def sent(cluster: Cluster) -> int:
@@ -17,13 +17,14 @@ def sent(cluster: Cluster) -> int:
     return sum(verb in {"upload", "download"} for verb, _ in cluster.pods["pool-1"].calls)
 
 
-async def test_what_a_command_writes_comes_back(key: Key) -> None:
-    await key.sh(
+@sharing
+async def test_what_a_command_writes_comes_back(shared_key: Key) -> None:
+    await shared_key.sh(
         "mkdir -p $OUTPUT_DIR/deep/er; echo result > $OUTPUT_DIR/deep/er/file; printf x > run.sh; chmod +x run.sh"
     )
 
-    assert (key.out / "deep" / "er" / "file").read_text() == "result\n"
-    assert os.access(key.work / "run.sh", os.X_OK)
+    assert (shared_key.out / "deep" / "er" / "file").read_text() == "result\n"
+    assert os.access(shared_key.work / "run.sh", os.X_OK)
 
 
 async def test_what_the_worker_writes_goes_there_once(cluster: Cluster, key: Key) -> None:
@@ -39,83 +40,90 @@ async def test_what_the_worker_writes_goes_there_once(cluster: Cluster, key: Key
     assert (await key.sh("cat inputs/event.json")).stdout == b"2"
 
 
-async def test_removed_files_are_removed_on_the_other_side(key: Key) -> None:
-    (key.work / "old").mkdir()
-    (key.work / "old" / "file").write_text("old")
-    await key.sh("cat old/file; echo new > $OUTPUT_DIR/new")
+@sharing
+async def test_removed_files_are_removed_on_the_other_side(shared_key: Key) -> None:
+    (shared_key.work / "old").mkdir()
+    (shared_key.work / "old" / "file").write_text("old")
+    await shared_key.sh("cat old/file; echo new > $OUTPUT_DIR/new")
 
-    (key.work / "old" / "file").unlink()
-    (key.work / "old").rmdir()
-    assert (await key.sh("ls; rm $OUTPUT_DIR/new")).stdout == b""
-    assert list(key.out.iterdir()) == []
+    (shared_key.work / "old" / "file").unlink()
+    (shared_key.work / "old").rmdir()
+    assert (await shared_key.sh("ls; rm $OUTPUT_DIR/new")).stdout == b""
+    assert list(shared_key.out.iterdir()) == []
 
 
-async def test_skills_are_read_only_there_as_here(key: Key) -> None:
-    program = key.skill / "scripts" / "run.sh"
-    key.skill.chmod(0o755)
+@sharing
+async def test_skills_are_read_only_there_as_here(shared_key: Key) -> None:
+    program = shared_key.skill / "scripts" / "run.sh"
+    shared_key.skill.chmod(0o755)
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho ran\n")
     program.chmod(0o555)
-    key.skill.chmod(0o555)
+    shared_key.skill.chmod(0o555)
 
-    result = await key.sh(
+    result = await shared_key.sh(
         "../skills/report/scripts/run.sh; stat -c %a ../skills/report ../skills/report/scripts/run.sh"
     )
     assert result.stdout == b"ran\n555\n555\n"
 
-    await key.run("sh", "-c", "chmod -R u+w ../skills; echo planted > ../skills/report/SKILL.md")
-    assert (key.skill / "SKILL.md").read_text() == "# Report\n"
+    await shared_key.run("sh", "-c", "chmod -R u+w ../skills; echo planted > ../skills/report/SKILL.md")
+    assert (shared_key.skill / "SKILL.md").read_text() == "# Report\n"
 
 
-async def test_a_changed_skill_replaces_the_old_one(key: Key) -> None:
-    await key.sh("cat ../skills/report/SKILL.md")
-    key.skill.chmod(0o755)
-    (key.skill / "SKILL.md").unlink()
-    (key.skill / "SKILL.md").write_text("# New\n")
-    (key.skill / "more.md").write_text("more")
-    key.skill.chmod(0o555)
+@sharing
+async def test_a_changed_skill_replaces_the_old_one(shared_key: Key) -> None:
+    await shared_key.sh("cat ../skills/report/SKILL.md")
+    shared_key.skill.chmod(0o755)
+    (shared_key.skill / "SKILL.md").unlink()
+    (shared_key.skill / "SKILL.md").write_text("# New\n")
+    (shared_key.skill / "more.md").write_text("more")
+    shared_key.skill.chmod(0o555)
 
-    assert (await key.sh("cat ../skills/report/*.md")).stdout == b"# New\nmore"
-
-
-async def test_links_within_the_workspace_travel(key: Key) -> None:
-    (key.work / "relative").symlink_to("../out")
-    (key.work / "absolute").symlink_to(key.out)
-
-    await key.sh("echo 1 > relative/1; echo 2 > absolute/2; ln -s ../out mine; ln -s $OUTPUT_DIR/1 file")
-
-    assert sorted(path.name for path in key.out.iterdir()) == ["1", "2"]
-    assert (key.work / "mine").readlink() == Path("../out")
-    assert (key.work / "file").readlink() == key.out / "1"
+    assert (await shared_key.sh("cat ../skills/report/*.md")).stdout == b"# New\nmore"
 
 
-async def test_links_out_of_the_workspace_stay_there(key: Key) -> None:
-    result = await key.sh(
+@sharing
+async def test_links_within_the_workspace_travel(shared_key: Key) -> None:
+    (shared_key.work / "relative").symlink_to("../out")
+    (shared_key.work / "absolute").symlink_to(shared_key.out)
+
+    await shared_key.sh("echo 1 > relative/1; echo 2 > absolute/2; ln -s ../out mine; ln -s $OUTPUT_DIR/1 file")
+
+    assert sorted(path.name for path in shared_key.out.iterdir()) == ["1", "2"]
+    assert (shared_key.work / "mine").readlink() == Path("../out")
+    assert (shared_key.work / "file").readlink() == shared_key.out / "1"
+
+
+@sharing
+async def test_links_out_of_the_workspace_stay_there(shared_key: Key) -> None:
+    result = await shared_key.sh(
         "ln -s /etc/passwd absolute; ln -s ../../.. relative; ln -s . dot; ln -s dot/../.. later; echo x > real"
     )
 
-    assert sorted(path.name for path in key.work.iterdir()) == ["dot", "real"]
+    assert sorted(path.name for path in shared_key.work.iterdir()) == ["dot", "real"]
     assert b"not copied back from the sandbox" in result.stderr
     assert b"work/absolute" in result.stderr
     # They are no reason to remove them there.
-    assert (await key.sh("readlink absolute")).stdout == b"/etc/passwd\n"
+    assert (await shared_key.sh("readlink absolute")).stdout == b"/etc/passwd\n"
 
 
-async def test_devices_pipes_and_sockets_do_not_travel(key: Key) -> None:
-    result = await key.run("sh", "-c", "mkfifo pipe; echo x > real", limits=Limits(wall_time=20))
+@sharing
+async def test_devices_pipes_and_sockets_do_not_travel(shared_key: Key) -> None:
+    result = await shared_key.run("sh", "-c", "mkfifo pipe; echo x > real", limits=Limits(wall_time=20))
 
     assert result.error is None
-    assert [path.name for path in key.work.iterdir()] == ["real"]
+    assert [path.name for path in shared_key.work.iterdir()] == ["real"]
 
 
-async def test_names_that_are_no_text_travel(key: Key) -> None:
+@sharing
+async def test_names_that_are_no_text_travel(shared_key: Key) -> None:
     name = os.fsdecode(b"\xff \n'\"$(x)")
-    (key.work / name).write_text("here")
+    (shared_key.work / name).write_text("here")
 
-    result = await key.sh('cat -- *; for f in *; do cp -- "$f" "$f-2"; done')
+    result = await shared_key.sh('cat -- *; for f in *; do cp -- "$f" "$f-2"; done')
 
     assert result.stdout == b"here"
-    assert (key.work / f"{name}-2").read_text() == "here"
+    assert (shared_key.work / f"{name}-2").read_text() == "here"
 
 
 async def test_large_files_travel_in_parts(cluster: Cluster, key: Key) -> None:
@@ -129,16 +137,18 @@ async def test_large_files_travel_in_parts(cluster: Cluster, key: Key) -> None:
     assert uploads >= 3
 
 
-async def test_what_exceeds_the_workspace_stays_there(key: Key) -> None:
+@sharing
+async def test_what_exceeds_the_workspace_stays_there(shared_key: Key) -> None:
     limits = Limits(workspace_bytes=1 << 20)
 
-    result = await key.sh("truncate -s 2000000 sparse; echo small > small", limits=limits)
+    result = await shared_key.sh("truncate -s 2000000 sparse; echo small > small", limits=limits)
 
-    assert [path.name for path in key.work.iterdir()] == ["small"]
+    assert [path.name for path in shared_key.work.iterdir()] == ["small"]
     assert b"work/sparse" in result.stderr
 
 
-async def test_readable_folders_and_files_outside_of_the_workspace(key: Key, tmp_path: Path) -> None:
+@sharing
+async def test_readable_folders_and_files_outside_of_the_workspace(shared_key: Key, tmp_path: Path) -> None:
     folder, file = tmp_path / "folder", tmp_path / "given" / "file.csv"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "data").write_text("data\n")
@@ -146,7 +156,7 @@ async def test_readable_folders_and_files_outside_of_the_workspace(key: Key, tmp
     file.write_text("a,b\n")
     (tmp_path / "given" / "secret").write_text("secret")
 
-    result = await key.run(
+    result = await shared_key.run(
         "sh", "-c", f"cat {folder}/deep/data {file}; ls {file.parent}; echo x > {folder}/planted",
         readable=(str(folder), str(file)),
     )  # fmt: skip
@@ -155,48 +165,55 @@ async def test_readable_folders_and_files_outside_of_the_workspace(key: Key, tmp
     assert not (folder / "planted").exists()
 
 
-async def test_folders_of_one_command_are_not_those_of_the_next(key: Key) -> None:
-    await key.sh("echo x > $OUTPUT_DIR/kept")
-    await key.run("true", writable=(str(key.work),))
+@sharing
+async def test_folders_of_one_command_are_not_those_of_the_next(shared_key: Key) -> None:
+    await shared_key.sh("echo x > $OUTPUT_DIR/kept")
+    await shared_key.run("true", writable=(str(shared_key.work),))
 
-    assert (await key.sh("cat $OUTPUT_DIR/kept")).stdout == b"x\n"
-
-
-async def test_a_writable_folder_that_a_command_replaced_is_mended(key: Key) -> None:
-    await key.run("sh", "-c", "rm -r $OUTPUT_DIR; ln -s /etc $OUTPUT_DIR")
-
-    assert (await key.sh("echo x > $OUTPUT_DIR/file; cd $OUTPUT_DIR; pwd -P")).stdout.decode().strip() == str(key.out)
-    assert (key.out / "file").read_text() == "x\n"
+    assert (await shared_key.sh("cat $OUTPUT_DIR/kept")).stdout == b"x\n"
 
 
-async def test_a_file_in_the_place_of_a_folder_and_the_other_way_round(key: Key) -> None:
-    await key.sh("mkdir a; echo x > a/x; echo y > b")
-    await key.sh("rm -r a; echo z > a; rm b; mkdir b; echo w > b/w")
+@sharing
+async def test_a_writable_folder_that_a_command_replaced_is_mended(shared_key: Key) -> None:
+    await shared_key.run("sh", "-c", "rm -r $OUTPUT_DIR; ln -s /etc $OUTPUT_DIR")
 
-    assert (key.work / "a").read_text() == "z\n"
-    assert (key.work / "b" / "w").read_text() == "w\n"
+    assert (await shared_key.sh("echo x > $OUTPUT_DIR/file; cd $OUTPUT_DIR; pwd -P")).stdout.decode().strip() == str(
+        shared_key.out
+    )
+    assert (shared_key.out / "file").read_text() == "x\n"
 
 
-async def test_the_worker_can_go_on_with_what_a_command_has_closed(key: Key) -> None:
-    await key.sh("mkdir closed; echo x > closed/file; chmod 0 closed/file; chmod 500 closed")
+@sharing
+async def test_a_file_in_the_place_of_a_folder_and_the_other_way_round(shared_key: Key) -> None:
+    await shared_key.sh("mkdir a; echo x > a/x; echo y > b")
+    await shared_key.sh("rm -r a; echo z > a; rm b; mkdir b; echo w > b/w")
 
-    found = key.work / "closed" / "file"
+    assert (shared_key.work / "a").read_text() == "z\n"
+    assert (shared_key.work / "b" / "w").read_text() == "w\n"
+
+
+@sharing
+async def test_the_worker_can_go_on_with_what_a_command_has_closed(shared_key: Key) -> None:
+    await shared_key.sh("mkdir closed; echo x > closed/file; chmod 0 closed/file; chmod 500 closed")
+
+    found = shared_key.work / "closed" / "file"
     assert stat.S_IMODE(found.stat().st_mode) == 0o600
     assert stat.S_IMODE(found.parent.stat().st_mode) == 0o700
 
 
-async def test_commands_at_once_do_not_undo_each_others_files(key: Key) -> None:
-    (key.work / "shared").write_text("old")
-    first = asyncio.ensure_future(key.sh("until [ -e $OUTPUT_DIR/go ]; do sleep 0.02; done; echo first > first"))
-    await key.sh("echo second > second")
-    (key.work / "shared").write_text("new from the worker")
-    await key.sh("cat shared; touch $OUTPUT_DIR/go")
-    (key.work / "shared").write_text("newer from the worker")
+@sharing
+async def test_commands_at_once_do_not_undo_each_others_files(shared_key: Key) -> None:
+    (shared_key.work / "shared").write_text("old")
+    first = asyncio.ensure_future(shared_key.sh("until [ -e $OUTPUT_DIR/go ]; do sleep 0.02; done; echo first > first"))
+    await shared_key.sh("echo second > second")
+    (shared_key.work / "shared").write_text("new from the worker")
+    await shared_key.sh("cat shared; touch $OUTPUT_DIR/go")
+    (shared_key.work / "shared").write_text("newer from the worker")
     await first
 
-    assert (key.work / "shared").read_text() == "newer from the worker"
-    assert (key.work / "first").read_text() == "first\n"
-    assert (await key.sh("cat shared second")).stdout == b"newer from the workersecond\n"
+    assert (shared_key.work / "shared").read_text() == "newer from the worker"
+    assert (shared_key.work / "first").read_text() == "first\n"
+    assert (await shared_key.sh("cat shared second")).stdout == b"newer from the workersecond\n"
 
 
 async def test_a_restarted_container_gets_everything_again(cluster: Cluster, key: Key) -> None:

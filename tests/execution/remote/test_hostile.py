@@ -12,8 +12,7 @@ import pytest
 from aiohttp import web
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution import CommandRequest
-from flink_skills.execution.backend import Limits
+from flink_skills.execution import CommandRequest, Limits
 from flink_skills.execution.backends.remote.changes import take_changes
 from flink_skills.execution.backends.remote.exchange import Folders
 from flink_skills.execution.backends.remote.inside.files import Entry

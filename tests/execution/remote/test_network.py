@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flink_skills.errors import ConfigError, ExecutionError
-from flink_skills.execution.backend import BackendSettings
-from flink_skills.execution.backends.remote import RemoteBackend
-from flink_skills.execution.backends.remote.template import Template
+from flink_skills.execution import BackendSettings
+from flink_skills.execution.backends.remote import RemoteBackend, Template
 from tests.execution.remote.cluster import Cluster
 from tests.execution.remote.conftest import Key, NewBackend
 

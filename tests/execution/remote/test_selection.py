@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import IsolationError
-from flink_skills.execution.isolation.levels import IsolationLevel
-from flink_skills.execution.isolation.selection import open_backend
+from flink_skills.execution import IsolationLevel
+from flink_skills.execution.isolation import open_backend
 from flink_skills.execution.workspace import WorkspaceManager
 from flink_skills.options import SkillConfig
 from tests.execution.remote.cluster import TOKEN, Cluster

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.execution.backend import BackendSettings
-from flink_skills.execution.backends.remote.settings import RemoteSettings
-from flink_skills.execution.registry import create_backend
+from flink_skills.execution import BackendSettings, create_backend
+from flink_skills.execution.backends.remote import RemoteSettings
 
 GIVEN = {"url": "http://router:8080/", "api": "https://10.0.0.1", "template": "python", "token": "secret-token"}
 
@@ -47,9 +46,12 @@ def test_the_pods_own_api_and_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"url": ""}, "remote.url: '' is no address"),
-        ({"url": "router:8080"}, "is no address"),
-        ({"url": "http://user:pass@router"}, "is no address"),
+        ({"url": ""}, "remote.url cannot be used: it does not begin with http:// or https://"),
+        ({"url": "router:8080"}, "does not begin with http:// or https://. Write"),
+        ({"url": "http://user:pass@router"}, "it has a user or a password (http://router)"),
+        ({"url": "http://user:pa/ss@router"}, "an unescaped '/', '?' or '#' (http://router)"),
+        ({"url": "http://router:808o"}, "its port is not a number"),
+        ({"url": "http://router?key=s3cret"}, "it has a query or a fragment (http://router)"),
         ({"api": "http://10.0.0.1"}, "without encryption: write https://10.0.0.1"),
         ({"api": ""}, "remote.api is not set and this worker does not run in a pod"),
         ({"token": ""}, "remote.token is not set"),

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ExecutionError, SkillsError
-from flink_skills.execution.backend import ExecutionBackend
-from flink_skills.execution.registry import create_backend
+from flink_skills.execution import ExecutionBackend, create_backend
 
 from .ground import settings
 

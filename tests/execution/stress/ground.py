@@ -6,14 +6,7 @@ import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from flink_skills.execution.backend import (
-    BackendSettings,
-    CommandRequest,
-    CommandResult,
-    CommandUser,
-    ExecutionBackend,
-    Limits,
-)
+from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, CommandUser, ExecutionBackend, Limits
 
 from .marked import Mark
 

@@ -14,9 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from flink_skills.execution.backend import Limits
-from flink_skills.execution.backends.local import LocalBackend
-from flink_skills.execution.registry import create_backend
+from flink_skills.execution import Limits, create_backend
+from flink_skills.execution.backends import LocalBackend
 
 from .ground import Ground, settings
 from .marked import Mark

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.execution import CommandUser, WorkspaceManager
-from flink_skills.execution.workspace.removal import remove_tree
+from flink_skills.execution import CommandUser, WorkspaceManager, remove_tree
 
 LARGE = 64 << 10
 """The size from which on files are shared where commands are of the worker's own user."""

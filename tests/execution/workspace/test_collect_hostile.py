@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.execution import Workspace, WorkspaceManager
+from flink_skills.execution import Workspace, WorkspaceManager, remove_tree
 from flink_skills.execution.workspace import PlaceError, collecting
-from flink_skills.execution.workspace.removal import remove_tree
 
 from .conftest import NOBODY, as_root, dig, run_as
 
@@ -261,9 +260,6 @@ def test_what_the_worker_cannot_read_is_told(reachable: Path) -> None:
         f"unreadable 'out/closed.txt' {mend}",
         f"unreadable 'out/folder/x' {mend}",
     ]
-
-
-# -- commands of another user --------------------------------------------------------------
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ConfigError
-from flink_skills.execution import Workspace, WorkspaceManager
+from flink_skills.execution import Workspace, WorkspaceManager, remove_tree
 from flink_skills.execution.workspace.inputs import name_inputs
-from flink_skills.execution.workspace.removal import remove_tree
 
 from .conftest import Skill
 

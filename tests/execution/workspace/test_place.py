@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution import Workspace, WorkspaceManager
+from flink_skills.execution import Workspace, WorkspaceManager, remove_tree
 from flink_skills.execution.workspace import PlaceError, default_place, inputs
 from flink_skills.execution.workspace import metadata as workspace_metadata
-from flink_skills.execution.workspace.removal import remove_tree
 
 from .conftest import Skill
 

@@ -5,8 +5,8 @@ import stat
 import threading
 from pathlib import Path
 
-from flink_skills.execution import WorkspaceManager
-from flink_skills.execution.workspace.removal import remove_tree, set_aside
+from flink_skills.execution import WorkspaceManager, remove_tree
+from flink_skills.execution.workspace.removal import set_aside
 
 from .conftest import Skill, dig
 

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution import WorkspaceManager
-from flink_skills.execution.workspace.removal import remove_tree
-from flink_skills.execution.workspace.staging import folder_name
-from flink_skills.manager.manager import AgentSkillManager
+from flink_skills.execution import WorkspaceManager, remove_tree
+from flink_skills.execution.workspace import folder_name
+from flink_skills.manager import AgentSkillManager
 
 from .conftest import LARGE, Skill, dig
 
@@ -169,9 +168,6 @@ def test_a_skill_deeper_than_the_stack(manager: WorkspaceManager, tmp_path: Path
     copy = manager.for_key("k").stage(Skill("s", str(folder), "d1"))
     assert mode(copy.joinpath(*"d" * 1500)) == 0o500
     remove_tree(folder)
-
-
-# -- the virtual environment of a skill --------------------------------------------------------------------------
 
 
 @pytest.mark.row("H6", "H2")

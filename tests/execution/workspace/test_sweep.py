@@ -9,24 +9,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.execution.workspace import ages
+from tests.kit.waiting import until
 
 from .conftest import LARGE, Skill
 
 HOUR = 3600.0
-
-
-async def until(condition: Callable[[], object], within: float = 10.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.01)
 
 
 def age(path: Path, seconds: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.ports import free_port
+from tests.kit.ports import free_port
 from tests.sources.object_stores.servers import Server, running
 
 # Where `.ci/azurite` has put it.

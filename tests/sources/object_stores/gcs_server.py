@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.ports import free_port
+from tests.kit.ports import free_port
 from tests.sources.object_stores.servers import Server, running
 
 

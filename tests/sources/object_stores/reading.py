@@ -14,8 +14,7 @@ import pytest
 
 from flink_skills.errors import SourceError
 from flink_skills.options import SkillConfig
-from flink_skills.sources import SourceContext, SourceTree, open_source
-from flink_skills.sources.download import RemoteFile
+from flink_skills.sources import RemoteFile, SourceContext, SourceTree, open_source
 
 SKILL = b"---\nname: greet\ndescription: Says hello.\n---\nHi\n"
 

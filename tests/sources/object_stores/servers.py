@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.kit.ports import listens
+from tests.kit.waiting import wait_until
 
 _START_SECONDS = 60
 # Runs a command that the kernel kills when the test run dies, also by kill -9 (Linux; elsewhere it just runs it).
@@ -47,14 +48,12 @@ class Server:
 
     def wait(self) -> None:
         """Until it listens. Raises with the end of its log where it does not."""
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                end = self._log.read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"{self._command[:3]} does not listen on {self.port}: {end}")
-            time.sleep(0.02)
+
+        def what() -> str:
+            return f"{self._command[:3]} to listen on {self.port}: {self._log.read_text(errors='replace')[-2000:]}"
+
+        wait_until(lambda: listens(self.port) or self._process.poll() is not None, what, within=_START_SECONDS)
+        assert self._process.poll() is None, f"waited in vain for {what()}"
 
     def stop(self) -> None:
         """Kill it and what it started: nothing of it is kept."""

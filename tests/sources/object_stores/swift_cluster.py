@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.ports import free_ports
+from tests.kit.ports import free_ports
 from tests.sources.object_stores.buckets import Endpoint
 from tests.sources.object_stores.servers import Server, running
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.kit.waiting import wait_until
 from tests.sources.object_stores.buckets import Endpoint
 from tests.sources.object_stores.faults import Fault, FaultyProxy, faulty_proxy
 from tests.sources.object_stores.reading import SKILL, Reader, zip_bytes
@@ -135,8 +136,8 @@ def test_a_server_that_always_hangs_holds_nothing_beyond_the_deadline(place: Pla
     place.reader.seconds = 1
     place.always(Fault("hang"))
     assert place.reader.failure(place.url).retryable
-    _wait_until(lambda: not any(thread.name == "flink-skills-download" for thread in threading.enumerate()))
-    _wait_until(lambda: not place.proxy.open_connections())
+    wait_until(lambda: not any(thread.name == "flink-skills-download" for thread in threading.enumerate()))
+    wait_until(lambda: not place.proxy.open_connections())
     # Not all that the attempts may ask: the deadline cut them short.
     assert place.proxy.count() < ATTEMPTS * (place.looks + 1)
 
@@ -158,10 +159,3 @@ def test_an_open_goes_on_after_faults(place: Place, tmp_path: Path) -> None:
     assert place.reader.version(place.url) is None or place.looks
     assert place.reader.fetch(place.url) == BODY
     assert not (tmp_path / "store").exists()
-
-
-def _wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not reached in time"
-        time.sleep(0.01)

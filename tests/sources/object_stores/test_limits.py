@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.sources.download import RemoteFile
+from flink_skills.sources import RemoteFile
 from tests.sources.object_stores.buckets import Endpoint
 from tests.sources.object_stores.faults import FaultyProxy, faulty_proxy
 from tests.sources.object_stores.reading import Reader, zip_bytes

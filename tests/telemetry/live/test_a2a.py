@@ -5,7 +5,7 @@ import json
 import pytest
 
 from flink_skills.telemetry import ToolCallDelta
-from flink_skills.telemetry.live.a2a import a2a_message
+from flink_skills.telemetry.live import a2a_message
 
 
 @pytest.mark.row("J23")

@@ -13,13 +13,19 @@ from ag_ui.encoder import EventEncoder
 from pydantic import TypeAdapter
 
 from flink_skills import Agent, ResourceDescriptor, SkillConfig, agent_tool, chat_model_setup, tool
-from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.plan import compile_plan
-from flink_skills.agents.runtime import AgentRuntime
-from flink_skills.agents.turn import Turn, TurnStart
-from flink_skills.telemetry import Activity, Telemetry, TextDelta, ToolCallDelta, TurnScope, Withdrawn, delta_listener
-from flink_skills.telemetry.activity import observe
-from flink_skills.telemetry.live.ag_ui import WITHDRAWN, AgUiObserver
+from flink_skills.agents import AgentRuntime, Turn, TurnStart, compile_plan
+from flink_skills.agents.models import ModelSetup
+from flink_skills.telemetry import (
+    Activity,
+    Telemetry,
+    TextDelta,
+    ToolCallDelta,
+    TurnScope,
+    Withdrawn,
+    delta_listener,
+    observe,
+)
+from flink_skills.telemetry.live import WITHDRAWN, AgUiObserver
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 
 Said = dict[str, Any]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.execution import Workspace, WorkspaceManager
-from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools import ArgumentError
 from flink_skills.tools.commands.folders import resolve_cwd
 from flink_skills.tools.runs.places import Places
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.tools.commands import HiddenValues
 
 
 def test_nothing_to_hide_changes_nothing() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig
-from flink_skills.tools.arguments import ArgumentError
-from flink_skills.tools.commands.policy import CommandPlace, CommandPolicy
+from flink_skills.tools import ArgumentError
+from flink_skills.tools.commands import CommandPlace, CommandPolicy
 
 
 def program(path: Path, text: str = "#!/bin/sh\necho $0\n") -> Path:

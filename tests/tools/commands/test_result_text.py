@@ -4,9 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from flink_skills.execution import CommandResult, Limits
-from flink_skills.execution.isolation.levels import IsolationLevel
-from flink_skills.tools.base import ToolResult
+from flink_skills import ToolResult
+from flink_skills.execution import CommandResult, IsolationLevel, Limits
 from flink_skills.tools.commands.result_text import describe
 
 LIMITS = Limits(

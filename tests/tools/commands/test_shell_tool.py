@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 
 from flink_skills.errors import ConfigError, IsolationError
-from flink_skills.execution import Limits, Workspace, WorkspaceManager
-from flink_skills.execution.backends.hygiene import HygieneBackend
-from flink_skills.execution.configuration import command_user
-from flink_skills.execution.isolation.levels import IsolationLevel
-from flink_skills.execution.isolation.report import IsolationReport
+from flink_skills.execution import IsolationLevel, IsolationReport, Limits, Workspace, WorkspaceManager, command_user
+from flink_skills.execution.backends import HygieneBackend
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools import ShellRunner, ToolContext, ToolResult, ToolServices
+from flink_skills.tools.commands import ExecuteShellCommand
 from flink_skills.tools.commands import runner as shell_module
-from flink_skills.tools.commands.shell_tool import ExecuteShellCommand
 from tests.tools.conftest import Conversation
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig
-from flink_skills.tools.commands.hidden import HiddenValues
-from flink_skills.tools.commands.skill_env import SkillVariables
+from flink_skills.tools.commands import HiddenValues, SkillVariables
 
 
 def variables(hidden: HiddenValues | None = None, **references: str) -> SkillVariables:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flink_skills.tools.arguments import ArgumentError
-from flink_skills.tools.commands.words import split_words
+from flink_skills.tools import ArgumentError
+from flink_skills.tools.commands import split_words
 
 
 @pytest.mark.parametrize(

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from flink_skills.execution import WorkspaceManager
-from flink_skills.execution.backends.hygiene import HygieneBackend
-from flink_skills.execution.configuration import command_user
-from flink_skills.execution.isolation.report import IsolationReport
+from flink_skills import ToolResult
+from flink_skills.execution import IsolationReport, WorkspaceManager, command_user
+from flink_skills.execution.backends import HygieneBackend
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
-from flink_skills.tools import ShellRunner, SkillState, ToolContext, ToolSet
-from flink_skills.tools.base import ToolResult
-from flink_skills.tools.dynamic.active import active_tools
-from flink_skills.tools.dynamic.bundled import BundledTools, Described
-from flink_skills.tools.profiles import profile_tools
-from flink_skills.tools.services import ToolServices
-from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools import ShellRunner, SkillSettings, SkillState, ToolContext, ToolServices, ToolSet, profile_tools
+from flink_skills.tools.dynamic import BundledTools, Described, active_tools
 
 
 class Bundles:
@@ -109,11 +101,3 @@ async def opened(
         await shell.close()
         shell.workspaces.close()
         assert not (folder / "workspaces").exists()
-
-
-async def until(condition: Callable[[], object], within: float = 15.0) -> None:
-    """Wait for ``condition``; fails after ``within`` seconds."""
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.005)

@@ -7,18 +7,12 @@ from typing import Any
 
 import pytest
 
+from flink_skills import Tool, ToolResult, ToolSpec
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
-from flink_skills.tools import SkillState, ToolContext, ToolSet
-from flink_skills.tools.base import Tool, ToolResult, ToolSpec
-from flink_skills.tools.dynamic import registry
-from flink_skills.tools.dynamic.active import active_tools, not_active
-from flink_skills.tools.dynamic.bundled import Described
-from flink_skills.tools.dynamic.pool import ToolPool
-from flink_skills.tools.profiles import profile_tools
-from flink_skills.tools.services import ToolServices
-from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools import SkillSettings, SkillState, ToolContext, ToolServices, ToolSet, profile_tools
+from flink_skills.tools.dynamic import Described, ToolPool, active_tools, not_active, registry
 
 
 def get_weather(city: str) -> str:
@@ -142,8 +136,11 @@ def pool() -> ToolPool:
     return ToolPool([get_weather, get_forecast, query_database, send_mail])
 
 
+StartChat = Callable[..., Chat]
+
+
 @pytest.fixture
-def chat(view: SkillView) -> Callable[..., Chat]:
+def chat(view: SkillView) -> StartChat:
     def make(pool: ToolPool | None, **others: Any) -> Chat:
         return Chat(view, pool, **others)
 

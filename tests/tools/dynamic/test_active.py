@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from flink_skills.manager import SkillView
-from flink_skills.tools import FunctionTool, SkillState, ToolContext
-from flink_skills.tools.dynamic.active import active_names, active_tools, not_active
-from flink_skills.tools.dynamic.pool import ToolPool
-from flink_skills.tools.state import load_effect, tools_effect, touch_effect
+from flink_skills.tools import FunctionTool, SkillState, ToolContext, load_effect, tools_effect, touch_effect
+from flink_skills.tools.dynamic import ToolPool, active_names, active_tools, not_active
+from tests.tools.dynamic.conftest import StartChat
 
 from .conftest import SKILLS, Chat, FakeBundled, get_forecast, get_weather, query_database, send_mail, skill
 
@@ -28,9 +27,6 @@ def names_of(state: SkillState, view: SkillView, pool: Any = POOL, taken: Any = 
     return [tool.spec.name for tool in active_tools(state, view, pool, FakeBundled(), taken).tools]
 
 
-# -- the pool ------------------------------------------------------------------------------
-
-
 @pytest.mark.row("I7")
 def test_nothing_is_active_before_a_skill_is_loaded(view: SkillView) -> None:
     assert active_tools(SkillState(), view, POOL, None, ["load_skill"]) == active_tools(
@@ -40,7 +36,7 @@ def test_nothing_is_active_before_a_skill_is_loaded(view: SkillView) -> None:
 
 
 @pytest.mark.row("A6", "I2")
-async def test_the_tools_section_is_the_default(pool: ToolPool, chat: Any) -> None:
+async def test_the_tools_section_is_the_default(pool: ToolPool, chat: StartChat) -> None:
     talk: Chat = chat(pool, tools="core")
     await talk.call("load_skill", name="office")
     assert await talk.business() == []  # commented out, or not in the pool, or behind the section's end
@@ -50,7 +46,7 @@ async def test_the_tools_section_is_the_default(pool: ToolPool, chat: Any) -> No
 
 @pytest.mark.row("I2", "I5", "C17")
 async def test_an_unknown_name_is_skipped_and_logged_once(
-    pool: ToolPool, chat: Any, caplog: pytest.LogCaptureFixture
+    pool: ToolPool, chat: StartChat, caplog: pytest.LogCaptureFixture
 ) -> None:
     talk: Chat = chat(pool)
     await talk.call("skill_load", skill="office")
@@ -73,7 +69,7 @@ def test_a_tool_that_two_skills_name_is_there_once(view: SkillView) -> None:
 
 
 @pytest.mark.row("I4", "C4", "C16")
-async def test_a_selection_narrows_and_may_name_others_of_the_pool(pool: ToolPool, chat: Any) -> None:
+async def test_a_selection_narrows_and_may_name_others_of_the_pool(pool: ToolPool, chat: StartChat) -> None:
     talk: Chat = chat(pool)
     await talk.call("skill_load", skill="weather")
     assert "send_mail" not in await talk.business()
@@ -95,7 +91,7 @@ async def test_a_selection_narrows_and_may_name_others_of_the_pool(pool: ToolPoo
 
 
 @pytest.mark.row("I2")
-async def test_a_selection_stays_until_it_is_changed(pool: ToolPool, chat: Any) -> None:
+async def test_a_selection_stays_until_it_is_changed(pool: ToolPool, chat: StartChat) -> None:
     talk: Chat = chat(pool)
     await talk.call("skill_load", skill="weather")
     await talk.call("skill_select_tools", skill="weather", tools=["get_weather"])
@@ -135,9 +131,6 @@ def test_order_and_names_do_not_depend_on_the_order_of_use(view: SkillView) -> N
         state.apply(touch_effect(order[0]))
         found.add(tuple(names_of(state, view)))
     assert found == {("query_database", "get_weather", "run", "plain_run", "get_forecast")}
-
-
-# -- what skills bring ---------------------------------------------------------------------
 
 
 @pytest.mark.row("C8")
@@ -195,11 +188,8 @@ def test_selecting_renames_nothing(view: SkillView) -> None:
     assert names_of(loaded("plain", plain=["run"]), view) == ["run"]
 
 
-# -- calls of what is not there ------------------------------------------------------------
-
-
 @pytest.mark.row("C10")
-async def test_a_call_of_a_tool_whose_skill_is_not_loaded(pool: ToolPool, chat: Any) -> None:
+async def test_a_call_of_a_tool_whose_skill_is_not_loaded(pool: ToolPool, chat: StartChat) -> None:
     talk: Chat = chat(pool)
     answer = await talk.call("get_weather", city="Ulm")
     assert answer.is_error
@@ -214,7 +204,7 @@ async def test_a_call_of_a_tool_whose_skill_is_not_loaded(pool: ToolPool, chat: 
 
 
 @pytest.mark.row("C10")
-async def test_a_call_of_a_tool_that_is_not_selected(pool: ToolPool, chat: Any) -> None:
+async def test_a_call_of_a_tool_that_is_not_selected(pool: ToolPool, chat: StartChat) -> None:
     talk: Chat = chat(pool)
     await talk.call("skill_load", skill="weather")
     await talk.call("skill_select_tools", skill="weather", tools=["get_forecast"])
@@ -223,7 +213,7 @@ async def test_a_call_of_a_tool_that_is_not_selected(pool: ToolPool, chat: Any) 
 
 
 @pytest.mark.row("C10")
-async def test_a_call_by_a_wrong_name(pool: ToolPool, chat: Any) -> None:
+async def test_a_call_by_a_wrong_name(pool: ToolPool, chat: StartChat) -> None:
     answer = await chat(pool, tools="core").call("get_forcast")
     assert "Did you mean get_forecast (of skill weather)" in answer.content
     assert "Tools: load_skill, unload_skill" in answer.content

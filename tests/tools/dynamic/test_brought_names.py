@@ -9,7 +9,7 @@ import pytest
 
 from flink_skills.manager import SkillView
 from flink_skills.tools import FunctionTool, SkillState
-from flink_skills.tools.dynamic.pool import ToolPool
+from flink_skills.tools.dynamic import ToolPool
 
 from .conftest import Chat, skill
 

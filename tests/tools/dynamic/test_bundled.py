@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.tools.dynamic.bundled import Described
-from tests.tools.dynamic.bundles import opened, until
+from flink_skills.tools.dynamic import Described
+from tests.kit.waiting import until
+from tests.tools.dynamic.bundles import opened
 
 GEO = '''
 """Places."""

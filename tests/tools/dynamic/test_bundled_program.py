@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
+from flink_skills import FunctionTool
 from flink_skills.tools import ToolContext
-from flink_skills.tools.dynamic.program.docstrings import parse_docstring
-from flink_skills.tools.dynamic.program.docstrings import parse_docstring as trusted_docstring
+from flink_skills.tools.dynamic import checked_parameters, parse_docstring
+from flink_skills.tools.dynamic import parse_docstring as trusted_docstring
 from flink_skills.tools.dynamic.runner_program import OLDEST_PYTHON, program_argv
-from flink_skills.tools.dynamic.specs import checked_parameters
-from flink_skills.tools.function import FunctionTool
 
 _PROGRAM = files("flink_skills.tools.dynamic.program")
 

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills.execution import CommandResult
-from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.tools.commands import HiddenValues
+from flink_skills.tools.dynamic import checked_parameters, checked_specs
 from flink_skills.tools.dynamic.answers import read_answer, text_answer, tool_result
 from flink_skills.tools.dynamic.runner_output import PrintedText, RunnerOutput
 from flink_skills.tools.dynamic.runner_process import RunnerProcess
 from flink_skills.tools.dynamic.schema_file import read_schema_file
-from flink_skills.tools.dynamic.specs import MOST_RAW_BYTES, MOST_SCHEMA_BYTES, checked_parameters, checked_specs
+from flink_skills.tools.dynamic.specs import MOST_RAW_BYTES, MOST_SCHEMA_BYTES
 
 _JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -7,14 +7,10 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents.agent import Agent
+from flink_skills import Agent, BaseToolSet, load_agent_yaml, register_tool, tool, tool_pool
 from flink_skills.agents.declaration import declared_pool, read_declaration
-from flink_skills.agents.declarative import load_agent_yaml
-from flink_skills.agents.decorators import tool, tool_pool
 from flink_skills.errors import ConfigError, PlanError
 from flink_skills.tools import FunctionTool, ToolContext
-from flink_skills.tools.dynamic.registry import register_tool
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 
 from .conftest import get_forecast, get_weather, send_mail
 

@@ -11,12 +11,19 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from flink_skills import Agent, AgentsExecutionEnvironment, ResourceDescriptor, SkillOptions, ToolContext
-from flink_skills.agents.decorators import chat_model_setup, tool_pool
-from flink_skills.agents.messages import ToolMessage
-from flink_skills.agents.models.registry import _PROVIDERS, Provider, register_provider
+from flink_skills import (
+    Agent,
+    AgentsExecutionEnvironment,
+    ResourceDescriptor,
+    SkillOptions,
+    ToolContext,
+    chat_model_setup,
+    tool_pool,
+)
+from flink_skills.agents import ToolMessage
 from flink_skills.testing import ScriptedModel, call, calls
 from flink_skills.tools import FunctionTool
+from tests.kit.models import scripted_provider
 
 PROVIDER = "functions-test"
 
@@ -74,9 +81,14 @@ class Meeting:
         return f"{who} met"
 
 
+Run = Callable[..., ScriptedModel]
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    def turns(answers: Any, pool: list[Any], events: int = 1, tools: tuple[str, ...] = (), **said: Any) -> Any:
+def run(tmp_path: Path) -> Iterator[Run]:
+    def turns(
+        answers: Any, pool: list[Any], events: int = 1, tools: tuple[str, ...] = (), **said: Any
+    ) -> ScriptedModel:
         folder = tmp_path / "skills" / "kit"
         folder.mkdir(parents=True, exist_ok=True)
         names = tools or tuple(item.spec.name if isinstance(item, FunctionTool) else item.__name__ for item in pool)
@@ -95,10 +107,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
             def business(self) -> list[Any]:
                 return pool
 
-        model = ScriptedModel(answers)
-        register_provider(
-            Provider(PROVIDER, lambda setup, config: model, needs_model=False, strategies=False), replace=True
-        )
+        model = script(answers)
         env = AgentsExecutionEnvironment.get_execution_environment()
         env.add_skills_from_paths([str(tmp_path / "skills")])
         env.get_config().set(SkillOptions.SHELL_ENABLED, False)
@@ -106,8 +115,8 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         assert output.to_list("errors") == []
         return model
 
-    yield turns
-    _PROVIDERS.pop(PROVIDER, None)
+    with scripted_provider(PROVIDER) as script:
+        yield turns
 
 
 LOAD = calls(call("skill_load", skill="kit"))
@@ -122,7 +131,7 @@ def told(model: ScriptedModel) -> list[ToolMessage]:
 
 
 @pytest.mark.row("J1", "J33")
-def test_signature_and_docstring_are_what_a_model_is_told(run: Any) -> None:
+def test_signature_and_docstring_are_what_a_model_is_told(run: Run) -> None:
     arguments = {
         "article": "7",
         "to": {"street": "Gasse", "zip_code": 89073},
@@ -154,34 +163,34 @@ def test_signature_and_docstring_are_what_a_model_is_told(run: Any) -> None:
 
 
 @pytest.mark.row("J2")
-def test_the_context_is_filled_in_and_hidden(run: Any) -> None:
+def test_the_context_is_filled_in_and_hidden(run: Run) -> None:
     model = run([LOAD, calls(call("who_asks")), "done"], [who_asks])
     assert offered(model.requests[1])["who_asks"].parameters["properties"] == {}
     assert told(model)[0].content == "clerk key 1"
 
 
 @pytest.mark.row("J4")
-def test_an_exception_is_an_answer(run: Any) -> None:
+def test_an_exception_is_an_answer(run: Run) -> None:
     model = run([LOAD, calls(call("breaks", how="badly")), "done"], [breaks])
     (answer,) = told(model)
     assert (answer.is_error, answer.content) == (True, "breaks failed: ValueError: badly")
 
 
 @pytest.mark.row("J5")
-def test_the_calls_of_a_response_run_at_the_same_time(run: Any) -> None:
+def test_the_calls_of_a_response_run_at_the_same_time(run: Run) -> None:
     model = run([LOAD, calls(call("meet", who="ann"), call("meet", who="ben")), "done"], [Meeting().meet])
     assert [message.content for message in told(model)] == ["ann met", "ben met"]
 
 
 @pytest.mark.row("I6", "D7")
 @pytest.mark.parametrize(("lifetime", "later"), [("turn", []), ("session", ["who_asks"])])
-def test_tools_stay_as_long_as_their_skill(run: Any, lifetime: str, later: list[str]) -> None:
+def test_tools_stay_as_long_as_their_skill(run: Run, lifetime: str, later: list[str]) -> None:
     model = run([LOAD, "done", "done"], [who_asks], events=2, skill_lifetime=lifetime)
     assert [list(offered(request)) for request in model.requests] == [[], ["who_asks"], later]
 
 
 @pytest.mark.row("C2")
-def test_a_skill_lists_what_it_declares_and_nothing_else(run: Any) -> None:
+def test_a_skill_lists_what_it_declares_and_nothing_else(run: Run) -> None:
     model = run(
         [LOAD, calls(call("skill_list_tools", skill_name="kit")), "done"], [who_asks, breaks], tools=("breaks", "gone")
     )
@@ -191,7 +200,7 @@ def test_a_skill_lists_what_it_declares_and_nothing_else(run: Any) -> None:
 @pytest.mark.row("C15")
 @pytest.mark.parametrize(("there", "chosen", "saved"), [(3, 1, 2 / 3), (3, 2, 1 / 3), (10, 2, 0.8)])
 def test_a_selection_saves_the_share_of_tools_that_it_leaves_out(
-    run: Any, there: int, chosen: int, saved: float
+    run: Run, there: int, chosen: int, saved: float
 ) -> None:
     pool = [FunctionTool(ship, name=f"ship_{number}") for number in range(there)]
     names = [tool.spec.name for tool in pool]

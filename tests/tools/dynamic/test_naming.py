@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flink_skills.tools import SkillState
+from flink_skills.tools import MOST_TOOL_NAMES, SkillState, load_effect, unload_effect
 from flink_skills.tools.dynamic.naming import brought_names, exposed_name, named_specs
-from flink_skills.tools.state import MOST_TOOL_NAMES, load_effect, unload_effect
 
 _FIT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _SKILLS = st.sampled_from(["a", "b", "a_b", "a b", "s" * 64])

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from flink_skills import BaseToolSet, register_tool
 from flink_skills.errors import ConfigError
+from flink_skills.manager import SkillView
 from flink_skills.tools import FunctionTool, ToolContext
-from flink_skills.tools.dynamic.pool import ToolPool
-from flink_skills.tools.dynamic.registry import register_tool
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet
+from flink_skills.tools.dynamic import ToolPool
+from tests.tools.dynamic.conftest import StartChat
 
 from .conftest import SKILLS, get_forecast, get_weather, query_database, send_mail
 
@@ -126,7 +127,7 @@ def test_a_function_without_a_fit_name_is_refused() -> None:
 
 
 @pytest.mark.row("J6")
-async def test_a_tool_set_gives_what_the_context_may_have(view: Any, chat: Any) -> None:
+async def test_a_tool_set_gives_what_the_context_may_have(view: SkillView, chat: StartChat) -> None:
     shop = Shop()
     pool = ToolPool([shop])
     basic, vip = chat(pool, key="basic-1"), chat(pool, key="vip-1")
@@ -238,7 +239,7 @@ async def test_tools_of_a_turn_do_not_pile_up() -> None:
 
 
 @pytest.mark.row("I8", "I7", "A9", "C17")
-async def test_a_conversation_gets_its_tools_with_its_skills(pool: ToolPool, chat: Any) -> None:
+async def test_a_conversation_gets_its_tools_with_its_skills(pool: ToolPool, chat: StartChat) -> None:
     talk = chat(pool)
     assert await talk.business() == []
     loaded = await talk.call("skill_load", skill="weather")

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from flink_skills import get_tool, register_tool, register_tools
 from flink_skills.errors import ConfigError
 from flink_skills.tools import FunctionTool
-from flink_skills.tools.dynamic.pool import ToolPool
-from flink_skills.tools.dynamic.registry import get_tool, register_tool, register_tools, tool_names
+from flink_skills.tools.dynamic import ToolPool, tool_names
+from tests.tools.dynamic.conftest import StartChat
 
 from .conftest import get_forecast, get_weather, send_mail
 
@@ -125,7 +126,9 @@ def test_annotations_may_be_defined_after_the_registration() -> None:
 
 
 @pytest.mark.row("I5")
-async def test_a_function_that_cannot_be_described_is_skipped(caplog: pytest.LogCaptureFixture, chat: Any) -> None:
+async def test_a_function_that_cannot_be_described_is_skipped(
+    caplog: pytest.LogCaptureFixture, chat: StartChat
+) -> None:
     def odd(*texts: str) -> str: ...
 
     register_tool("query_database", odd)
@@ -136,7 +139,7 @@ async def test_a_function_that_cannot_be_described_is_skipped(caplog: pytest.Log
 
 
 @pytest.mark.row("I3", "I7")
-async def test_registered_tools_come_with_skills(chat: Any) -> None:
+async def test_registered_tools_come_with_skills(chat: StartChat) -> None:
     # Conditional registration is a plain "if" around the call.
     register_tools({"get_weather": get_weather})
     talk = chat(ToolPool(["get_weather", "query_database"]))
@@ -146,7 +149,7 @@ async def test_registered_tools_come_with_skills(chat: Any) -> None:
 
 
 @pytest.mark.row("I4")
-async def test_a_registered_tool_that_is_in_no_pool_is_not_there_for_skills(chat: Any) -> None:
+async def test_a_registered_tool_that_is_in_no_pool_is_not_there_for_skills(chat: StartChat) -> None:
     register_tool("query_database", get_weather)
     talk = chat(ToolPool([get_weather]))
     await talk.call("skill_load", skill="data")

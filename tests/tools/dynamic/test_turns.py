@@ -10,12 +10,21 @@ from typing import Any
 import pytest
 
 from examples.dynamic_tools import __main__ as example
-from flink_skills import Agent, AgentsExecutionEnvironment, ResourceDescriptor, SkillOptions, ToolContext
-from flink_skills.agents.decorators import chat_model_setup, tool, tool_pool
-from flink_skills.agents.messages import ToolMessage
-from flink_skills.agents.models.registry import _PROVIDERS, Provider, register_provider
+from flink_skills import (
+    Agent,
+    AgentsExecutionEnvironment,
+    BaseToolSet,
+    ResourceDescriptor,
+    SkillOptions,
+    ToolContext,
+    chat_model_setup,
+    tool,
+    tool_pool,
+)
+from flink_skills.agents import ToolMessage
+from flink_skills.agents.models import unregister_provider
 from flink_skills.testing import ScriptedModel, call, calls
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet
+from tests.kit.models import scripted_provider
 
 from .conftest import get_weather, query_database, send_mail
 
@@ -57,8 +66,11 @@ class SmallDesk(Desk):
     skill_tools = "core"
 
 
+Run = Callable[..., tuple[ScriptedModel, Any]]
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def run(tmp_path: Path) -> Iterator[Run]:
     for name, tools in {"weather": ("get_weather", "get_forecast"), "data": ("query_database", "send_mail")}.items():
         folder = tmp_path / "skills" / name
         folder.mkdir(parents=True)
@@ -68,10 +80,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         )
 
     def turns(answers: Any, keys: list[str], agent: type[Agent] = Desk) -> tuple[ScriptedModel, Any]:
-        model = ScriptedModel(answers)
-        register_provider(
-            Provider(PROVIDER, lambda setup, config: model, needs_model=False, strategies=False), replace=True
-        )
+        model = script(answers)
         env = AgentsExecutionEnvironment.get_execution_environment()
         env.add_skills_from_paths([str(tmp_path / "skills")])
         env.get_config().set(SkillOptions.SHELL_ENABLED, False)
@@ -79,8 +88,8 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         assert output.to_list("errors") == []
         return model, output.to_list()
 
-    yield turns
-    _PROVIDERS.pop(PROVIDER, None)
+    with scripted_provider(PROVIDER) as script:
+        yield turns
 
 
 def business(request: Any) -> list[str]:
@@ -93,7 +102,7 @@ def results(request: Any) -> list[str]:
 
 @pytest.mark.row("I7", "I8", "A9", "B21", "C8", "C9", "C10")
 @pytest.mark.parametrize("agent", [Desk, SmallDesk])
-def test_tools_come_and_go_with_skills(run: Any, agent: type[Agent]) -> None:
+def test_tools_come_and_go_with_skills(run: Run, agent: type[Agent]) -> None:
     load, unload = ("skill_load", "skill_unload") if agent is Desk else ("load_skill", "unload_skill")
     model, _ = run(
         [
@@ -123,7 +132,7 @@ def test_tools_come_and_go_with_skills(run: Any, agent: type[Agent]) -> None:
 
 
 @pytest.mark.row("J6")
-def test_tools_depend_on_the_key_of_the_turn(run: Any) -> None:
+def test_tools_depend_on_the_key_of_the_turn(run: Run) -> None:
     def answer(request: Any) -> Any:
         return "done" if results(request) else calls(call("skill_load", skill="data"))
 
@@ -133,7 +142,7 @@ def test_tools_depend_on_the_key_of_the_turn(run: Any) -> None:
 
 
 @pytest.mark.row("J6", "I2")
-def test_a_tool_set_that_fails_costs_its_tools_and_not_the_turn(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tool_set_that_fails_costs_its_tools_and_not_the_turn(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "flink_skills.tools"):
         model, output = run(
             [calls(call("skill_load", skill="data"), call("skill_load", skill="weather")), "done"], ["down"]
@@ -144,7 +153,7 @@ def test_a_tool_set_that_fails_costs_its_tools_and_not_the_turn(run: Any, caplog
 
 
 @pytest.mark.row("I2", "I4", "C4")
-def test_a_selection_refines(run: Any) -> None:
+def test_a_selection_refines(run: Run) -> None:
     model, _ = run(
         [
             calls(call("skill_load", skill="weather")),
@@ -173,7 +182,7 @@ def test_the_example_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     try:
         assert example.main() == 0
     finally:
-        _PROVIDERS.pop("shop-script", None)
+        unregister_provider("shop-script")
     rows = [line.split("│")[2:4] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     shown = [(what.strip(), tools.strip()) for what, tools in rows[1:]]
     assert shown == [

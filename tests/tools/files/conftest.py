@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.execution import CommandUser, Workspace, WorkspaceManager
-from flink_skills.execution.backend import BackendSettings
-from flink_skills.execution.backends.hygiene import HygieneBackend
-from flink_skills.execution.isolation.report import IsolationReport
+from flink_skills import ToolResult
+from flink_skills.execution import BackendSettings, CommandUser, IsolationReport, Workspace, WorkspaceManager
+from flink_skills.execution.backends import HygieneBackend
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.tools import ShellRunner, SkillState, ToolContext, ToolSet
-from flink_skills.tools.base import ToolResult
 from flink_skills.tools.files import FileToolSet
 
 NOBODY = CommandUser(65534, 65534)

@@ -11,8 +11,7 @@ import time
 import pytest
 
 from flink_skills.errors import ConfigError
-from flink_skills.tools.files import Grep, grep
-from flink_skills.tools.files.lines import MOST_BYTES
+from flink_skills.tools.files import MOST_BYTES, Grep, grep
 
 from .conftest import Files
 

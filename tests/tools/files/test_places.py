@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import ConfigError
-from flink_skills.execution import WorkspaceManager
-from flink_skills.execution.backends.hygiene import HygieneBackend
-from flink_skills.execution.isolation.report import IsolationReport
+from flink_skills.execution import IsolationReport, WorkspaceManager
+from flink_skills.execution.backends import HygieneBackend
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.tools import ShellRunner, ToolContext

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from flink_skills.tools.files.lines import MOST_BYTES, MOST_CHARS, MOST_LINES
+from flink_skills.tools.files import MOST_BYTES, MOST_CHARS, MOST_LINES
 
 from .conftest import Files
 

@@ -18,11 +18,11 @@ from flink_skills.tools import (
     ToolResult,
     ToolServices,
     ToolSet,
+    load_effect,
     profile_tools,
 )
-from flink_skills.tools.interactive.caller import Caller, caller_of
-from flink_skills.tools.interactive.sessions import ProcessSessions
-from flink_skills.tools.state import load_effect
+from flink_skills.tools.interactive import Caller, ProcessSessions, caller_of
+from tests.tools.conftest import ShellWith
 
 _PATIENCE = 20.0
 
@@ -127,19 +127,11 @@ class Talk:
             assert asyncio.get_running_loop().time() < end, f"not in {_PATIENCE} s: {output!r}, {value}"
 
 
-async def until(true: Callable[[], bool], what: str) -> None:
-    """Wait for a condition; fails with ``what`` when it does not come."""
-    end = asyncio.get_running_loop().time() + _PATIENCE
-    while not true():
-        assert asyncio.get_running_loop().time() < end, f"not in {_PATIENCE} s: {what}"
-        await asyncio.sleep(0.005)
-
-
 StartTalk = Callable[..., Awaitable[Talk]]
 
 
 @pytest.fixture
-async def talk_with(view: SkillView, shell_with: Any) -> AsyncIterator[StartTalk]:
+async def talk_with(view: SkillView, shell_with: ShellWith) -> AsyncIterator[StartTalk]:
     """Starts workers with options; closes them."""
     started: list[ProcessSessions] = []
 

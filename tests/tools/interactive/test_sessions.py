@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.manager.manager import AgentSkillManager
+from flink_skills.manager import AgentSkillManager
 from flink_skills.tools.interactive.process import Process
-from tests.tools.interactive.conftest import StartTalk, Talk, until
+from tests.kit.waiting import until
+from tests.tools.interactive.conftest import StartTalk, Talk
 
 
 async def _gone(pid: int) -> None:

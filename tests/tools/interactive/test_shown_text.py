@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flink_skills.tools.commands.hidden import HIDDEN, HiddenValues
-from flink_skills.tools.interactive.shown_text import ShownText
+from flink_skills.tools.commands import HIDDEN, HiddenValues
+from flink_skills.tools.interactive import ShownText
 
 SECRET = "t0k3n-ABCDEF"
 

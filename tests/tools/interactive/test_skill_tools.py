@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools import SkillSettings
 from flink_skills.tools.skills.guidance import guidance
-from tests.tools.interactive.conftest import StartTalk, Talk, until
+from tests.kit.waiting import until
+from tests.tools.interactive.conftest import StartTalk, Talk
 
 ASK = 'printf "Name: "; read name; echo "hello $name"; printf "Age? "; read age; echo "age $age"'
 MENU = 'echo "1. red"; echo "2. blue"; printf "Enter the number: "; read n; echo "got $n"'

@@ -3,8 +3,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ from flink_skills.tools.mcp import (
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
 )
+from tests.kit.ports import listens
+from tests.kit.waiting import wait_until
 
 SERVER = Path(__file__).with_name("shop_server.py")
 DEADLINE = 60.0
@@ -38,14 +39,9 @@ class HttpServer:
 
     def start(self) -> None:
         self.process = subprocess.Popen([sys.executable, str(SERVER), self.kind, str(self.port)])
-        deadline = time.monotonic() + DEADLINE
-        while True:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            assert self.process.poll() is None
-            assert time.monotonic() < deadline, "the server does not listen"
-            time.sleep(0.05)  # between two looks
+        process = self.process
+        wait_until(lambda: listens(self.port) or process.poll() is not None, "the server to listen", within=DEADLINE)
+        assert process.poll() is None
 
     def stop(self) -> None:
         if self.process is not None:
@@ -54,8 +50,13 @@ class HttpServer:
             self.process = None
 
 
+StartHttp = Callable[[str], HttpServer]
+ConnectionParams = StdioConnectionParams | SseConnectionParams | StreamableHTTPConnectionParams
+OpenToolSet = Callable[..., Awaitable[McpToolSet]]
+
+
 @pytest.fixture
-def http_server() -> Iterator[Callable[[str], HttpServer]]:
+def http_server() -> Iterator[StartHttp]:
     servers: list[HttpServer] = []
 
     def make(kind: str) -> HttpServer:
@@ -68,7 +69,7 @@ def http_server() -> Iterator[Callable[[str], HttpServer]]:
 
 
 @pytest.fixture(params=["stdio", "sse", "streamable-http"])
-def params(request: Any, http_server: Any) -> Any:
+def params(request: pytest.FixtureRequest, http_server: StartHttp) -> ConnectionParams:
     """How to reach a server that runs, over each transport."""
     if request.param == "stdio":
         program = McpStdioServerParameters(sys.executable, (str(SERVER), "stdio"))
@@ -79,7 +80,7 @@ def params(request: Any, http_server: Any) -> Any:
 
 
 @pytest.fixture
-async def opened() -> AsyncIterator[Callable[..., Any]]:
+async def opened() -> AsyncIterator[OpenToolSet]:
     """Makes tool sets that are connected, and closes them."""
     sets: list[McpToolSet] = []
 

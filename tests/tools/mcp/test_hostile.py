@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 
 from flink_skills import ConfigError, ToolContext
 from flink_skills.tools.mcp import McpStdioServerParameters, McpToolSet, StdioConnectionParams
-from tests.tools.mcp.test_servers import tools_of, until
+from tests.kit.waiting import until
+from tests.tools.mcp.conftest import OpenToolSet
+from tests.tools.mcp.test_servers import tools_of
 
 ODD = Path(__file__).with_name("odd_server.py")
 
@@ -32,7 +35,7 @@ def exists(path: Path) -> Callable[[], Awaitable[bool]]:
     return lambda: asyncio.to_thread(path.exists)
 
 
-async def test_a_server_that_says_nothing_holds_nobody_up(opened: Any, tmp_path: Path) -> None:
+async def test_a_server_that_says_nothing_holds_nobody_up(opened: OpenToolSet, tmp_path: Path) -> None:
     file = tmp_path / "starts.txt"
     before = asyncio.get_running_loop().time()
     toolset = await opened(odd("silent", str(file), timeout=0.5))
@@ -44,7 +47,7 @@ async def test_a_server_that_says_nothing_holds_nobody_up(opened: Any, tmp_path:
     assert len(file.read_text().split()) > 1, "each attempt has a process of its own"
 
 
-async def test_an_older_server_that_does_not_answer_what_it_does_not_know_is_reached(opened: Any) -> None:
+async def test_an_older_server_that_does_not_answer_what_it_does_not_know_is_reached(opened: OpenToolSet) -> None:
     toolset = await opened(odd("no discovery", timeout=1.0))
     await until(lambda: tools_of(toolset))
     assert (await said(toolset, "count", "abc")).content == "3"
@@ -59,20 +62,22 @@ async def test_an_older_server_that_does_not_answer_what_it_does_not_know_is_rea
         ("bad schemas", 1, "its tool 'kind' is left out: no model takes its schema: 'sting' is not valid"),
     ],
 )
-async def test_lists_have_limits(opened: Any, caplog: Any, what: str, count: int, told: str) -> None:
+async def test_lists_have_limits(
+    opened: OpenToolSet, caplog: pytest.LogCaptureFixture, what: str, count: int, told: str
+) -> None:
     toolset = await opened(odd(what))
     assert len(await tools_of(toolset)) == count
     assert told in caplog.text
 
 
-async def test_garbage_between_answers_is_passed_over(opened: Any) -> None:
+async def test_garbage_between_answers_is_passed_over(opened: OpenToolSet) -> None:
     toolset = await opened(odd("garbage"))
     for text in ("a", "ab"):
         assert (await said(toolset, "count", text)).content == str(len(text))
 
 
 @pytest.mark.parametrize("tool", ["nonsense", "wrong"])
-async def test_a_senseless_answer_is_an_error_of_that_call_alone(opened: Any, tool: str) -> None:
+async def test_a_senseless_answer_is_an_error_of_that_call_alone(opened: OpenToolSet, tool: str) -> None:
     toolset = await opened(odd("nothing"))
     pid = (await said(toolset, "pid")).content
     answer, other = await asyncio.gather(said(toolset, tool), said(toolset, "count", "abc"))
@@ -84,16 +89,21 @@ async def test_a_senseless_answer_is_an_error_of_that_call_alone(opened: Any, to
     assert (await said(toolset, "pid")).content == pid, "the connection stays"
 
 
-async def test_a_storm_of_changes_is_a_few_looks(opened: Any) -> None:
+async def test_a_storm_of_changes_is_a_few_looks(opened: OpenToolSet) -> None:
     toolset = await opened(odd("storm"))
     await asyncio.sleep(0)
-    begun = asyncio.get_running_loop().time()
-    while asyncio.get_running_loop().time() < begun + 2:
-        lists = int((await said(toolset, "lists")).content)
-    assert 2 <= lists <= 4, "one at once, and one after 1 s"
+
+    async def lists() -> int:
+        return int((await said(toolset, "lists")).content)
+
+    async def listed_again() -> bool:
+        return await lists() >= 2
+
+    await until(listed_again)
+    assert await lists() <= 4, "one at once, and one after 1 s"
 
 
-async def test_a_server_that_works_is_not_taken_for_lost(opened: Any) -> None:
+async def test_a_server_that_works_is_not_taken_for_lost(opened: OpenToolSet) -> None:
     toolset = await opened(odd("nothing", timeout=2.0), interval=0.2)
     await until(lambda: tools_of(toolset))
     pid = (await said(toolset, "pid")).content
@@ -101,7 +111,7 @@ async def test_a_server_that_works_is_not_taken_for_lost(opened: Any) -> None:
     assert (await said(toolset, "pid")).content == pid
 
 
-async def test_a_server_that_hangs_while_nobody_asks_is_started_again(opened: Any, tmp_path: Path) -> None:
+async def test_a_server_that_hangs_while_nobody_asks_is_started_again(opened: OpenToolSet, tmp_path: Path) -> None:
     file = tmp_path / "starts.txt"
     toolset = await opened(odd("nothing", str(file), timeout=2.0), interval=0.2)
     await until(lambda: tools_of(toolset))
@@ -118,21 +128,19 @@ async def test_a_server_that_hangs_while_nobody_asks_is_started_again(opened: An
     assert (await said(toolset, "pid")).content != pid
 
 
-async def test_a_server_that_ends_each_time_is_started_less_and_less_often(opened: Any, tmp_path: Path) -> None:
+async def test_a_server_that_ends_each_time_is_started_less_and_less_often(opened: OpenToolSet, tmp_path: Path) -> None:
     file = tmp_path / "starts.txt"
-    toolset = await opened(odd("short life", str(file)))
-    begun = asyncio.get_running_loop().time()
-
-    async def passed() -> bool:
-        return asyncio.get_running_loop().time() > begun + 4
-
-    await until(passed)
-    # After 0.25 to 0.5 s, 0.5 to 1 s, 1 to 2 s, 2 to 4 s.
-    assert len(file.read_text().split()) <= 6
+    begun = time.monotonic()
+    toolset = await opened(odd("short life", str(file)), interval=0.05)
+    await until(lambda: len(file.read_text().split()) >= 4, lambda: f"the fourth start: {file.read_text()!r}")
+    # After 0.25 to 0.5 s, 0.5 to 1 s, 1 to 2 s.
+    assert time.monotonic() - begun >= 1.75
     await toolset.close()
 
 
-async def test_what_a_program_says_without_end_does_not_fill_the_log(opened: Any, caplog: Any) -> None:
+async def test_what_a_program_says_without_end_does_not_fill_the_log(
+    opened: OpenToolSet, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "flink_skills.mcp")
     toolset = await opened(odd("nothing"), name="loud")
     await said(toolset, "say", "\x1b[31mred")
@@ -146,7 +154,7 @@ async def test_what_a_program_says_without_end_does_not_fill_the_log(opened: Any
     assert lines[0] == "MCP server loud says: \ufffd[31mred"
 
 
-async def test_a_cancelled_call_of_a_server_that_reads_nothing_ends_soon(opened: Any, tmp_path: Path) -> None:
+async def test_a_cancelled_call_of_a_server_that_reads_nothing_ends_soon(opened: OpenToolSet, tmp_path: Path) -> None:
     file = tmp_path / "starts.txt"
     toolset = await opened(odd("nothing", str(file)))
     work = asyncio.ensure_future(said(toolset, "work", "20"))
@@ -163,7 +171,7 @@ async def test_a_cancelled_call_of_a_server_that_reads_nothing_ends_soon(opened:
 
 
 @pytest.mark.parametrize(("rows", "whole"), [(100, True), (20_000, False)])
-async def test_a_large_structured_result_is_given_as_text_alone(opened: Any, rows: int, whole: bool) -> None:
+async def test_a_large_structured_result_is_given_as_text_alone(opened: OpenToolSet, rows: int, whole: bool) -> None:
     result = await said(await opened(odd("nothing")), "large", str(rows))
     assert result.content.startswith('{"rows": ["xxx')
     assert (result.value == {"rows": ["x" * 100] * rows}) is whole

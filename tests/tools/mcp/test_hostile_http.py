@@ -15,7 +15,9 @@ import pytest
 from flink_skills import ToolContext
 from flink_skills.tools.mcp import StreamableHTTPConnectionParams
 from flink_skills.tools.mcp.limited import LARGEST_ANSWER
-from tests.tools.mcp.test_servers import tools_of, until
+from tests.kit.waiting import until
+from tests.tools.mcp.conftest import OpenToolSet
+from tests.tools.mcp.test_servers import tools_of
 
 pytestmark = pytest.mark.row("J7", "J10")
 SECRET = "s3cr3t-of-the-shop"
@@ -135,7 +137,7 @@ def server() -> Iterator[Odd]:
     ],
 )
 async def test_an_answer_that_is_none_is_an_error_of_that_call_alone(
-    server: Odd, opened: Any, tool: str, told: str
+    server: Odd, opened: OpenToolSet, tool: str, told: str
 ) -> None:
     tools = await tools_of(await opened(StreamableHTTPConnectionParams(server.url)))
     answer = await tools[tool].call({}, ToolContext())
@@ -145,7 +147,7 @@ async def test_an_answer_that_is_none_is_an_error_of_that_call_alone(
     assert server.session == 1, "the connection stays"
 
 
-async def test_a_status_of_one_call_ends_no_connection(server: Odd, opened: Any) -> None:
+async def test_a_status_of_one_call_ends_no_connection(server: Odd, opened: OpenToolSet) -> None:
     tools = await tools_of(await opened(StreamableHTTPConnectionParams(server.url)))
     answer = await tools["broken"].call({}, ToolContext())
     assert answer.is_error
@@ -155,7 +157,7 @@ async def test_a_status_of_one_call_ends_no_connection(server: Odd, opened: Any)
     assert server.session == 1
 
 
-async def test_a_session_that_the_server_forgot_is_begun_again(server: Odd, opened: Any) -> None:
+async def test_a_session_that_the_server_forgot_is_begun_again(server: Odd, opened: OpenToolSet) -> None:
     toolset = await opened(StreamableHTTPConnectionParams(server.url))
     tools = await tools_of(toolset)
     assert (await tools["forget"].call({}, ToolContext())).content == "done"
@@ -170,7 +172,7 @@ async def test_a_session_that_the_server_forgot_is_begun_again(server: Odd, open
 
 
 async def test_secrets_of_addresses_and_headers_are_in_no_log_and_no_result(
-    server: Odd, opened: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: Odd, opened: OpenToolSet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "flink_skills")
     monkeypatch.setenv("SHOP_SECRET", SECRET)

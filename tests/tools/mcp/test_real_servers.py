@@ -14,17 +14,17 @@ import psutil
 import pytest
 
 from flink_skills import ToolContext
-from flink_skills.testing.flink_rest import wait_until
 from flink_skills.tools.mcp import (
     McpStdioServerParameters,
     SseConnectionParams,
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
 )
-from tests.ports import free_port
-from tests.tools.mcp.conftest import DEADLINE
+from tests.kit.ports import free_port
+from tests.kit.waiting import until, wait_until
+from tests.tools.mcp.conftest import DEADLINE, OpenToolSet
 from tests.tools.mcp.installing import everything, python_server
-from tests.tools.mcp.test_servers import tools_of, until
+from tests.tools.mcp.test_servers import tools_of
 
 pytestmark = pytest.mark.row("J7", "J8")
 
@@ -44,7 +44,7 @@ async def said(tools: Any, name: str, /, **arguments: Any) -> str:
     return (await tools[name].call(arguments, ToolContext())).content
 
 
-async def test_the_time_server_tells_times(opened: Any) -> None:
+async def test_the_time_server_tells_times(opened: OpenToolSet) -> None:
     server = str(installed(python_server, "mcp-server-time"))
     tools = await tools_of(await opened(program(server, "--local-timezone", "UTC"), prefix="time_"))
     assert set(tools) == {"time_get_current_time", "time_convert_time"}
@@ -65,7 +65,7 @@ def make_repository(folder: Path) -> None:
     subprocess.run([*git, "commit", "-q", "-m", "The first"], check=True)
 
 
-async def test_the_git_server_reads_a_repository_and_is_killed_meanwhile(opened: Any, tmp_path: Path) -> None:
+async def test_the_git_server_reads_a_repository_and_is_killed_meanwhile(opened: OpenToolSet, tmp_path: Path) -> None:
     server = str(installed(python_server, "mcp-server-git"))
     make_repository(tmp_path)
     tools = await tools_of(await opened(program(server, "--repository", str(tmp_path)), tool_filter=["git_log"]))
@@ -87,7 +87,9 @@ def reference() -> tuple[str, str]:
     return found
 
 
-async def test_the_reference_server_has_tools_prompts_and_resources(opened: Any, reference: tuple[str, str]) -> None:
+async def test_the_reference_server_has_tools_prompts_and_resources(
+    opened: OpenToolSet, reference: tuple[str, str]
+) -> None:
     toolset = await opened(program(*reference, "stdio"), prompts=True, resources=True, prefix="e_")
     tools = await tools_of(toolset)
     assert "hello" in await said(tools, "e_echo", message="hello")
@@ -107,8 +109,11 @@ async def test_the_reference_server_has_tools_prompts_and_resources(opened: Any,
     assert "again" in await said(tools, "e_echo", message="again")
 
 
+BehindHttp = tuple[str, int, Callable[[], None]]
+
+
 @pytest.fixture(params=["sse", "streamableHttp"])
-def behind_http(request: Any, reference: tuple[str, str]) -> Iterator[tuple[str, int, Callable[[], None]]]:
+def behind_http(request: pytest.FixtureRequest, reference: tuple[str, str]) -> Iterator[BehindHttp]:
     port = free_port()
     running: list[subprocess.Popen[bytes]] = []
 
@@ -130,7 +135,9 @@ def behind_http(request: Any, reference: tuple[str, str]) -> Iterator[tuple[str,
 
 
 @pytest.mark.row("J9", "J10")
-async def test_the_reference_server_behind_http_is_killed_and_comes_back(opened: Any, behind_http: Any) -> None:
+async def test_the_reference_server_behind_http_is_killed_and_comes_back(
+    opened: OpenToolSet, behind_http: BehindHttp
+) -> None:
     kind, port, restart = behind_http
     made = SseConnectionParams if kind == "sse" else StreamableHTTPConnectionParams
     toolset = await opened(made(f"http://127.0.0.1:{port}/{'sse' if kind == 'sse' else 'mcp'}"))
@@ -152,4 +159,4 @@ def test_nothing_of_these_servers_is_left() -> None:
         lines = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
         return [line for line in lines if "mcp-server" in line or "server-everything" in line]
 
-    wait_until(lambda: not left(), 10, "the servers to end")
+    wait_until(lambda: not left(), "the servers to end", within=10)

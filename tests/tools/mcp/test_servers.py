@@ -20,7 +20,8 @@ from flink_skills.tools.mcp import (
     StreamableHTTPConnectionParams,
 )
 from flink_skills.tools.mcp.parameters import connection_params
-from tests.tools.mcp.conftest import DEADLINE, SERVER
+from tests.kit.waiting import until
+from tests.tools.mcp.conftest import DEADLINE, SERVER, ConnectionParams, OpenToolSet, StartHttp
 
 STDIO = StdioConnectionParams(McpStdioServerParameters(sys.executable, (str(SERVER), "stdio")), sandbox=False)
 LONG = "a_name_with_everything_that_is_not_allowed_and_is_very_"
@@ -30,17 +31,8 @@ async def tools_of(toolset: McpToolSet) -> dict[str, Tool]:
     return {tool.spec.name: tool for tool in await toolset.get_tools(ToolContext())}
 
 
-async def until(condition: Any) -> Any:
-    """The first result of an asynchronous condition that is true."""
-    deadline = asyncio.get_running_loop().time() + DEADLINE
-    while not (found := await condition()):
-        assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(0.05)  # between two looks
-    return found
-
-
 @pytest.mark.row("J7", "J8", "J9", "J10", "J34")
-async def test_tools_are_listed_and_called(params: Any, opened: Any) -> None:
+async def test_tools_are_listed_and_called(params: ConnectionParams, opened: OpenToolSet) -> None:
     tools = await tools_of(await opened(params, prefix="shop_"))
     assert tools["shop_price"].spec.description == "Price of an article."
     assert tools["shop_price"].spec.parameters["required"] == ["article"]
@@ -53,7 +45,9 @@ async def test_tools_are_listed_and_called(params: Any, opened: Any) -> None:
 
 
 @pytest.mark.row("J7", "J11")
-async def test_a_server_that_ends_is_an_error_and_comes_back(params: Any, opened: Any, http_server: Any) -> None:
+async def test_a_server_that_ends_is_an_error_and_comes_back(
+    params: ConnectionParams, opened: OpenToolSet, http_server: StartHttp
+) -> None:
     toolset = await opened(params)
     tools = await tools_of(toolset)
     lost = await tools["end"].call({}, ToolContext())
@@ -76,13 +70,13 @@ async def test_a_server_that_ends_is_an_error_and_comes_back(params: Any, opened
     await until(answers)
 
 
-async def test_many_calls_at_once_share_the_connection(params: Any, opened: Any) -> None:
+async def test_many_calls_at_once_share_the_connection(params: ConnectionParams, opened: OpenToolSet) -> None:
     tools = await tools_of(await opened(params))
     asked = [tools["price"].call({"article": "x" * number}, ToolContext()) for number in range(40)]
     assert [result.content for result in await asyncio.gather(*asked)] == [str(number) for number in range(40)]
 
 
-async def test_a_cancelled_call_leaves_the_connection_usable(opened: Any) -> None:
+async def test_a_cancelled_call_leaves_the_connection_usable(opened: OpenToolSet) -> None:
     tools = await tools_of(await opened(STDIO))
     task = asyncio.ensure_future(tools["price"].call({"article": "abc"}, ToolContext()))
     await asyncio.sleep(0)
@@ -92,7 +86,9 @@ async def test_a_cancelled_call_leaves_the_connection_usable(opened: Any) -> Non
     assert (await tools["price"].call({"article": "ab"}, ToolContext())).content == "2"
 
 
-async def test_prompts_and_resources_are_tools_where_they_are_asked_for(params: Any, opened: Any) -> None:
+async def test_prompts_and_resources_are_tools_where_they_are_asked_for(
+    params: ConnectionParams, opened: OpenToolSet
+) -> None:
     tools = await tools_of(await opened(params, prefix="s_", prompts=True, resources=True))
 
     async def said(tool: str, /, **arguments: Any) -> str:
@@ -106,7 +102,7 @@ async def test_prompts_and_resources_are_tools_where_they_are_asked_for(params: 
         assert (await tools[name].call(arguments, ToolContext())).is_error
 
 
-async def test_tools_may_be_filtered_and_have_names_that_providers_take(opened: Any) -> None:
+async def test_tools_may_be_filtered_and_have_names_that_providers_take(opened: OpenToolSet) -> None:
     some = await opened(STDIO, tool_filter=["price", "re*"], prefix="x_")
     assert set(await tools_of(some)) == {"x_price", "x_refuse", "x_read"}
     by_key = await opened(STDIO, tool_filter=lambda name, context: name == context.key)
@@ -119,7 +115,7 @@ async def test_tools_may_be_filtered_and_have_names_that_providers_take(opened: 
 
 
 @pytest.mark.row("J7")
-async def test_new_tools_of_a_server_are_found(params: Any, opened: Any) -> None:
+async def test_new_tools_of_a_server_are_found(params: ConnectionParams, opened: OpenToolSet) -> None:
     # It is not found by looking: that is done too seldom for this test.
     toolset = await opened(params, interval=10 * DEADLINE)
     before = await tools_of(toolset)
@@ -134,7 +130,9 @@ async def test_new_tools_of_a_server_are_found(params: Any, opened: Any) -> None
 
 
 @pytest.mark.row("J7")
-async def test_a_server_that_is_down_at_open_has_its_tools_when_it_comes(http_server: Any, opened: Any) -> None:
+async def test_a_server_that_is_down_at_open_has_its_tools_when_it_comes(
+    http_server: StartHttp, opened: OpenToolSet
+) -> None:
     server = http_server("streamable-http")
     changes: list[dict[str, int]] = []
     toolset = McpToolSet(StreamableHTTPConnectionParams(server.url, timeout=2))
@@ -151,7 +149,7 @@ async def test_a_server_that_is_down_at_open_has_its_tools_when_it_comes(http_se
         await toolset.close()
 
 
-async def test_a_closed_tool_set_leaves_no_process(opened: Any) -> None:
+async def test_a_closed_tool_set_leaves_no_process(opened: OpenToolSet) -> None:
     toolset = await opened(STDIO)
 
     def servers() -> list[psutil.Process]:
@@ -163,7 +161,7 @@ async def test_a_closed_tool_set_leaves_no_process(opened: Any) -> None:
 
 
 async def test_secrets_are_read_where_they_are_used(
-    opened: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    opened: OpenToolSet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SHOP_SECRET", "s3cr3t-of-the-shop")
     program = McpStdioServerParameters(sys.executable, (str(SERVER), "stdio"), {"SHOP_TOKEN": "${env:SHOP_SECRET}"})
@@ -176,7 +174,7 @@ async def test_secrets_are_read_where_they_are_used(
     assert "s3cr3t" not in caplog.text
 
 
-async def test_a_secret_that_is_not_set_is_named(opened: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_secret_that_is_not_set_is_named(opened: OpenToolSet, caplog: pytest.LogCaptureFixture) -> None:
     params = StreamableHTTPConnectionParams("http://127.0.0.1:9/mcp", {"Authorization": "Bearer ${env:NOT_SET}"})
     toolset = await opened(params)
     assert await tools_of(toolset) == {}

@@ -8,8 +8,7 @@ import pytest
 from flink_skills.artifacts import ArtifactStore
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
-from flink_skills.tools import SkillSettings
-from flink_skills.tools.state import load_effect
+from flink_skills.tools import SkillSettings, load_effect
 from tests.tools.conftest import Conversation
 
 Talk = Callable[..., Awaitable[Conversation]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents.files import event_files, stage_files
+from flink_skills.agents import event_files, stage_files
 from flink_skills.artifacts import ArtifactStore
 from flink_skills.manager import AgentSkillManager
 from flink_skills.tools import ToolResult

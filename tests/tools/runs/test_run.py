@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from flink_skills.execution.isolation.levels import IsolationLevel
-from flink_skills.tools import ToolResult
-from flink_skills.tools.state import load_effect
+from flink_skills.execution import IsolationLevel
+from flink_skills.tools import ToolResult, load_effect
 from tests.tools.conftest import Conversation
 from tests.tools.runs.conftest import Talk
 
@@ -207,7 +206,7 @@ async def test_editors_of_runs_at_once_do_not_meet(talk: Conversation) -> None:
 
 
 @pytest.mark.row("F5")
-async def test_links_in_the_way_of_the_editor_lead_nowhere(talk: Conversation, tmp_path: Any) -> None:
+async def test_links_in_the_way_of_the_editor_lead_nowhere(talk: Conversation, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     await run(talk, f"ln -s {outside} $WORK_DIR/.flink_skills")

@@ -8,12 +8,10 @@ import pytest
 
 from flink_skills.artifacts import ArtifactStore
 from flink_skills.errors import IsolationError
-from flink_skills.execution import WorkspaceManager
-from flink_skills.execution.configuration import command_user
+from flink_skills.execution import WorkspaceManager, command_user
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
-from flink_skills.tools import ShellRunner, SkillSettings
-from flink_skills.tools.state import load_effect
+from flink_skills.tools import ShellRunner, SkillSettings, load_effect
 from tests.tools.conftest import Conversation
 
 

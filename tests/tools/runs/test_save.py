@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ async def test_a_file_is_kept(talk: Conversation) -> None:
 
 
 @pytest.mark.row("K2")
-async def test_what_is_wrong_has_a_code(talk: Conversation, tmp_path: Any) -> None:
+async def test_what_is_wrong_has_a_code(talk: Conversation, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("of the machine")
     await run(talk, f"ln -s {tmp_path}/secret out/link; ln -s {tmp_path} out/folder; mkdir out/d; mkfifo out/pipe")
     codes = {
@@ -96,7 +97,7 @@ async def test_a_job_without_a_place_for_artifacts(talk_with: Talk) -> None:
 
 
 @pytest.mark.row("K2")
-async def test_a_store_that_cannot_be_reached(talk: Conversation, tmp_path: Any) -> None:
+async def test_a_store_that_cannot_be_reached(talk: Conversation, tmp_path: Path) -> None:
     await run(talk, "echo > out/a")
     (tmp_path / "artifacts").write_text("in the way")
     assert (await save(talk, "out/a")).content.startswith("ARTIFACT_SAVE_UNAVAILABLE: ")

@@ -8,9 +8,8 @@ import pytest
 
 from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.skill import AgentSkill
-from flink_skills.tools import SkillState
+from flink_skills.tools import LoadedSkill, SkillState, docs_effect, load_effect, tools_effect
 from flink_skills.tools.skills.context import skill_block, system_block
-from flink_skills.tools.state import LoadedSkill, docs_effect, load_effect, tools_effect
 from tests.tools.conftest import Conversation
 
 MOST = 1000

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.tools import PROFILES, FunctionTool, ToolResult
-from flink_skills.tools.dynamic.pool import ToolPool
-from flink_skills.tools.state import load_effect
+from flink_skills.tools import PROFILES, FunctionTool, ToolResult, load_effect
+from flink_skills.tools.dynamic import ToolPool
 from tests.tools.conftest import Conversation
 from tests.tools.skills.conftest import Talking, full
 
@@ -162,7 +161,7 @@ class Brings:
             from flink_skills.errors import ExecutionError
 
             raise ExecutionError("there is no python3 in the sandbox")
-        from flink_skills.tools.dynamic.bundled import Described
+        from flink_skills.tools.dynamic import Described
 
         return Described(({"name": "sum_up", "description": "Sums.", "parameters": {}},), ("'odd' has no name",))
 

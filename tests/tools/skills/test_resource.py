@@ -10,7 +10,7 @@ from flink_skills.artifacts import ArtifactStore
 from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
-from flink_skills.tools.state import artifacts_effect
+from flink_skills.tools import artifacts_effect
 from tests.tools.conftest import Conversation
 
 READ = "load_skill_resource"

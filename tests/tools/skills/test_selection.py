@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from flink_skills.tools.dynamic.pool import ToolPool
+from flink_skills.tools.dynamic import ToolPool
 from tests.tools.conftest import Conversation
 from tests.tools.skills.conftest import Talking, full
 from tests.tools.skills.test_full_loading import get_tides, get_weather

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from flink_skills.options import SkillConfig
-from flink_skills.skill import AgentSkill
-from flink_skills.skill.requirements import missing_requirements
+from flink_skills.skill import AgentSkill, missing_requirements
 from flink_skills.tools.skills.surroundings import command_surroundings
 
 ENVIRON = {"PATH": "/usr/bin:/bin", "SEEN": "1", "SECRET": "2"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import parse_qs, urlsplit
@@ -54,6 +55,13 @@ class Site:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
+
+    async def drip(self, visit: Visit, byte: bytes) -> None:
+        """Send ``byte`` every 20 ms until the site is closed."""
+        while not self.closed.is_set():
+            await visit.send(byte)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.closed.wait(), 0.02)
 
     def at(self, path: str = "/", host: str = "www.example.org", scheme: str = "http") -> str:
         return f"{scheme}://{host}:{self.port}{path}"

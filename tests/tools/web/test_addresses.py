@@ -13,7 +13,7 @@ import pytest
 from flink_skills.errors import ConfigError
 from flink_skills.tools import ToolContext
 from flink_skills.tools.web import WebFetchTool
-from tests.ports import free_port
+from tests.kit.ports import free_port
 from tests.tools.web.conftest import Fetch, code_of
 from tests.tools.web.site import Names, Site
 

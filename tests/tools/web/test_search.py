@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import pickle
@@ -212,9 +211,7 @@ async def test_an_engine_that_fails_is_a_result(name: str, site: Site) -> None:
 async def test_an_engine_that_drips_or_sends_too_much(site: Site) -> None:
     async def drip(visit: Any) -> None:
         await visit.head(Content_Type="application/json")
-        while not site.closed.is_set():
-            await visit.send(b" ")
-            await asyncio.sleep(0.02)
+        await site.drip(visit, b" ")
 
     site.pages["/"] = drip
     result = await search(google(site, timeout=1))

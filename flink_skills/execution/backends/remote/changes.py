@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import IO
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import CommandUser
 from flink_skills.execution.backends.remote.exchange import Folders, Known
 from flink_skills.execution.backends.remote.inside.files import (
     Entry,
@@ -19,6 +18,7 @@ from flink_skills.execution.backends.remote.inside.files import (
     read_header,
 )
 from flink_skills.execution.backends.remote.inside.paths import inside
+from flink_skills.execution.request import CommandUser
 
 __all__ = ["take_changes"]
 

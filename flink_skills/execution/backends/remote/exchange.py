@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import CommandRequest
 from flink_skills.execution.backends.remote.inside.files import Entry, pack, scan
 from flink_skills.execution.backends.remote.inside.paths import inside, outermost
+from flink_skills.execution.request import CommandRequest
 
 __all__ = ["Folders", "Known", "Parcel"]
 

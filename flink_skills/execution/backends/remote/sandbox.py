@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import CommandRequest, CommandResult, CommandUser
 from flink_skills.execution.backends.remote.changes import take_changes
 from flink_skills.execution.backends.remote.claims import Claim, ClaimLostError
 from flink_skills.execution.backends.remote.exchange import Folders, Known, Parcel
 from flink_skills.execution.backends.remote.inside.output import Output
 from flink_skills.execution.backends.remote.package import program
 from flink_skills.execution.backends.remote.runtime import Executed, SandboxRuntime
+from flink_skills.execution.request import CommandRequest, CommandResult, CommandUser
 
 __all__ = ["NotStartedError", "Sandbox", "SandboxGoneError"]
 

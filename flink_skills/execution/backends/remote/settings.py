@@ -8,8 +8,8 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from flink_skills.endpoint import check_endpoint, redact
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.options.values import parse_duration
 
@@ -133,12 +133,16 @@ def _own_api(environ: Mapping[str, str]) -> str:
 
 def _address(given: Mapping[str, str], name: str, example: str) -> str:
     text = given.get(name, "")
-    parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise ConfigError(f"option {_FAMILY}{name}: {text!r} is no address: write one such as {example}")
-    if name == "api" and parts.scheme == "http" and not _is_loopback(parts.hostname):
+    parts = check_endpoint(text, f"option {_FAMILY}{name}", example, credentials=False)
+    if parts.query or parts.fragment:
         raise ConfigError(
-            f"option {_FAMILY}api: {text!r} would send the token without encryption: write https://{parts.netloc}"
+            f"option {_FAMILY}{name} cannot be used: it has a query or a fragment ({redact(text)}). "
+            f"Leave it out, as in {example}."
+        )
+    if name == "api" and parts.scheme == "http" and not _is_loopback(str(parts.hostname)):
+        raise ConfigError(
+            f"option {_FAMILY}api: {redact(text)!r} would send the token without encryption: "
+            f"write https://{parts.netloc}"
         )
     return text.rstrip("/")
 

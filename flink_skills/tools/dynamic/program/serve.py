@@ -1,8 +1,5 @@
 """Answers requests, a JSON line each, about the ``tools.py`` in the folder that the program runs in."""
 
-# Small and quick to start: no pathlib. What a tool raises, or did to the standard streams, is anybody's guess.
-# ruff: noqa: PTH100, PTH109, PTH118, PTH120, S112
-
 from __future__ import annotations
 
 import importlib.util
@@ -177,7 +174,7 @@ def _finish_output(mark: str) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except Exception:
+        except Exception:  # noqa: S112
             continue  # a tool closed or replaced it
     if mark:
         try:

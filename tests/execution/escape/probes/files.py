@@ -1,7 +1,6 @@
 """Rows 1 to 11: files outside of the workspace."""
 
 # Attempts are system calls: what a library does around them would be in the way.
-# ruff: noqa: PTH101, PTH102, PTH104, PTH108, PTH115, PTH116, PTH118, PTH119, PTH120, PTH123, PTH208, PTH211
 from __future__ import annotations
 
 import ctypes

@@ -1,7 +1,6 @@
 """Rows 37 to 42 and 44: namespaces, privileges, rare system calls, devices, shared memory, the skill's own files."""
 
 # Attempts are system calls: what a library does around them would be in the way.
-# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH108, PTH110, PTH118, PTH119, PTH120, PTH123
 from __future__ import annotations
 
 import ctypes

@@ -1,7 +1,6 @@
 """Rows 12 to 17 and 26: the worker, its launcher, and other processes of the user."""
 
 # Attempts are system calls: what a library does around them would be in the way.
-# ruff: noqa: PTH123, PTH208
 from __future__ import annotations
 
 import ctypes

@@ -4,8 +4,6 @@ A stream is one line of JSON that lists entries, followed by the contents of the
 the other one's stream for hostile: nothing is written outside the folders named, and nothing through a link.
 """
 
-# The program in the sandbox works with open folders, which pathlib cannot.
-# ruff: noqa: PTH115, PTH118, PTH123
 from __future__ import annotations
 
 import contextlib

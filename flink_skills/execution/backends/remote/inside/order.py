@@ -1,7 +1,5 @@
 """An order as it lies in a sandbox: its files, its command, its result."""
 
-# The program in the sandbox works with plain paths.
-# ruff: noqa: PTH103, PTH105, PTH108, PTH110, PTH112, PTH114, PTH118, PTH119, PTH123, PTH207
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,4 @@
 # What paths are, and which call is made on them, is the point here.
-# ruff: noqa: PTH104, PTH105, PTH106, PTH108, PTH112, PTH118, PTH120, PTH123, PTH208
 """Try to reach paths in every way, and print as one line of JSON what was reached and how often that failed.
 
 ``read PATH ...`` reads files and lists folders. ``harm PATH ...`` writes, truncates, moves and removes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-__all__ = ["free_port", "free_ports"]
+__all__ = ["free_port", "free_ports", "listens"]
 
 
 def free_ports(count: int) -> list[int]:
@@ -21,3 +21,9 @@ def free_port() -> int:
     """A port that nothing listens on now."""
     [port] = free_ports(1)
     return port
+
+
+def listens(port: int) -> bool:
+    """Whether something listens on ``port`` now."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,1 @@
+"""Checks of the project itself, for ``make lint``."""

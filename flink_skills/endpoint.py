@@ -1,0 +1,226 @@
+"""Addresses that users declare: the part that may be shown, and the check that the rest can be used."""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import re
+from collections.abc import Sequence
+from urllib.parse import SplitResult, urlsplit
+
+from flink_skills.errors import ConfigError
+
+__all__ = ["check_endpoint", "links_of", "redact", "redact_text", "user_of"]
+
+_HIDDEN = "…"
+_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*")
+_REFERENCE = re.compile(r"\$\{(?:env|file):[^{}]*\}")
+_QUERY = re.compile(r"[?#]")
+_ASSIGNMENT = re.compile(r"[?#&][^@?#&=]*=")
+# All patterns have bounds or no nested repetition: a server's text of many colons must not cost minutes.
+_CHAIN = re.compile(r"::(?![^\[\]/]{0,100}\])")  # but not inside an IPv6 address
+_HOST = re.compile(
+    rf"(?P<host>\[[^\s\[\]@/?#]*\]|(?:{_REFERENCE.pattern}|[^\s/?#@:\[\]\\<>\"'`{{}}{_HIDDEN}])+)"
+    rf"(?P<port>:(?:\d{{0,5}}|{_REFERENCE.pattern}))?(?=[/?#]|\Z)"
+)
+_NAME = re.compile(r"(?:[A-Za-z0-9_-]+\.)+[A-Za-z]{2,}\.?")
+# Links before the last one of a chain have a path and no user.
+_BEFORE = frozenset(
+    {"zip", "tar", "libarchive", "simplecache", "filecache", "blockcache", "cached", "dir", "file", "local", "memory"}
+)
+# "user@" without a password is not usual there, and '@' in the name of a file is.
+_PATHS = _BEFORE | {"s3", "s3a", "gs", "gcs", "oss", "az", "abfs", "abfss", "hdfs"}
+_IN_TEXT = re.compile(
+    r"(?:[A-Za-z][A-Za-z0-9+.-]{0,40}:/{1,2}|(?<![:/\w])//)"
+    # A password may have spaces and quotes: up to the '@', if what follows the colon is not a port.
+    r"(?:[^\s/?#@:'\"<>]{0,100}:(?!\d{1,5}(?![^\s/?#:,;.()\[\]'\"<>]))(?![\s/])[^\n@]{1,100}@)?"
+    r"[^\s'\"<>]+"
+)
+_AFTER = ")]},.;:!"
+
+
+def redact(url: str) -> str:
+    """Return ``url`` without its user, password, query and fragment.
+
+    A user or a password may have any character, also an unescaped ``/``, ``?``, ``#`` or ``@``. If a URL can be read
+    in more than one way, the result has only the part that is public in each of them, and ``…`` for the rest.
+
+    >>> redact("https://me:p/w@host/a.zip?token=1")
+    'https://host/a.zip'
+    >>> redact("https://host:8443/a@b.zip"), redact("https://host:8443/a?mail=a@b.zip")
+    ('https://…@b.zip', 'https://…')
+    """
+    before, last = _chain(url)
+    return "::".join([*(_QUERY.split(link, maxsplit=1)[0] for link in before), _redact_one(last)])
+
+
+def redact_text(text: str) -> str:
+    """Return ``text``, such as a library's message, with every URL in it redacted."""
+    return _IN_TEXT.sub(_redact_found, text)
+
+
+def links_of(url: str) -> list[str]:
+    """Return the URLs of a chain such as ``simplecache::https://…``, in order."""
+    return _CHAIN.split(url)
+
+
+def user_of(url: str) -> str:
+    """Return what may be the user and password of ``url``. Return "" if there is none.
+
+    >>> user_of("https://me:p/w@host/a.zip")
+    'me:p/w'
+    """
+    scheme, rest = _parts(_chain(url)[1])
+    end = rest.rfind("@")
+    return rest[:end] if end >= 0 and not _is_public(scheme, rest) else ""
+
+
+def check_endpoint(
+    url: object,
+    name: str,
+    example: str,
+    schemes: Sequence[str] = ("http", "https"),
+    *,
+    references: bool = False,
+    credentials: bool = True,
+) -> SplitResult:
+    """Return the parts of ``url``, an address that a user declares.
+
+    Raises :class:`ConfigError` if it cannot be used. The message has the redacted address only, and the error has no
+    cause and no context.
+
+    Args:
+        name: The place of the declaration, such as "model 'm' of agent Triage: base_url".
+        example: An address that could be used.
+        schemes: Accepted schemes.
+        references: Whether ``${env:NAME}`` and ``${file:/path}`` are replaced later, where the address is used.
+        credentials: Whether a user and a password are accepted.
+
+    >>> check_endpoint("https://me:SECRET/x@host/v1", "base_url", "http://localhost:8000/v1")
+    Traceback (most recent call last):
+    flink_skills.errors.ConfigError: base_url cannot be used: a user or a password has an unescaped '/', '?' or '#' (https://host/v1). Write %2F, %3F or %23 in its place, as in http://localhost:8000/v1.
+    """  # noqa: E501 (a message is one line)
+    parts, problem, fix = _read(url, schemes, references=references)
+    if parts is not None and not credentials and user_of(str(url)):
+        parts, problem, fix = None, "it has a user or a password", "Leave them out"
+    if parts is not None:
+        return parts
+    # Without a scheme it may be anything, such as a key that was written in the wrong place.
+    shown = f" ({redact(url)})" if isinstance(url, str) and "://" in url else ""
+    raise ConfigError(f"{name} cannot be used: {problem}{shown}. {fix}, as in {example}.")
+
+
+def _read(url: object, schemes: Sequence[str], *, references: bool) -> tuple[SplitResult | None, str, str]:
+    """Return (parts, "", "") or (None, problem, fix). No error is alive when the caller raises its error."""
+    if not isinstance(url, str):
+        return None, f"expected a text, got {type(url).__name__}", "Write an address"
+    if not references and _REFERENCE.search(url):
+        return None, "a reference such as ${env:NAME} is not replaced there", "Write the address itself"
+    # The value of a reference is known in the worker only. A digit can be a host, a port or a part of a path.
+    known = _REFERENCE.sub("1", url)
+    if any(char.isspace() or not char.isprintable() for char in known):
+        return None, "it has spaces or control characters", "Remove them, or write them as %20"
+    scheme, sign, rest = known.partition("://")
+    if not sign or scheme.lower() not in schemes:
+        wanted = " or ".join(f"{accepted}://" for accepted in schemes)
+        return None, f"it does not begin with {wanted}", "Write the scheme first"
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    unescaped = "@" in rest and "@" not in authority and not _HOST.match(rest)
+    if unescaped or authority.count("@") > 1:
+        return (
+            None,
+            "a user or a password has an unescaped '/', '?' or '#'" if unescaped else "it has more than one '@'",
+            "Write %2F, %3F or %23 in its place" if unescaped else "Write %40 for one in a user or a password",
+        )
+    try:
+        parts = urlsplit(known)
+        host = parts.hostname
+    except ValueError:
+        host = None
+    if not host:
+        return None, "its host is missing or cannot be read", "Write a host after ://"
+    try:
+        usable = parts.port is None or 0 < parts.port < 65536
+    except ValueError:
+        usable = False
+    if not usable:
+        return None, "its port is not a number from 1 to 65535", "Correct or leave out the port"
+    if not _HOST.match(authority.rpartition("@")[2]):
+        return None, "its host has characters that a host cannot have", "Write a name or an IP address"
+    return parts, "", ""
+
+
+def _redact_found(found: re.Match[str]) -> str:
+    url = found[0].rstrip(_AFTER)
+    if "[" in url and found[0][len(url) :].startswith("]"):
+        url += "]"
+    after = "" if _QUERY.search(url) else found[0][len(url) :]
+    return redact(url) + after
+
+
+def _chain(url: str) -> tuple[list[str], str]:
+    """Return the links before the last one, and that. A "::" in a password does not begin a link."""
+    links = links_of(url)
+    before = list(itertools.takewhile(_is_before, links[:-1]))
+    return before, "::".join(links[len(before) :])
+
+
+def _is_before(link: str) -> bool:
+    protocol, _, path = link.partition("://")
+    return protocol.lower() in _BEFORE and not re.search("[:@]", _REFERENCE.sub("", path))
+
+
+def _parts(url: str) -> tuple[str, str]:
+    """Return the scheme with its sign ("" if there is none) and the rest."""
+    scheme, sign, rest = url.partition("://")
+    return (scheme + sign, rest) if sign and _SCHEME.fullmatch(scheme) else ("", url)
+
+
+def _redact_one(url: str) -> str:
+    scheme, rest = _parts(url)
+    begins = [0, *(found.end() for found in re.finditer("@", rest))]
+    readings = [begin for begin in begins if _HOST.match(rest, begin)]
+    start = begins[-1]
+    mark = ""
+    if _is_public(scheme, rest):
+        start = 0
+    elif start not in readings:
+        return scheme + _HIDDEN
+    elif rest.startswith(f"{_HIDDEN}@") and len(begins) == 2:
+        mark = f"{_HIDDEN}@"  # an address that was redacted before
+    elif readings[0] != start:
+        # Another host comes first: its path (shown) or its query (hidden) may go on here.
+        if _QUERY.search(rest, readings[0], start):
+            return scheme + _HIDDEN
+        mark = f"{_HIDDEN}@"
+    elif _ASSIGNMENT.search(rest, 0, start):
+        return scheme + _HIDDEN
+    return scheme + mark + _QUERY.split(rest[start:], maxsplit=1)[0]
+
+
+def _is_public(scheme: str, rest: str) -> bool:
+    """Return True if ``rest`` begins with the host or the path, and every '@' in it is behind that."""
+    end = rest.rfind("@")
+    first = _HOST.match(rest)
+    if end < 0 and (first or not scheme or rest[:1] in ("", "/", "?", "#")):
+        return True
+    if "@" in re.split(r"[/?#]", rest, maxsplit=1)[0]:
+        return False
+    before = rest[:end] if end >= 0 else re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if scheme[:-3].lower() in _PATHS and ":" not in before:
+        return True
+    if first is None or end < 0:
+        return False
+    host = first["host"]
+    return _is_address(host) or (":" not in before and _NAME.fullmatch(host) is not None)
+
+
+def _is_address(host: str) -> bool:
+    """Return True for a host that is not a user's name: an IP address in the usual spelling, or localhost."""
+    if host.lower() == "localhost" or host.startswith("["):
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
