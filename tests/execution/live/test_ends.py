@@ -20,6 +20,8 @@ from tests.execution.escape.machine import COMMAND_USER
 
 from .conftest import DAEMON, Output, Processes
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 TTY = pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
 
 

@@ -12,6 +12,8 @@ from tests.execution.conftest import until
 
 from .conftest import Output, Processes, terminals
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def said(processes: Processes, text: str) -> str:
     """What ``text`` says in a terminal."""
