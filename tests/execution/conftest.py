@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from flink_skills.execution import CommandRequest, CommandResult, Limits
 from flink_skills.execution.backends.hygiene import HygieneBackend
@@ -62,8 +63,11 @@ async def until(condition: Callable[[], object], within: float = 10.0) -> None:
         await asyncio.sleep(0.005)
 
 
-@pytest.fixture(params=[HygieneBackend, LandlockBackend], ids=["hygiene", "landlock"])
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=[HygieneBackend, LandlockBackend], ids=["hygiene", "landlock"]
+)
 async def backend(request: pytest.FixtureRequest) -> AsyncIterator[LocalBackend]:
+    """A backend that the tests of a module share, so they run in the event loop of the module."""
     backend: LocalBackend = request.param()
     await backend.start()
     yield backend

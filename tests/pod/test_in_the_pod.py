@@ -34,7 +34,7 @@ SUITES = {
 @pytest.mark.parametrize("suite", SUITES)
 def test_suite(suite: str, record_property: Callable[[str, object], None]) -> None:
     required = {"ESCAPE_BACKENDS": "landlock"} if LANDLOCK_ABI else {}
-    outcome = run_tests(*SUITES[suite], environment=required)
+    outcome = run_tests(*SUITES[suite], "-m", "not nightly", environment=required)
     for line in outcome.summary():
         record_property(IN_THE_POD, line)
     if verdict := outcome.verdict():
