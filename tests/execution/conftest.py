@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from flink_skills.execution import CommandRequest, CommandResult, Limits
 from flink_skills.execution.backends import HygieneBackend, LandlockBackend, LocalBackend
@@ -50,8 +51,11 @@ def processes_with(mark: str) -> list[int]:
     return found
 
 
-@pytest.fixture(params=[HygieneBackend, LandlockBackend], ids=["hygiene", "landlock"])
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=[HygieneBackend, LandlockBackend], ids=["hygiene", "landlock"]
+)
 async def backend(request: pytest.FixtureRequest) -> AsyncIterator[LocalBackend]:
+    """A backend that the tests of a module share, so they run in the event loop of the module."""
     backend: LocalBackend = request.param()
     await backend.start()
     yield backend

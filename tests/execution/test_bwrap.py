@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, CommandUser, Limits
@@ -24,6 +25,11 @@ from .conftest import processes_with
 
 _USER = CommandUser(65534, 65534) if os.geteuid() == 0 else None
 _FOLDERS = ("work", "out", "tmp")
+
+# The tests share a backend, which lives in the event loop of the module.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+# In the second a private /tmp cannot be the workspace's.
+in_both_places = pytest.mark.parametrize("root", ["/var/tmp", "/tmp"], indirect=True)
 
 
 class Sandbox:
@@ -64,7 +70,7 @@ async def started(backend: BwrapBackend) -> BwrapBackend:
     return backend
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def backend() -> AsyncIterator[BwrapBackend]:
     # As in a worker, which inherits it from the JVM.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGQUIT])
@@ -76,9 +82,9 @@ async def backend() -> AsyncIterator[BwrapBackend]:
     await backend.close()
 
 
-@pytest.fixture(params=["/var/tmp", "/tmp"])  # in the second a private /tmp cannot be the workspace's
+@pytest.fixture
 def root(request: pytest.FixtureRequest) -> Iterator[Path]:
-    found = Path(tempfile.mkdtemp(prefix="bwrap-", dir=request.param))
+    found = Path(tempfile.mkdtemp(prefix="bwrap-", dir=getattr(request, "param", "/tmp")))
     found.chmod(0o711)
     for name in (*_FOLDERS, "skills"):
         (found / name).mkdir(mode=0o755)
@@ -226,6 +232,7 @@ async def test_a_fork_bomb_is_ended_at_once(sh: Sandbox) -> None:
         ("head -c 9000000 /dev/zero > big; sleep 30", Limits(workspace_bytes=4 << 20), "workspace_bytes"),
     ],
 )
+@in_both_places
 async def test_limits_hold(sh: Sandbox, text: str, limits: Limits, limit: str) -> None:
     assert (await sh(text, limits=limits)).limit == limit
 
@@ -237,6 +244,7 @@ async def test_a_workspace_that_is_full_can_be_emptied(sh: Sandbox) -> None:
     assert (await sh("echo x > small", limits=limits)).exit_code == 0
 
 
+@in_both_places
 async def test_what_is_there_and_what_is_not(sh: Sandbox, root: Path) -> None:
     assert set((await sh.says("ls /")).split()) <= {
         *("bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "nix", "proc", "sbin", "srv", "sys", "tmp", "usr"),
@@ -258,6 +266,7 @@ async def test_links_of_the_system_are_the_same_inside(sh: Sandbox) -> None:
             assert await sh.says(f"readlink {path}") == os.readlink(path)
 
 
+@in_both_places
 async def test_nothing_outside_of_the_workspace_can_be_written(sh: Sandbox, root: Path) -> None:
     for path in ("/new", "/dev/new", "/etc/new", "/usr/new", f"{root}/new", f"{root}/skills/new", "/proc/new"):
         assert (await sh(f": > {path}")).exit_code == 2, path
@@ -265,6 +274,7 @@ async def test_nothing_outside_of_the_workspace_can_be_written(sh: Sandbox, root
     assert (root / "out" / "result").read_text() == "x\n"
 
 
+@in_both_places
 async def test_temporary_files_are_private_and_few_or_counted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # This Python, which may be somewhere in /tmp itself, is left out.
     monkeypatch.setattr(bwrap, "system_paths", lambda network: ("/usr", "/bin", "/lib", "/lib64"))
@@ -285,6 +295,7 @@ async def test_temporary_files_are_private_and_few_or_counted(root: Path, monkey
         await backend.close()
 
 
+@in_both_places
 async def test_links_that_a_command_leaves_lead_nowhere(sh: Sandbox, root: Path) -> None:
     outside = Path(tempfile.mkdtemp(dir=root.parent))
     try:
@@ -321,6 +332,7 @@ async def test_no_descriptor_but_the_three(sh: Sandbox) -> None:
     assert (await sh.says("exec ls /proc/self/fd")).split() == ["0", "1", "2", "3"]  # the last is that of ls
 
 
+@in_both_places
 async def test_what_may_be_read_besides(root: Path) -> None:
     shared = root / "shared"
     (shared / "data").mkdir(parents=True)

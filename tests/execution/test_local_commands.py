@@ -18,6 +18,8 @@ from flink_skills.execution.backends import HygieneBackend, LocalBackend
 
 from .conftest import Shell, processes_with
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def test_exit_code_and_both_outputs(sh: Shell) -> None:
     result = await sh("echo out; echo err >&2; exit 3")
@@ -181,7 +183,7 @@ async def test_not_started_with_too_large_arguments(backend: LocalBackend) -> No
         {"writable": ("relative",)},
     ],
 )
-def test_requests_that_nothing_could_run_are_refused(wrong: dict[str, object]) -> None:
+async def test_requests_that_nothing_could_run_are_refused(wrong: dict[str, object]) -> None:
     good: dict[str, object] = {"argv": ("/bin/true",), "cwd": "/"}
     CommandRequest(**good)  # type: ignore[arg-type]
     with pytest.raises(ConfigError):

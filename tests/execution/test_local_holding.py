@@ -13,6 +13,8 @@ from flink_skills.execution import Limits
 
 from .conftest import Shell
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 MIB = 1 << 20
 
 

@@ -14,6 +14,8 @@ from flink_skills.execution import Limits
 
 from .conftest import Shell
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 def taking(megabytes: int) -> str:
     return f"{sys.executable} -I -S -c 'data = b\"x\" * ({megabytes} << 20); print(len(data))'"

@@ -3,20 +3,21 @@ from __future__ import annotations
 import pytest
 
 from . import pod
-from .inner import Outcome
 
-OUTCOMES = pytest.StashKey[dict[str, Outcome]]()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[OUTCOMES] = {}
+IN_THE_POD = "in the emulated pod"
+"""The user property of a test with the line of a summary, which also comes from a process of pytest-xdist."""
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for what, outcome in config.stash[OUTCOMES].items():
-        terminalreporter.section(f"in the emulated pod: {what}")
-        for line in outcome.summary():
-            terminalreporter.line(line)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for reports in list(terminalreporter.stats.values()):
+        for report in reports:
+            if not isinstance(report, pytest.TestReport) or report.when != "call":
+                continue
+            lines = [str(value) for name, value in report.user_properties if name == IN_THE_POD]
+            if lines:
+                terminalreporter.section(f"{IN_THE_POD}: {report.nodeid}")
+            for line in lines:
+                terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")

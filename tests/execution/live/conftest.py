@@ -4,10 +4,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from flink_skills.execution import (
     BackendSettings,
@@ -97,7 +99,7 @@ def workspace() -> Iterator[Workspace]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(params=["hygiene", "landlock", "bwrap"])
+@pytest.fixture(scope="module", params=["hygiene", "landlock", "bwrap"])
 def backend_name(request: pytest.FixtureRequest) -> str:
     """A backend that works here."""
     name: str = request.param
@@ -105,14 +107,27 @@ def backend_name(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture
-async def backend(backend_name: str) -> AsyncIterator[LocalBackend]:
-    backend = create_backend(backend_name, BackendSettings(user=USER))
+@asynccontextmanager
+async def started(name: str) -> AsyncIterator[LocalBackend]:
+    backend = create_backend(name, BackendSettings(user=USER))
     assert isinstance(backend, LocalBackend)
     await backend.start()
     yield backend
     await backend.close()
     assert backend.launcher_pid is None
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def backend_of_the_module(backend_name: str) -> AsyncIterator[LocalBackend]:
+    async with started(backend_name) as backend:
+        yield backend
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def backend(backend_of_the_module: LocalBackend) -> LocalBackend:
+    """A backend that the tests of a module share, so they run in the event loop of the module."""
+    await backend_of_the_module.start()  # again if a test has closed it
+    return backend_of_the_module
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from tests.kit.waiting import until
 
 from .conftest import DAEMON, Output, Processes
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 TTY = pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
 
 

@@ -12,6 +12,8 @@ from tests.kit.waiting import until
 
 from .conftest import Output, Processes
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 MIB = 1 << 20
 MAY_GROW = 32 * MIB
 

@@ -6,14 +6,27 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
+import pytest
+import pytest_asyncio
 
 from flink_skills.execution import LiveProcess
+from flink_skills.execution.backends import LocalBackend
 from tests.kit.waiting import until
 
-from .conftest import Output, Processes, terminals
+from .conftest import Output, Processes, started, terminals
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def backend(backend_name: str) -> AsyncIterator[LocalBackend]:
+    """A backend of the test alone, because what others have left would be counted."""
+    async with started(backend_name) as backend:
+        yield backend
 
 
 def descriptors() -> int:

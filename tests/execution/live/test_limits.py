@@ -12,6 +12,8 @@ from tests.kit.waiting import until
 
 from .conftest import Processes
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 MIB = 1 << 20
 PAST = {
     "memory": (64 * MIB, "head -c 300000000 /dev/zero | tail -c 299999999 | (sleep 3; cat > /dev/null)"),

@@ -15,6 +15,8 @@ from tests.kit.waiting import until
 
 from .conftest import Output, Processes
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 MIB = 1 << 20
 
 

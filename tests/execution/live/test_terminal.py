@@ -12,6 +12,8 @@ from tests.kit.waiting import until
 
 from .conftest import Output, Processes, terminals
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def said(processes: Processes, text: str) -> str:
     """What ``text`` says in a terminal."""

@@ -5,6 +5,8 @@ import stat
 import threading
 from pathlib import Path
 
+import pytest
+
 from flink_skills.execution import WorkspaceManager, remove_tree
 from flink_skills.execution.workspace.removal import set_aside
 
@@ -114,11 +116,12 @@ def test_a_workspace_that_was_removed_meanwhile_is_made_again(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_100_000_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folders", [10, pytest.param(100, marks=pytest.mark.nightly)])
+def test_a_thousand_files_in_each_of_many_folders(tmp_path: Path, folders: int) -> None:
     manager = WorkspaceManager(tmp_path / "root")
     workspace = manager.for_key("k")
     workspace.ensure()
-    for number in range(100):
+    for number in range(folders):
         folder = workspace.out_dir / str(number)
         folder.mkdir()
         file = folder / "file"

@@ -27,9 +27,7 @@ def load(
 
 
 @pytest.mark.row("C11")
-@given(
-    st.lists(st.tuples(_SKILLS, _TOOLS, st.booleans()), max_size=12), st.sets(st.sampled_from(["run", "a_run", "c"]))
-)
+@given(st.lists(st.tuples(_SKILLS, _TOOLS, st.booleans()), max_size=8), st.sets(st.sampled_from(["run", "a_run", "c"])))
 def test_a_name_is_fit_and_never_means_two_tools(steps: list[tuple[str, list[str], bool]], reserved: set[str]) -> None:
     state, meanings = SkillState(), dict[str, tuple[str, str]]()
     for skill, tools, is_load in steps:

@@ -146,9 +146,9 @@ async def test_edits_at_the_same_time_are_all_there(files: Files) -> None:
 async def test_hostile_texts_take_no_long_time(files: Files) -> None:
     chance = random.Random(3)
     texts = {
-        "same": "a" * 400_000,
-        "lines": "aaaaaaaaab\n" * 300_000,
-        "random": "".join(chance.choices("ab\n", k=1_000_000)),
+        "same": "a" * 200_000,
+        "lines": "aaaaaaaaab\n" * 100_000,
+        "random": "".join(chance.choices("ab\n", k=300_000)),
         "wide": "\n".join("".join(map(chr, chance.choices(range(0x4E00, 0x4F00), k=500))) for _ in range(300)),
     }
     for name, text in texts.items():
@@ -162,7 +162,7 @@ async def test_hostile_texts_take_no_long_time(files: Files) -> None:
         ):
             begun = time.process_time()
             await files("Edit", path=name, old_string=old, new_string="x")
-            assert time.process_time() - begun < 20, (name, old[:20])
+            assert time.process_time() - begun < 7, (name, old[:20])
             (files.work / name).write_text(text)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from flink_skills.tools.mcp import (
     McpStdioServerParameters,
@@ -21,6 +22,7 @@ from tests.kit.waiting import wait_until
 
 SERVER = Path(__file__).with_name("shop_server.py")
 DEADLINE = 60.0
+STDIO = StdioConnectionParams(McpStdioServerParameters(sys.executable, (str(SERVER), "stdio")), sandbox=False)
 
 
 class HttpServer:
@@ -68,15 +70,33 @@ def http_server() -> Iterator[StartHttp]:
         server.stop()
 
 
+def reached(server: HttpServer) -> SseConnectionParams | StreamableHTTPConnectionParams:
+    return (SseConnectionParams if server.kind == "sse" else StreamableHTTPConnectionParams)(server.url)
+
+
 @pytest.fixture(params=["stdio", "sse", "streamable-http"])
 def params(request: pytest.FixtureRequest, http_server: StartHttp) -> ConnectionParams:
-    """How to reach a server that runs, over each transport."""
+    """How to reach a server of the test alone, over each transport."""
     if request.param == "stdio":
-        program = McpStdioServerParameters(sys.executable, (str(SERVER), "stdio"))
-        return StdioConnectionParams(program, sandbox=False)
+        return STDIO
     server = http_server(request.param)
     server.start()
-    return (SseConnectionParams if request.param == "sse" else StreamableHTTPConnectionParams)(server.url)
+    return reached(server)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["stdio", "sse", "streamable-http"])
+async def shared(request: pytest.FixtureRequest) -> AsyncIterator[McpToolSet]:
+    """All that a server offers, over each transport: one server and one connection for the tests of a module."""
+    server = HttpServer(request.param)
+    if request.param != "stdio":
+        server.start()
+    toolset = McpToolSet(
+        STDIO if request.param == "stdio" else reached(server), prefix="shop_", prompts=True, resources=True
+    )
+    await toolset.initialize()
+    yield toolset
+    await toolset.close()
+    server.stop()
 
 
 @pytest.fixture

@@ -44,6 +44,7 @@ async def said(tools: Any, name: str, /, **arguments: Any) -> str:
     return (await tools[name].call(arguments, ToolContext())).content
 
 
+@pytest.mark.nightly  # to install it takes far longer than to use it
 async def test_the_time_server_tells_times(opened: OpenToolSet) -> None:
     server = str(installed(python_server, "mcp-server-time"))
     tools = await tools_of(await opened(program(server, "--local-timezone", "UTC"), prefix="time_"))
@@ -65,6 +66,7 @@ def make_repository(folder: Path) -> None:
     subprocess.run([*git, "commit", "-q", "-m", "The first"], check=True)
 
 
+@pytest.mark.nightly  # to install it takes far longer than to use it
 async def test_the_git_server_reads_a_repository_and_is_killed_meanwhile(opened: OpenToolSet, tmp_path: Path) -> None:
     server = str(installed(python_server, "mcp-server-git"))
     make_repository(tmp_path)

@@ -21,9 +21,10 @@ from flink_skills.tools.mcp import (
 )
 from flink_skills.tools.mcp.parameters import connection_params
 from tests.kit.waiting import until
-from tests.tools.mcp.conftest import DEADLINE, SERVER, ConnectionParams, OpenToolSet, StartHttp
+from tests.tools.mcp.conftest import DEADLINE, SERVER, STDIO, ConnectionParams, OpenToolSet, StartHttp, reached
 
-STDIO = StdioConnectionParams(McpStdioServerParameters(sys.executable, (str(SERVER), "stdio")), sandbox=False)
+# The shared servers are reached from the event loop of the module.
+sharing = pytest.mark.asyncio(loop_scope="module")
 LONG = "a_name_with_everything_that_is_not_allowed_and_is_very_"
 
 
@@ -32,8 +33,9 @@ async def tools_of(toolset: McpToolSet) -> dict[str, Tool]:
 
 
 @pytest.mark.row("J7", "J8", "J9", "J10", "J34")
-async def test_tools_are_listed_and_called(params: ConnectionParams, opened: OpenToolSet) -> None:
-    tools = await tools_of(await opened(params, prefix="shop_"))
+@sharing
+async def test_tools_are_listed_and_called(shared: McpToolSet) -> None:
+    tools = await tools_of(shared)
     assert tools["shop_price"].spec.description == "Price of an article."
     assert tools["shop_price"].spec.parameters["required"] == ["article"]
     result = await tools["shop_price"].call({"article": "abc"}, ToolContext())
@@ -70,9 +72,10 @@ async def test_a_server_that_ends_is_an_error_and_comes_back(
     await until(answers)
 
 
-async def test_many_calls_at_once_share_the_connection(params: ConnectionParams, opened: OpenToolSet) -> None:
-    tools = await tools_of(await opened(params))
-    asked = [tools["price"].call({"article": "x" * number}, ToolContext()) for number in range(40)]
+@sharing
+async def test_many_calls_at_once_share_the_connection(shared: McpToolSet) -> None:
+    tools = await tools_of(shared)
+    asked = [tools["shop_price"].call({"article": "x" * number}, ToolContext()) for number in range(40)]
     assert [result.content for result in await asyncio.gather(*asked)] == [str(number) for number in range(40)]
 
 
@@ -86,30 +89,34 @@ async def test_a_cancelled_call_leaves_the_connection_usable(opened: OpenToolSet
     assert (await tools["price"].call({"article": "ab"}, ToolContext())).content == "2"
 
 
-async def test_prompts_and_resources_are_tools_where_they_are_asked_for(
-    params: ConnectionParams, opened: OpenToolSet
-) -> None:
-    tools = await tools_of(await opened(params, prefix="s_", prompts=True, resources=True))
+@sharing
+async def test_prompts_and_resources_are_tools_where_they_are_asked_for(shared: McpToolSet) -> None:
+    tools = await tools_of(shared)
 
     async def said(tool: str, /, **arguments: Any) -> str:
         return (await tools[tool].call(arguments, ToolContext())).content
 
-    assert json.loads(await said("s_list_resources")) == [{"name": "about", "uri": "shop://about"}]
-    assert await said("s_read_resource", uri="shop://about") == "a shop"
-    assert json.loads(await said("s_list_prompts")) == [{"name": "greet", "arguments": ["name"]}]
-    assert await said("s_get_prompt", name="greet", arguments={"name": "Bo"}) == "user: Greet Bo"
-    for name, arguments in (("s_read_resource", {}), ("s_get_prompt", {"name": "nope"}), ("s_get_prompt", {})):
+    assert json.loads(await said("shop_list_resources")) == [{"name": "about", "uri": "shop://about"}]
+    assert await said("shop_read_resource", uri="shop://about") == "a shop"
+    assert json.loads(await said("shop_list_prompts")) == [{"name": "greet", "arguments": ["name"]}]
+    assert await said("shop_get_prompt", name="greet", arguments={"name": "Bo"}) == "user: Greet Bo"
+    for name, arguments in (("shop_read_resource", {}), ("shop_get_prompt", {"name": "nope"}), ("shop_get_prompt", {})):
         assert (await tools[name].call(arguments, ToolContext())).is_error
 
 
-async def test_tools_may_be_filtered_and_have_names_that_providers_take(opened: OpenToolSet) -> None:
-    some = await opened(STDIO, tool_filter=["price", "re*"], prefix="x_")
+async def test_tools_may_be_filtered_and_have_names_that_providers_take(
+    opened: OpenToolSet, http_server: StartHttp
+) -> None:
+    server = http_server("streamable-http")
+    server.start()
+    params = reached(server)
+    some = await opened(params, tool_filter=["price", "re*"], prefix="x_")
     assert set(await tools_of(some)) == {"x_price", "x_refuse", "x_read"}
-    by_key = await opened(STDIO, tool_filter=lambda name, context: name == context.key)
+    by_key = await opened(params, tool_filter=lambda name, context: name == context.key)
     assert [tool.spec.name for tool in await by_key.get_tools(ToolContext(key="price"))] == ["price"]
-    more = await opened(STDIO, tool_filter=["price"], prefix="y_", prompts=True)
+    more = await opened(params, tool_filter=["price"], prefix="y_", prompts=True)
     assert set(await tools_of(more)) == {"y_price", "y_list_prompts", "y_get_prompt"}, "the filter is for its tools"
-    (odd,) = [name for name in await tools_of(await opened(STDIO)) if name.startswith("a_name")]
+    (odd,) = [name for name in await tools_of(await opened(params)) if name.startswith("a_name")]
     assert len(odd) == 64
     assert odd.startswith(LONG)
 
@@ -150,14 +157,14 @@ async def test_a_server_that_is_down_at_open_has_its_tools_when_it_comes(
 
 
 async def test_a_closed_tool_set_leaves_no_process(opened: OpenToolSet) -> None:
+    def servers() -> set[psutil.Process]:
+        return {of for of in psutil.Process().children(recursive=True) if str(SERVER) in of.cmdline()}
+
+    before = servers()  # those that tests share
     toolset = await opened(STDIO)
-
-    def servers() -> list[psutil.Process]:
-        return [of for of in psutil.Process().children(recursive=True) if str(SERVER) in of.cmdline()]
-
-    assert servers()
+    assert servers() > before
     await toolset.close()
-    assert not servers()
+    assert servers() == before
 
 
 async def test_secrets_are_read_where_they_are_used(
