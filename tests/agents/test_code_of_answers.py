@@ -14,6 +14,12 @@ from flink_skills.agents.messages import UserMessage
 pytestmark = pytest.mark.row("J31")
 
 
+@pytest.fixture
+def isolation() -> dict[str, str]:
+    """The isolation of a job as it is without options, which is what these tests are about."""
+    return {}
+
+
 class Coder(Agent):
     model = "scripted:m"
     run_code = True
