@@ -69,7 +69,7 @@ test-java: $(JAR) ## Test the bridge on Flink 2.2 and 2.3
 
 .PHONY: test-fast
 test-fast: setup ## Run the Python tests that need neither Flink nor a cluster
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not flink and not cluster and not pod"
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not flink and not cluster and not pod and not nightly"
 
 .PHONY: azurite
 azurite: $(AZURITE)/.ready ## Install the Azure storage emulator for its tests (365 MB, needs npm or its package index)
@@ -89,6 +89,7 @@ $(PHOENIX)/.ready: .ci/phoenix | prerequisites
 nightly: setup $(AZURITE)/.ready $(PHOENIX)/.ready ## Run the long tests: many random inputs, Azure's store, a trace viewer
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/skill -q
 	$(BIN)/python -m pytest tests/sources tests/observability
+	$(BIN)/python -m pytest -m nightly --ignore tests/sources
 
 .PHONY: soak
 soak: setup ## Kill workers, TaskManagers and JobManagers of jobs between Kafka topics (MINUTES=30 SEED=…), and print the counts
@@ -96,8 +97,8 @@ soak: setup ## Kill workers, TaskManagers and JobManagers of jobs between Kafka 
 
 .PHONY: test-python
 test-python: setup ## Run all Python tests on the newer Flink, but those in a pod
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not flink and not cluster and not pod"
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "(flink or cluster) and not pod"
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not flink and not cluster and not pod and not nightly"
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "(flink or cluster) and not pod and not nightly"
 
 .PHONY: test-pod
 test-pod: setup ## Run the tests in an emulated Kubernetes pod (needs runc and root; skipped with the reason elsewhere)
