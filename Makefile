@@ -93,7 +93,7 @@ $(PHOENIX)/.ready: .ci/phoenix | prerequisites
 nightly: setup $(AZURITE)/.ready $(PHOENIX)/.ready ## Run the long tests: many random inputs, Azure's store, a trace viewer
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/skill -q
 	$(BIN)/python -m pytest tests/sources tests/observability
-	$(BIN)/python -m pytest -m "nightly and not pod"
+	$(BIN)/python -m pytest -m "nightly and not pod" --ignore tests/sources
 
 .PHONY: soak
 soak: setup ## Kill workers, TaskManagers and JobManagers of jobs between Kafka topics (MINUTES=30 SEED=…), and print the counts

@@ -4,9 +4,12 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flink_skills.execution.isolation import selection
+from flink_skills.execution.isolation.canaries import Findings, prove
 from tests.kit.passable import passable_folder
 
 _FOLDER = Path.cwd()
@@ -38,6 +41,25 @@ if os.geteuid() == 0:
     def tmp_path() -> Iterator[Path]:
         with passable_folder() as folder:
             yield folder
+
+
+_PROVED: dict[str, Findings] = {}
+
+
+@pytest.fixture
+def proved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempt to break out of each backend once per process, for tests that open many workers.
+
+    A worker makes these attempts whenever it opens, for half a second. The tests of isolation make them each time.
+    """
+
+    async def remember(backend: Any, workspaces: Any, settings: Any) -> Findings:
+        known = f"{backend.name} {settings}"
+        if known not in _PROVED:
+            _PROVED[known] = await prove(backend, workspaces, settings)
+        return _PROVED[known]
+
+    monkeypatch.setattr(selection, "prove", remember)
 
 
 @pytest.hookimpl(tryfirst=True)

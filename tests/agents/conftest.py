@@ -36,11 +36,19 @@ def skill_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def open_agent(tmp_path: Path, script: Script) -> AsyncIterator[OpenAgent]:
+def isolation() -> dict[str, str]:
+    """The options for the isolation of commands: the least that opens quickly. A module about sandboxes replaces it."""
+    return {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}
+
+
+@pytest.fixture
+async def open_agent(
+    tmp_path: Path, script: Script, isolation: dict[str, str], proved_once: None
+) -> AsyncIterator[OpenAgent]:
     opened: list[AgentRuntime] = []
 
     async def make(agent: Agent | type[Agent], skills: Path | None = None, **options: Any) -> Bench:
-        config = SkillConfig({"skills.store.dir": str(tmp_path / "store"), **options})
+        config = SkillConfig({"skills.store.dir": str(tmp_path / "store"), **isolation, **options})
         scopes = [SkillScope(level="job", paths=(str(skills),))] if skills else []
         plan = compile_plan(agent, job_scopes=scopes, config=config)
         runtime = await AgentRuntime.open(plan, scratch_dir=str(tmp_path / "scratch"))

@@ -15,6 +15,12 @@ from tests.kit.models import Script
 pytestmark = pytest.mark.row("J31")
 
 
+@pytest.fixture
+def isolation() -> dict[str, str]:
+    """The isolation of a job as it is without options, which is what these tests are about."""
+    return {}
+
+
 class Coder(Agent):
     model = "scripted:m"
     run_code = True

@@ -133,7 +133,10 @@ def saved(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.row("D6", "D14", "E7", "F10", "F14", "F27", "J12")
-async def test_a_failover_after_any_step_changes_nothing(open_agent: OpenAgent, script: Script, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.nightly)])
+async def test_a_failover_after_any_step_changes_nothing(
+    open_agent: OpenAgent, script: Script, tmp_path: Path, every: int
+) -> None:
     skills = tmp_path / "with-tools"
     for name in ("ants", "bees"):
         (skills / name).mkdir(parents=True)
@@ -161,7 +164,7 @@ async def test_a_failover_after_any_step_changes_nothing(open_agent: OpenAgent, 
     assert results[3] == "42"
 
     expected, contents = plain(first), saved(artifacts)
-    for steps in range(len(journal)):
+    for steps in range(0, len(journal), every):
         if steps:
             # What was saved before the failover is still there, and so may be what was saved after the checkpoint.
             shutil.copytree(artifacts, tmp_path / "artifacts" / f"after-{steps}")
@@ -170,7 +173,7 @@ async def test_a_failover_after_any_step_changes_nothing(open_agent: OpenAgent, 
         assert step_ids(again) == step_ids(journal), f"after {steps} steps"
         assert saved(place) == contents, f"after {steps} steps"
     # And in the second turn, which begins with what the first one left.
-    for steps in range(0, len(whole), 5):
+    for steps in range(0, len(whole), 2 * every):
         outcome, _, _ = await run("straight", first.session, whole[:steps], 2)
         assert plain(outcome) == plain(after), f"after {steps} steps of the second turn"
 

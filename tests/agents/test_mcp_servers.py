@@ -29,6 +29,12 @@ SECRET = "s3cr3t-of-the-shop"
 WORKER = Path(__file__).with_name("mcp_worker.py")
 
 
+@pytest.fixture
+def isolation() -> dict[str, str]:
+    """The isolation of a job as it is without options, which is what these tests are about."""
+    return {}
+
+
 def results(model: Any) -> list[str]:
     return [message.content for message in model.requests[-1].messages if isinstance(message, ToolMessage)]
 

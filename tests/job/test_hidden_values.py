@@ -65,6 +65,7 @@ def test_errors_of_a_read_job_hide_what_was_inserted(tmp_path: Path, monkeypatch
     assert str(raised.value) == "cannot use ${env:PASSWORD}"
 
 
+@pytest.mark.flink
 def test_a_check_hides_values_in_what_is_sound_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT", "pl4nted-agent")
     file = write_job(tmp_path, agent="{name: '${env:AGENT}', model: offline}")
@@ -74,12 +75,12 @@ def test_a_check_hides_values_in_what_is_sound_too(tmp_path: Path, monkeypatch: 
     assert "pl4nted" not in "\n".join(said) + json.dumps(report.to_json())
 
 
+@pytest.mark.flink
 @pytest.mark.parametrize(
     "option",
     ["'number-of-rows' = '${env:PASSWORD}'", "'rows-per-second' = '${env:PASSWORD}'", "'${env:PASSWORD}' = '1'"],
 )
 def test_a_check_hides_values_in_errors_of_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
-    pytest.importorskip("pyflink")
     monkeypatch.setenv("PASSWORD", LINES)
     report = check_job(write_job(tmp_path, PLAIN.replace("'number-of-rows' = '1'", option)))
     wrong = [check.message for check in report.checks if check.status == "error"]

@@ -39,8 +39,8 @@ CASES: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "tar.zst window": ("s.tar.zst", bombs.zst_memory, "damaged .*memory"),
     "zip 100,000 entries": ("s.zip", bombs.zip_100_000, "more than 10000 entries"),
     "zip 90,000 hidden entries": ("s.zip", bombs.zip_100_000_hidden, "another number of entries"),
-    "tar.gz 100,000 entries": ("s.tar.gz", bombs.tar_100_000, "more than 10000 entries"),
-    "tar.gz implied folders": ("s.tar.gz", bombs.tar_implied_folders, "more than 2000 files and folders"),
+    "tar.gz 100,000 entries": ("s.tar.gz", bombs.tar_100_000, "more than 1000 entries"),
+    "tar.gz implied folders": ("s.tar.gz", bombs.tar_implied_folders, "more than 400 files and folders"),
     "tar.gz long names": ("s.tar.gz", bombs.tar_long_names, "too long or too deep"),
     "zip lying size": ("s.zip", bombs.zip_lying_size, "larger than the 10 bytes"),
     "zip two headers": ("s.zip", bombs.zip_two_headers, "two headers"),
@@ -62,7 +62,12 @@ CASES: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "tar.gz and garbage": ("s.tar.gz", bombs.gz_garbage_after, "damaged"),
     "tar.gz wrong checksum": ("s.tar.gz", bombs.gz_wrong_checksum, "damaged"),
 }
-LIMITS = {"tar.gz implied folders": Limits(entries=1000)}  # file systems take their time for 20,000 folders
+# Smaller than the defaults where the archive is good up to its limit: what comes before is written, which takes time.
+LIMITS = {
+    "tar.gz implied folders": Limits(entries=200),
+    "tar.gz 100,000 entries": Limits(entries=1000),
+    "tar.gz endless padding": Limits(total=32 << 20),
+}
 HARMLESS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "zip in zip in zip": ("s.zip", bombs.zip_nested),
 }

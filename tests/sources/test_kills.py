@@ -23,7 +23,7 @@ from tests.sources.bombs import PRELOADED
 from tests.sources.web import Page, Web, zip_bytes
 
 ALLOWED = {"skills.source.allow-http": True, "skills.source.allow-private": True}
-KILLS = 50
+FEWEST_STEPS = 50
 
 
 def entries(skill: str) -> dict[str, bytes]:
@@ -104,8 +104,9 @@ def run_until(context: ForkServerContext, url: str, store: Path, max_size: int, 
     return count, process.exitcode or 0
 
 
+@pytest.mark.parametrize("kills", [5, pytest.param(25, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("evicting", [False, True], ids=["cold", "evicting"])
-def test_killed_at_any_moment(web: Web, context: ForkServerContext, tmp_path: Path, evicting: bool) -> None:
+def test_killed_at_any_moment(web: Web, context: ForkServerContext, tmp_path: Path, evicting: bool, kills: int) -> None:
     """Whenever a process is killed, no half tree is seen, the next opening works, and nothing piles up."""
     template, max_size = tmp_path / "template", 1 if evicting else 0
     if evicting:
@@ -117,8 +118,8 @@ def test_killed_at_any_moment(web: Web, context: ForkServerContext, tmp_path: Pa
     steps, code = run_until(context, url, tmp_path / "whole", max_size, at=0)
     assert code == 0
     assert steps is not None
-    assert steps > KILLS
-    chosen = random.Random(4).sample(range(1, steps + 1), KILLS // 2)
+    assert steps > FEWEST_STEPS
+    chosen = random.Random(4).sample(range(1, steps + 1), kills)
     for at in chosen:
         store = tmp_path / f"killed-{at}"
         shutil.copytree(template, store)

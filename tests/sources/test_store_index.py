@@ -186,7 +186,7 @@ def test_file_lists_are_not_in_memory(tmp_path: Path) -> None:
         assert len(found[0]) == 50
         return current
 
-    few, many = kept(0), kept(100)
+    few, many = kept(0), kept(20)
     assert many < few * 1.2 + 4096
     assert many / 50 < 4096
 

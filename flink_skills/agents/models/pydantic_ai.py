@@ -173,15 +173,17 @@ def _check_addresses(setup: ModelSetup) -> None:
 
 
 def _openai(setup: ModelSetup) -> ChatModel:
+    own = setup.provider == "openai"
+    # The usual variable holds a key for OpenAI: other hosts never see it unless it was named. A missing key is found
+    # before the import of the client, which takes seconds.
+    key = _key(setup, "OPENAI_API_KEY" if own else None, needed=setup.base_url is None)
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
     from flink_skills.agents.models.openai_client import openai_client
 
-    own = setup.provider == "openai"
     client = openai_client(
-        # The usual variable holds a key for OpenAI: other hosts never see it unless it was named.
-        api_key=_key(setup, "OPENAI_API_KEY" if own else None, needed=setup.base_url is None),
+        api_key=key,
         base_url=setup.base_url or (_OLLAMA_URL if setup.provider == "ollama" else None),
         headers=_headers(setup),
         max_connections=_connections(setup),
@@ -201,12 +203,13 @@ def _openai(setup: ModelSetup) -> ChatModel:
 
 
 def _anthropic(setup: ModelSetup) -> ChatModel:
+    key = _key(setup, "ANTHROPIC_API_KEY")
     import anthropic
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
     client = anthropic.AsyncAnthropic(
-        api_key=_key(setup, "ANTHROPIC_API_KEY"),
+        api_key=key,
         base_url=setup.base_url,
         max_retries=0,
         default_headers=_headers(setup),
