@@ -38,9 +38,8 @@ def create_echo(setup: ModelSetup, config: SkillConfig) -> ChatModel:
 
 @pytest.fixture
 def restore_registry() -> Iterator[None]:
-    before = provider_names()
     yield
-    for name in {*provider_names()} - {*before}:
+    for name in provider_names():
         unregister_provider(name)
 
 
