@@ -1,4 +1,7 @@
-"""The command inside of the test's process: words in, exit code and both streams out."""
+"""The command inside of the test's process: words in, exit code and both streams out.
+
+Examines the inside of cli.app on purpose.
+"""
 
 from __future__ import annotations
 
@@ -49,17 +52,3 @@ def flink_skills(
         return Said(code, streams.out, streams.err)
 
     return call
-
-
-def write_skill(
-    folder: Path, name: str = "", description: str = "Does it.", body: str = "Do it.", **files: str
-) -> Path:
-    """A skill in ``folder``; ``files`` are more files by name, with ``__`` for ``/``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = f"---\nname: {name or folder.name}\ndescription: {description}\n---\n{body}\n"
-    (folder / "SKILL.md").write_text(text, encoding="utf-8")
-    for file, content in files.items():
-        path = folder / file.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-    return folder

@@ -1,5 +1,8 @@
 # ruff: noqa: PTH101, PTH110, PTH116, PTH118, PTH202, PTH208 - the store's paths are text
-"""The store: leases, eviction, sweeping up, disks that fail, and who may use it."""
+"""The store: leases, eviction, sweeping up, disks that fail, and who may use it.
+
+Examines the inside of sources.locking and sources.upkeep on purpose.
+"""
 
 import errno
 import fcntl

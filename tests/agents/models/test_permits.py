@@ -1,4 +1,4 @@
-"""Limits of requests that several processes keep together."""
+"""Limits of requests that several processes keep together. Examines the inside of agents.models.permits on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backend is chosen by what it proves when a worker opens."""
+"""A backend is chosen by what it proves when a worker opens. Examines the inside of execution.registry on purpose."""
 
 from __future__ import annotations
 
