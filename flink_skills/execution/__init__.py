@@ -5,7 +5,7 @@ from flink_skills.execution.configuration import command_user, settings_from
 from flink_skills.execution.isolation.report import IsolationReport
 from flink_skills.execution.levels import IsolationLevel
 from flink_skills.execution.live import LiveProcess
-from flink_skills.execution.registry import backend_names, create_backend, register_backend
+from flink_skills.execution.registry import backend_names, create_backend, register_backend, unregister_backend
 from flink_skills.execution.request import CommandRequest, CommandResult, CommandUser, Limits
 from flink_skills.execution.workspace import Workspace, WorkspaceManager, folder_name, open_workspaces
 from flink_skills.execution.workspace.removal import remove_tree
@@ -30,4 +30,5 @@ __all__ = [
     "register_backend",
     "remove_tree",
     "settings_from",
+    "unregister_backend",
 ]

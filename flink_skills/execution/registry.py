@@ -13,32 +13,39 @@ from importlib.metadata import entry_points
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.execution.backend import BackendSettings, ExecutionBackend
 
-__all__ = ["ENTRY_POINT_GROUP", "backend_names", "create_backend", "register_backend"]
+__all__ = ["ENTRY_POINT_GROUP", "backend_names", "create_backend", "register_backend", "unregister_backend"]
 
 ENTRY_POINT_GROUP = "flink_skills.execution"
 
 BackendFactory = Callable[[BackendSettings], ExecutionBackend]
 
-_backends: dict[str, str | BackendFactory] = {
+_OWN: dict[str, str | BackendFactory] = {
     "bwrap": "flink_skills.execution.backends.bwrap:BwrapBackend",
     "hygiene": "flink_skills.execution.backends.hygiene:HygieneBackend",
     "landlock": "flink_skills.execution.backends.landlock:LandlockBackend",
     "remote": "flink_skills.execution.backends.remote:RemoteBackend",
 }
 
+_registered: dict[str, BackendFactory] = {}
+
 _HINTS = {"remote": ": install flink-skills[remote]"}
 
 
-def register_backend(name: str, factory: BackendFactory) -> None:
-    """Make ``factory`` known as ``name``; raises :class:`ConfigError` if the name is taken."""
-    if name in _backends:
-        raise ConfigError(f"execution backend {name!r} exists already: choose another name")
-    _backends[name] = factory
+def register_backend(name: str, factory: BackendFactory, *, replace: bool = False) -> None:
+    """Make ``factory`` known as ``name``. Raises :class:`ConfigError` if the name is taken, unless ``replace``."""
+    if not replace and (name in _OWN or name in _registered):
+        raise ConfigError(f"execution backend {name!r} exists already: choose another name or pass replace=True")
+    _registered[name] = factory
+
+
+def unregister_backend(name: str) -> None:
+    """Remove the backend that was registered as ``name``, if any. One of this package that it replaced is back."""
+    _registered.pop(name, None)
 
 
 def backend_names() -> list[str]:
     """The names that :func:`create_backend` knows, sorted."""
-    return sorted({*_backends, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+    return sorted({*_OWN, *_registered, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
 
 
 def create_backend(name: str, settings: BackendSettings | None = None) -> ExecutionBackend:
@@ -50,7 +57,7 @@ def create_backend(name: str, settings: BackendSettings | None = None) -> Execut
     >>> create_backend("hygiene").level.name
     'HYGIENE'
     """
-    entry = _backends.get(name)
+    entry = _registered.get(name) or _OWN.get(name)
     if entry is None:
         entry = _from_entry_point(name)
     elif isinstance(entry, str):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flink_skills.sources.registry import open_source as open_source
     from flink_skills.sources.registry import register_source as register_source
     from flink_skills.sources.registry import source_kinds as source_kinds
+    from flink_skills.sources.registry import unregister_source as unregister_source
     from flink_skills.sources.spec import SourceSpec as SourceSpec
     from flink_skills.sources.store import Store as Store
     from flink_skills.sources.store import StoredTree as StoredTree
@@ -45,6 +46,7 @@ _HOMES = {
     "register_source": "registry",
     "remove_tree": "store",
     "source_kinds": "registry",
+    "unregister_source": "registry",
 }
 
 __all__ = list(_HOMES)

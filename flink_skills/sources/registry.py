@@ -18,7 +18,7 @@ from flink_skills.sources.address import protocol_of
 from flink_skills.sources.base import SkillSource, SourceContext
 from flink_skills.sources.spec import SourceSpec
 
-__all__ = ["open_source", "register_source", "source_kinds"]
+__all__ = ["open_source", "register_source", "source_kinds", "unregister_source"]
 
 _GROUP = "flink_skills.sources"
 
@@ -32,11 +32,12 @@ class _Kind:
 # Schemes that no third party can take over: what they mean in a job must not depend on what else is installed.
 _OURS = frozenset({"path", "resource", "url", "file", "local", "http", "https"})
 _OURS |= {"s3", "s3a", "oss", "gs", "gcs", "abfs", "abfss", "az", "hdfs", "webhdfs"}
-_KINDS: dict[str, _Kind] = {
+_OWN = {
     "path": _Kind("flink_skills.sources.path:PathSource"),
     "resource": _Kind("flink_skills.sources.resource:ResourceSource"),
     "url": _Kind("flink_skills.sources.url:UrlSource"),
 }
+_registered: dict[str, _Kind] = {}
 
 
 def register_source(kind: str, target: str, *, install: str = "") -> None:
@@ -45,14 +46,20 @@ def register_source(kind: str, target: str, *, install: str = "") -> None:
     ``install`` is what to install where that import fails, such as ``"pip install mount-skills"``. A kind that
     exists is never replaced silently.
     """
-    if _KINDS.get(kind, _Kind(target)).target != target:
-        raise ConfigError(f"skill source kind {kind!r} is {_KINDS[kind].target} already; choose another name")
-    _KINDS[kind] = _Kind(target, install)
+    known = _known(kind)
+    if known is not None and known.target != target:
+        raise ConfigError(f"skill source kind {kind!r} is {known.target} already; choose another name")
+    _registered[kind] = _Kind(target, install)
+
+
+def unregister_source(kind: str) -> None:
+    """Remove the kind that :func:`register_source` added, if there is one."""
+    _registered.pop(kind, None)
 
 
 def source_kinds() -> list[str]:
     """Names of all kinds, those of installed packages included."""
-    return sorted({*_KINDS, *(point.name for point in entry_points(group=_GROUP))})
+    return sorted({*_OWN, *_registered, *(point.name for point in entry_points(group=_GROUP))})
 
 
 def open_source(kind: str, location: str | Mapping[str, Any] | SourceSpec, context: SourceContext) -> SkillSource:
@@ -64,7 +71,7 @@ def open_source(kind: str, location: str | Mapping[str, Any] | SourceSpec, conte
     spec = SourceSpec.parse(kind, location)
     if kind == "url":
         scheme = protocol_of(spec.location)
-        if scheme and scheme not in _OURS and (scheme in _KINDS or _entry_point(scheme)):
+        if scheme and scheme not in _OURS and (_known(scheme) or _entry_point(scheme)):
             spec = SourceSpec(scheme, spec.location, spec.sha256, spec.format)
     made = _class_of(spec.kind)(spec, context)
     if not isinstance(made, SkillSource):
@@ -74,8 +81,12 @@ def open_source(kind: str, location: str | Mapping[str, Any] | SourceSpec, conte
     return made
 
 
+def _known(kind: str) -> _Kind | None:
+    return _registered.get(kind) or _OWN.get(kind)
+
+
 def _class_of(kind: str) -> Any:
-    known = _KINDS.get(kind)
+    known = _known(kind)
     point = None if known else _entry_point(kind)
     if known is None and point is None:
         raise UnknownNameError("skill source kind", kind, source_kinds())

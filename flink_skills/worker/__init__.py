@@ -8,11 +8,13 @@ from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flink_skills.worker.connection import Connection as Connection
+    from flink_skills.worker.process import LevelFormatter as LevelFormatter
     from flink_skills.worker.redaction import Redactor as Redactor
     from flink_skills.worker.server import Worker as Worker
 
 _HOMES = {
     "Connection": "connection",
+    "LevelFormatter": "process",
     "Redactor": "redaction",
     "Worker": "server",
 }

@@ -131,7 +131,7 @@ def _reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-class _LevelFormatter(logging.Formatter):
+class LevelFormatter(logging.Formatter):
     """``LEVEL {agent=… turn=…} logger: message``, level and fields on each line: the bridge logs line by line.
 
     A ``+`` before the fields says that the line belongs to the one before. Without fields there are no braces.
@@ -154,7 +154,7 @@ class _LevelFormatter(logging.Formatter):
 
 def _set_up_logging(redactor: Redactor) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_LevelFormatter(redactor))
+    handler.setFormatter(LevelFormatter(redactor))
     handler.addFilter(LogFields())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -1,4 +1,7 @@
-"""Files of events: what is one, what it is called, what models see of it, and what is staged."""
+"""Files of events: what is one, what it is called, what models see of it, and what is staged.
+
+Examines the inside of artifacts.local on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Conversations that are over their limit: what goes, what stays, and that it is the same after a restart."""
+"""Conversations that are over their limit: what goes, what stays, and that it is the same after a restart.
+
+Examines the inside of agents.history on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What leaves a plan before it travels: nothing secret is shown or kept where others look."""
+"""What leaves a plan before it travels: nothing secret is shown or kept where others look.
+
+Examines the inside of agents.sealing on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Examines the inside of agents.stored_event on purpose."""
+
 from __future__ import annotations
 
 import datetime as dt

@@ -1,3 +1,5 @@
+"""Examines the inside of artifacts.location on purpose."""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,7 @@
-"""The command inside of the test's process: words in, exit code and both streams out."""
+"""The command inside of the test's process: words in, exit code and both streams out.
+
+Examines the inside of cli.app on purpose.
+"""
 
 from __future__ import annotations
 
@@ -88,17 +91,3 @@ def run_here(flink_skills: FlinkSkills, tmp_path: Path, monkeypatch: pytest.Monk
         return said
 
     return call
-
-
-def write_skill(
-    folder: Path, name: str = "", description: str = "Does it.", body: str = "Do it.", **files: str
-) -> Path:
-    """A skill in ``folder``; ``files`` are more files by name, with ``__`` for ``/``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = f"---\nname: {name or folder.name}\ndescription: {description}\n---\n{body}\n"
-    (folder / "SKILL.md").write_text(text, encoding="utf-8")
-    for file, content in files.items():
-        path = folder / file.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-    return folder

@@ -1,4 +1,7 @@
-"""``flink-skills catalog``: the page, the table, JSON, and what the models of an agent or a job see."""
+"""``flink-skills catalog``: the page, the table, JSON, and what the models of an agent or a job see.
+
+Examines the inside of cli.catalog_text on purpose.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills.cli.catalog_text import attribute, shown
-from tests.cli.conftest import FlinkSkills, write_skill
+from tests.cli.conftest import FlinkSkills
+from tests.kit.skills import write_skill
 
 AGENT = """
 name: triage

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
-from tests.cli.conftest import FlinkSkills, Said, write_skill
+from tests.cli.conftest import FlinkSkills, Said
 from tests.kit.models import ServerFactory, model_servers
+from tests.kit.skills import write_skill
 
 Chat = Callable[..., Said]
 

@@ -23,7 +23,7 @@ import pytest
 
 from flink_skills.testing import Call, Reply, ScriptedModelServer
 from tests.cli.command import ROOT, ignore
-from tests.cli.conftest import write_skill
+from tests.kit.skills import write_skill
 from tests.kit.waiting import wait_until
 
 DEADLINE = 60.0

@@ -1,4 +1,7 @@
-"""``flink-skills exec``: a command as a job would run it, and its result as JSON whatever happened to it."""
+"""``flink-skills exec``: a command as a job would run it, and its result as JSON whatever happened to it.
+
+Examines the inside of execution.isolation.selection on purpose.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,10 @@ import pytest
 from landlockpy import abi_version
 
 from flink_skills.execution.isolation import selection
-from tests.cli.conftest import FlinkSkills, Said, write_skill
+from tests.cli.conftest import FlinkSkills, Said
 from tests.cli.passable import passable_folder
 from tests.cli.test_process import command
+from tests.kit.skills import write_skill
 from tests.kit.waiting import wait_until
 from tests.sources.web import zip_of
 

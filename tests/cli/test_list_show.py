@@ -10,7 +10,8 @@ import pytest
 
 from flink_skills import AgentSkillManager
 from tests.cli.command import ROOT
-from tests.cli.conftest import FlinkSkills, write_skill
+from tests.cli.conftest import FlinkSkills
+from tests.kit.skills import write_skill
 from tests.sources.web import zip_of
 
 ROW_KEYS = ["name", "description", "path", "origin", "digest", "files", "bytes"]

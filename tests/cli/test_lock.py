@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills.manager import SkillLock
-from tests.cli.conftest import FlinkSkills, write_skill
+from tests.cli.conftest import FlinkSkills
+from tests.kit.skills import write_skill
 from tests.sources.web import zip_of
 
 

@@ -1,4 +1,7 @@
-"""``flink-skills new``: what it makes is valid, runs, and takes nothing's place."""
+"""``flink-skills new``: what it makes is valid, runs, and takes nothing's place.
+
+Examines the inside of cli.new on purpose.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import ROOT
-from tests.cli.conftest import FlinkSkills, write_skill
+from tests.cli.conftest import FlinkSkills
+from tests.kit.skills import write_skill
 
 KINDS = ["skills.zip", "skills.tar", "skills.tar.gz", "skills.tgz"]
 

@@ -1,4 +1,7 @@
-"""The command as a process: what it imports, colours, pipes and encodings."""
+"""The command as a process: what it imports, colours, pipes and encodings.
+
+Examines the inside of cli.commands on purpose.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import pytest
 
 from flink_skills.cli.commands import COMMANDS, LazyCommand
 from tests.cli.command import ROOT
-from tests.cli.conftest import write_skill
+from tests.kit.skills import write_skill
 
 HEAVY = ("rich", "pyflink", "py4j", "pydantic_ai", "openai", "anthropic", "fsspec", "aiohttp", "yaml")
 IMPORTS = """

@@ -8,7 +8,8 @@ import pytest
 
 from flink_skills import AgentSkillManager
 from tests.cli.command import ROOT
-from tests.cli.conftest import FlinkSkills, write_skill
+from tests.cli.conftest import FlinkSkills
+from tests.kit.skills import write_skill
 
 
 @pytest.mark.row("E1")

@@ -1,4 +1,7 @@
-"""``flink-skills prompt --profile``: all that a model is sent of skills and tools, and what it costs."""
+"""``flink-skills prompt --profile``: all that a model is sent of skills and tools, and what it costs.
+
+Examines the inside of cli.prompt_parts on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``flink-skills run JOB.yaml``: exit codes and streams, with and without a cluster in the process."""
+"""``flink-skills run JOB.yaml``: exit codes and streams, with and without a cluster in the process.
+
+Examines the inside of cli.run_command on purpose.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ import pytest
 
 from flink_skills.skill import CODES
 from tests.cli.command import ROOT
-from tests.cli.conftest import FlinkSkills, Said, write_skill
+from tests.cli.conftest import FlinkSkills, Said
+from tests.kit.skills import write_skill
 from tests.sources.web import SKILL, Page, Web, zip_bytes
 
 SKILL_KEYS = {"name", "path", "status", "digest"}

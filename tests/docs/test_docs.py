@@ -1,4 +1,7 @@
-"""The documentation says what is: its examples run, its tables are current, its links lead somewhere."""
+"""The documentation says what is: its examples run, its tables are current, its links lead somewhere.
+
+Examines the inside of cli.commands on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Examines the inside of execution.environment on purpose."""
+
 from __future__ import annotations
 
 import os

@@ -1,7 +1,10 @@
+"""Examines the inside of execution.registry on purpose."""
+
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -13,8 +16,10 @@ from flink_skills.execution import (
     CommandResult,
     ExecutionBackend,
     IsolationLevel,
+    backend_names,
     create_backend,
     registry,
+    unregister_backend,
 )
 
 
@@ -33,8 +38,10 @@ class Fake(ExecutionBackend):
 
 
 @pytest.fixture(autouse=True)
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_backends", dict(registry._backends))
+def own_registry() -> Iterator[None]:
+    yield
+    for name in backend_names():
+        unregister_backend(name)
 
 
 def entry_points_are(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:

@@ -1,4 +1,7 @@
-"""What ``flink-skills prompt --profile`` prints is what a turn sends (rows E1, E2 and E9)."""
+"""What ``flink-skills prompt --profile`` prints is what a turn sends (rows E1, E2 and E9).
+
+Examines the inside of cli.prompt_parts on purpose.
+"""
 
 from __future__ import annotations
 

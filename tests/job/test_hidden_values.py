@@ -1,4 +1,7 @@
-"""Values that references stand for are in no message, however it writes them."""
+"""Values that references stand for are in no message, however it writes them.
+
+Examines the inside of job.inserted on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The JSON schema of job files: it takes what the reader takes, and the published one is current."""
+"""The JSON schema of job files: it takes what the reader takes, and the published one is current.
+
+Examines the inside of agents.declarative on purpose.
+"""
 
 from __future__ import annotations
 

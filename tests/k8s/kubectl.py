@@ -8,10 +8,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tests.kit import waiting
 
 T = TypeVar("T")
 
@@ -25,13 +26,9 @@ class KubectlError(AssertionError):
 
 def wait_until(condition: Callable[[], T | None], deadline: float, what: str) -> T:
     """Wait until ``condition()`` is true, for ``deadline`` seconds, and return its value."""
-    end = time.monotonic() + deadline
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < end, f"waited {deadline:g} s in vain for {what}"
-        time.sleep(_PAUSE)
+    value = waiting.wait_until(condition, what, within=deadline, pause=_PAUSE)
+    assert value is not None
+    return value
 
 
 class Kubectl:

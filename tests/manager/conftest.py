@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.manager.writing import write_skill
+from tests.kit.skills import write_skill
 from tests.sources.web import Web
 
 

@@ -10,7 +10,8 @@ from flink_skills.errors import UnknownNameError
 from flink_skills.manager import AgentSkillManager
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
-from tests.manager.writing import skill_text, write_skill, zip_bytes
+from tests.kit.skills import skill_text, write_skill
+from tests.manager.writing import zip_bytes
 
 
 def codes(manager: AgentSkillManager, *names: str) -> list[tuple[str, str]]:

@@ -9,7 +9,8 @@ from flink_skills.errors import ConfigError, SkillLockError
 from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
-from tests.manager.writing import write_skill, zip_bytes
+from tests.kit.skills import write_skill
+from tests.manager.writing import zip_bytes
 
 
 def lock_of(*paths: Path, store: Path) -> SkillLock:

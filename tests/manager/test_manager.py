@@ -9,7 +9,7 @@ import pytest
 from flink_skills.errors import ConfigError, SkillFormatError, SourceError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope, parse_menu
 from flink_skills.options import SkillConfig
-from tests.manager.writing import write_skill
+from tests.kit.skills import write_skill
 
 
 def codes(manager: AgentSkillManager) -> list[str]:

@@ -1,4 +1,7 @@
-"""Refresh: what is seen, what it costs, and what those keep who began before."""
+"""Refresh: what is seen, what it costs, and what those keep who began before.
+
+Examines the inside of manager.signature on purpose.
+"""
 
 import contextlib
 import hashlib
@@ -12,7 +15,8 @@ import pytest
 from flink_skills.errors import ResourceError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, Refreshed, SkillLock, parse_menu, signature
 from flink_skills.options import SkillConfig
-from tests.manager.writing import ALLOWED, page, skill_text, write_skill, zip_bytes
+from tests.kit.skills import skill_text, write_skill
+from tests.manager.writing import ALLOWED, page, zip_bytes
 from tests.sources.web import Page, Web
 
 

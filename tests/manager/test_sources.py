@@ -1,4 +1,7 @@
-"""What the manager makes of sources: trees of the store, pins, forms, leases, duplicates, precedence."""
+"""What the manager makes of sources: trees of the store, pins, forms, leases, duplicates, precedence.
+
+Examines the inside of sources.locking on purpose.
+"""
 
 import gc
 import hashlib
@@ -13,7 +16,8 @@ from flink_skills.manager import AgentSkillManager, SkillScope, parse_menu
 from flink_skills.options import SkillConfig
 from flink_skills.sources import SourceSpec
 from flink_skills.sources.locking import unleased
-from tests.manager.writing import ALLOWED, page, skill_text, write_skill, zip_bytes
+from tests.kit.skills import skill_text, write_skill
+from tests.manager.writing import ALLOWED, page, zip_bytes
 from tests.sources.web import SKILL, Page, Web
 
 

@@ -9,8 +9,8 @@ from flink_skills.errors import ConfigError
 from flink_skills.manager import AgentSkillManager, Refreshed
 from flink_skills.skill import Diagnostic
 from flink_skills.sources import SourceTree, register_source
+from tests.kit.skills import write_skill
 from tests.manager.memo_source import TREES
-from tests.manager.writing import write_skill
 
 URL = "memo://team/skills"
 

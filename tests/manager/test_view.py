@@ -1,4 +1,7 @@
-"""SkillView and menu: what a model sees, and what it cannot do."""
+"""SkillView and menu: what a model sees, and what it cannot do.
+
+Examines the inside of manager.activation on purpose.
+"""
 
 import json
 import logging
@@ -14,7 +17,7 @@ from flink_skills.errors import ResourceError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, AuditEvent, MenuEntry, SkillView, parse_menu, render_menu
 from flink_skills.manager.activation import MAX_LISTED_FILES
 from flink_skills.skill import AgentSkill, load_folder
-from tests.manager.writing import write_skill
+from tests.kit.skills import write_skill
 
 
 def view_of(*folders: Path) -> SkillView:

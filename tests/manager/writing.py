@@ -5,21 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-from pathlib import Path
 
 from tests.sources.web import Page
 
 ALLOWED = {"skills.source.allow-http": True, "skills.source.allow-private": True}
-
-
-def skill_text(name: str, description: str = "Does it.", body: str = "Do it.", more: str = "") -> str:
-    return f"---\nname: {name}\ndescription: {description}\n{more}---\n\n{body}\n"
-
-
-def write_skill(folder: Path, name: str | None = None, description: str = "Does it.", body: str = "Do it.") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "SKILL.md").write_text(skill_text(name or folder.name, description, body))
-    return folder
 
 
 def zip_bytes(files: dict[str, str | bytes]) -> bytes:

@@ -1,4 +1,7 @@
-"""Format rules F02 and L01 to L11: finding the front matter, reading it, repairing it."""
+"""Format rules F02 and L01 to L11: finding the front matter, reading it, repairing it.
+
+Examines the inside of skill.fields and skill.yaml_values on purpose.
+"""
 
 import time
 

@@ -1,4 +1,7 @@
-"""Properties that hold for every file: found by search, for hours with ``HYPOTHESIS_PROFILE=nightly``."""
+"""Properties that hold for every file: found by search, for hours with ``HYPOTHESIS_PROFILE=nightly``.
+
+Examines the inside of skill.plain_fields, skill.tools_section and skill.yaml_values on purpose.
+"""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""AgentSkill, its files, its digest, and the search for skills in a tree."""
+"""AgentSkill, its files, its digest, and the search for skills in a tree.
+
+Examines the inside of skill.paths on purpose.
+"""
 
 import os
 import sys
@@ -8,13 +11,7 @@ import pytest
 
 from flink_skills.errors import ConfigError, ResourceError
 from flink_skills.skill import AgentSkill, Limits, Report, find_skills, load_folder
-
-
-def write_skill(folder: Path, name: str | None = None, description: str = "Does it.", body: str = "Do it.") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    text = f"---\nname: {name or folder.name}\ndescription: {description}\n---\n\n{body}\n"
-    (folder / "SKILL.md").write_text(text)
-    return folder
+from tests.kit.skills import write_skill
 
 
 def load(folder: Path, **options: object) -> AgentSkill:

@@ -1,4 +1,7 @@
-"""What archives are refused for, and that nothing of a refused one stays (format.md, section 4)."""
+"""What archives are refused for, and that nothing of a refused one stays (format.md, section 4).
+
+Examines the inside of sources.archive on purpose.
+"""
 
 import bz2
 import contextlib

@@ -19,8 +19,8 @@ from flink_skills.sources import (
     SourceSpec,
     open_source,
     register_source,
-    registry,
     source_kinds,
+    unregister_source,
 )
 from flink_skills.testing import SkillSourceContract
 from tests.sources.web import ALLOWED, Page, Web, zip_of
@@ -245,11 +245,12 @@ class TestThirdPartyByItsOwnKind(_OfThirdParty):
 
 class TestThirdPartyRegistered(_OfThirdParty):
     @pytest.fixture(autouse=True)
-    def _registered(self, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _registered(self, package: Path) -> Iterator[None]:
         (package / "shelf_skills-1.0.dist-info" / "entry_points.txt").write_text("")
-        monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
         assert "shelf" not in source_kinds()
         register_source("shelf", "shelf_skills:ShelfSource")
+        yield
+        unregister_source("shelf")
 
 
 def test_kinds_of_installed_packages_are_there(package: Path) -> None:
@@ -260,8 +261,8 @@ def test_kinds_of_installed_packages_are_there(package: Path) -> None:
         open_source("odd", "x", SourceContext())
 
 
-def test_kinds_can_be_added_but_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
+def test_kinds_can_be_added_but_not_replaced(request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(lambda: unregister_source("made"))
     register_source("made", f"{__name__}:Made", install="pip install made-skills")
     register_source("made", f"{__name__}:Made", install="pip install made-skills")
     for kind in ("url", "made"):

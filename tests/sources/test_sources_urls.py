@@ -1,4 +1,7 @@
-"""Skills behind URLs: what is fetched, when it is asked for again, and where it may lead."""
+"""Skills behind URLs: what is fetched, when it is asked for again, and where it may lead.
+
+Examines the inside of sources.http on purpose.
+"""
 
 import gzip
 import hashlib

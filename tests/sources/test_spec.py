@@ -1,4 +1,7 @@
-"""How sources are declared, and secrets that are only referred to."""
+"""How sources are declared, and secrets that are only referred to.
+
+Examines the inside of sources.secrets on purpose.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""The store: leases, eviction, sweeping up, disks that fail, and who may use it."""
+"""The store: leases, eviction, sweeping up, disks that fail, and who may use it.
+
+Examines the inside of sources.locking and sources.upkeep on purpose.
+"""
 
 import errno
 import fcntl

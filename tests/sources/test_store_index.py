@@ -1,4 +1,7 @@
-"""The store's index says what reading the folder says, faster, and nothing when it is for something else."""
+"""The store's index says what reading the folder says, faster, and nothing when it is for something else.
+
+Examines the inside of sources.catalog_index on purpose.
+"""
 
 import gc
 import io

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from flink_skills.telemetry import LogFields, Observer, Telemetry, TurnScope, key_hash, observe
-from flink_skills.worker import Redactor
-from flink_skills.worker.process import _LevelFormatter
+from flink_skills.worker import LevelFormatter, Redactor
 
 KEY = '"order 7"'
 HASH = hashlib.sha256(KEY.encode()).hexdigest()[:12]
@@ -22,7 +21,7 @@ def lines(message: str = "said", *, redactor: Redactor | None = None, **more: An
     record = logging.LogRecord("flink_skills.turn", logging.WARNING, "", 0, message, None, more.pop("exc_info", None))
     vars(record).update(more)
     assert LogFields().filter(record) is True
-    return _LevelFormatter(redactor or Redactor()).format(record).splitlines()
+    return LevelFormatter(redactor or Redactor()).format(record).splitlines()
 
 
 def turn(agent: str = "triage") -> Any:

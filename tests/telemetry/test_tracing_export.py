@@ -1,4 +1,7 @@
-"""How spans leave: to a collector, to none, and from two processes into one trace."""
+"""How spans leave: to a collector, to none, and from two processes into one trace.
+
+Examines the inside of telemetry.tracing.patient on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What agents do to their worker process: it is named, it ends in bounds, and no frame is broken."""
+"""What agents do to their worker process: it is named, it ends in bounds, and no frame is broken.
+
+Examines the inside of worker.frames on purpose.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,11 @@ from flink_skills.manager import SkillScope
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from flink_skills.worker import frames
 from tests.flink.agents import Scripted
+from tests.kit.skills import write_skill
 from tests.kit.waiting import wait_until
 from tests.worker.bad_agents import Unruly
 from tests.worker.bridge import DEADLINE, Bridge
-from tests.worker.test_worker import bridge, write_skill
+from tests.worker.test_worker import bridge
 
 __all__ = ["bridge"]
 

@@ -1,4 +1,7 @@
-"""The variables of a skill's commands: in the commands, and in no log, message or frame of the worker."""
+"""The variables of a skill's commands: in the commands, and in no log, message or frame of the worker.
+
+Examines the inside of worker.frames on purpose.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ from flink_skills.errors import TurnError
 from flink_skills.execution import IsolationLevel
 from flink_skills.manager import SkillScope
 from flink_skills.worker import frames
+from tests.kit.skills import write_skill
 
 from .bridge import Bridge
-from .test_worker import write_skill
 
 OPTIONS = {
     "skills.shell.backend": "hygiene",

@@ -1,4 +1,4 @@
-"""The worker process over real pipes, spoken to as the bridge does."""
+"""The worker process over real pipes, spoken to as the bridge does. Examines the inside of worker.frames on purpose."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from flink_skills.agents import decode
 from flink_skills.errors import TurnError
 from flink_skills.manager import SkillScope
 from flink_skills.worker import frames
+from tests.kit.skills import write_skill
 from tests.worker.bridge import DEADLINE, Bridge, many
 
 
@@ -238,11 +239,6 @@ def test_opening_fails_with_one_message(shared: Bridge, tmp_path: Path) -> None:
     kind, message = shared.open(Remembers, scopes=[SkillScope(level="job", paths=(str(tmp_path / "missing"),))])
     assert kind == frames.OPEN_FAILED
     assert "missing" in message and "Traceback" not in message
-
-
-def write_skill(folder: Path, body: str = "Say hello.") -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "SKILL.md").write_text(f"---\nname: {folder.name}\ndescription: Greets.\n---\n{body}\n")
 
 
 def test_figures_come_before_the_answer_to_opening_and_after_each_refresh(bridge: Bridge, tmp_path: Path) -> None:

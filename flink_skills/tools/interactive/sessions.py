@@ -64,6 +64,10 @@ class ProcessSessions:
         """The longest life of a process, in seconds."""
         return self._max_time
 
+    def processes(self) -> list[Process]:
+        """Return all processes that are kept, those included that have ended and can still be read."""
+        return [process for processes in self._owners.values() for process in processes.values()]
+
     async def start(
         self,
         command: str,
@@ -174,7 +178,7 @@ class ProcessSessions:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
-        processes = [process for processes in self._owners.values() for process in processes.values()]
+        processes = self.processes()
         self._owners.clear()
         for process in processes:
             self._end(process)
@@ -209,7 +213,7 @@ class ProcessSessions:
         return mine + len(self._starting.get(owner, ())) >= self._most_per_key or self._running() >= self._most
 
     def _running(self) -> int:
-        running = sum(not process.ended for processes in self._owners.values() for process in processes.values())
+        running = sum(not process.ended for process in self.processes())
         return running + sum(map(len, self._starting.values()))
 
     def _check_room(self, caller: Caller) -> None:
@@ -242,7 +246,7 @@ class ProcessSessions:
             return
         for processes in self._owners.values():
             self._drop_oldest(processes, [one for one in processes.values() if one.ended], self._most_per_key)
-        ended = [one for processes in self._owners.values() for one in processes.values() if one.ended]
+        ended = [one for one in self.processes() if one.ended]
         for processes in self._owners.values():
             self._drop_oldest(processes, ended, self._most)
         self._drop_empty()

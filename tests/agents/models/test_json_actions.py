@@ -1,3 +1,5 @@
+"""Examines the inside of agents.models.actions on purpose."""
+
 from __future__ import annotations
 
 import json

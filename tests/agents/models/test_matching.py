@@ -1,3 +1,5 @@
+"""Examines the inside of agents.models.matching on purpose."""
+
 from __future__ import annotations
 
 from itertools import permutations

@@ -1,4 +1,4 @@
-"""Limits of requests that several processes keep together."""
+"""Limits of requests that several processes keep together. Examines the inside of agents.models.permits on purpose."""
 
 from __future__ import annotations
 
@@ -107,14 +107,17 @@ async def test_who_gives_up_waiting_holds_nothing(tmp_path: Path) -> None:
     permits = Permits("m", tmp_path, concurrent=1)
     before = descriptors()
     async with permits.one():
+        begun = 0
 
         async def take() -> None:
+            nonlocal begun
+            begun += 1
             async with permits.one():
                 raise AssertionError("there was no place")
 
         waiting = [asyncio.create_task(take()) for _ in range(3)]
         # The first of them looks for a place, the others wait for it to be served.
-        await until(permits._first.locked)
+        await until(lambda: begun == 3)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)

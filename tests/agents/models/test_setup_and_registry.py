@@ -1,9 +1,12 @@
+"""Examines the inside of agents.models.registry on purpose."""
+
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -38,9 +41,8 @@ def create_echo(setup: ModelSetup, config: SkillConfig) -> ChatModel:
 
 @pytest.fixture
 def restore_registry() -> Iterator[None]:
-    before = provider_names()
     yield
-    for name in {*provider_names()} - {*before}:
+    for name in provider_names():
         unregister_provider(name)
 
 
@@ -112,6 +114,8 @@ def test_a_good_setup_passes_without_keys(setup: ModelSetup, monkeypatch: pytest
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GROQ_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     check_setup(setup)
+    with pytest.raises(UnknownNameError, match="'json'"):
+        check_setup(replace(setup, strategy="jsn"))  # type: ignore[arg-type]
 
 
 def test_providers_that_other_code_relies_on() -> None:

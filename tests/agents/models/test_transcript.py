@@ -1,3 +1,5 @@
+"""Examines the inside of agents.models.actions and agents.models.transcript on purpose."""
+
 from __future__ import annotations
 
 from typing import Any

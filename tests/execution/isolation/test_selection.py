@@ -1,9 +1,9 @@
-"""A backend is chosen by what it proves when a worker opens."""
+"""A backend is chosen by what it proves when a worker opens. Examines the inside of execution.registry on purpose."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -18,8 +18,11 @@ from flink_skills.execution import (
     IsolationLevel,
     IsolationReport,
     WorkspaceManager,
+    backend_names,
     command_user,
+    register_backend,
     registry,
+    unregister_backend,
 )
 from flink_skills.execution.backends import HygieneBackend, LandlockBackend, NoIsolationBackend
 from flink_skills.execution.isolation import REQUIRED, choose_backend, open_backend
@@ -27,8 +30,10 @@ from flink_skills.options import SkillConfig
 
 
 @pytest.fixture(autouse=True)
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_backends", dict(registry._backends))
+def own_registry() -> Iterator[None]:
+    yield
+    for name in backend_names():
+        unregister_backend(name)
 
 
 @pytest.fixture
@@ -121,7 +126,7 @@ async def test_what_a_backend_claims_counts_for_nothing(
 async def test_the_next_one_is_taken_where_one_cannot_be_used(
     factory: Callable[[BackendSettings], ExecutionBackend], workspaces: WorkspaceManager
 ) -> None:
-    registry._backends["bwrap"] = factory
+    register_backend("bwrap", factory, replace=True)
     backend, report = await open_backend(SkillConfig(), workspaces)
     await backend.close()
     assert report.backend == "landlock"
@@ -130,7 +135,8 @@ async def test_the_next_one_is_taken_where_one_cannot_be_used(
 
 @pytest.mark.row("H13")
 async def test_none_that_works(workspaces: WorkspaceManager) -> None:
-    registry._backends.update(bwrap=Broken, landlock=Broken)
+    for name in ("bwrap", "landlock"):
+        register_backend(name, Broken, replace=True)
     backend, report = await choose_backend(SkillConfig(), workspaces)
     assert (backend, report.level) == (None, IsolationLevel.NONE)
     assert set(report.skipped) == {"bwrap", "landlock"}

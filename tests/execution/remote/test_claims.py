@@ -1,4 +1,7 @@
-"""How sandboxes are asked for and given back, and what the user reads when the cluster says no."""
+"""How sandboxes are asked for and given back, and what the user reads when the cluster says no.
+
+Examines the inside of execution on purpose.
+"""
 
 from __future__ import annotations
 

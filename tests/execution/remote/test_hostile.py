@@ -1,4 +1,7 @@
-"""A sandbox is not trusted: whatever it answers, the worker's files and memory are safe."""
+"""A sandbox is not trusted: whatever it answers, the worker's files and memory are safe.
+
+Examines the inside of execution.backends.remote on purpose.
+"""
 
 from __future__ import annotations
 

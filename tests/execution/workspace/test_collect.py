@@ -1,4 +1,7 @@
-"""Files that commands left are found by patterns and within limits."""
+"""Files that commands left are found by patterns and within limits.
+
+Examines the inside of execution.workspace.globs and execution.workspace.media_type on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the worker writes where commands have been: nothing of theirs redirects or blocks it."""
+"""What the worker writes where commands have been: nothing of theirs redirects or blocks it.
+
+Examines the inside of execution.workspace.inputs on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is put into a workspace is there as a whole or not at all, where it was asked for, and is noted."""
+"""What is put into a workspace is there as a whole or not at all, where it was asked for, and is noted.
+
+Examines the inside of execution.workspace.inputs and execution.workspace.metadata on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Examines the inside of execution.workspace.removal on purpose."""
+
 from __future__ import annotations
 
 import os

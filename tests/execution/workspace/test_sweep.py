@@ -1,4 +1,4 @@
-"""How workspaces grow old, and which are left alone."""
+"""How workspaces grow old, and which are left alone. Examines the inside of execution.workspace.ages on purpose."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ def test_a_clock_that_is_set_removes_nothing_too_early_and_all_in_the_end(
     idle, old = used(manager, "idle", 60), used(manager, "old", HOUR - 60)
     with monkeypatch.context() as patched:
         clocks = Clocks(patched)
-        manager._ages = ages.Ages(HOUR)
+        sweeper = WorkspaceManager(root, ttl=HOUR)
         for jump in jumps:
             clocks.wall += jump
-            assert manager.sweep() == 0
+            assert sweeper.sweep() == 0
         clocks.pass_by(120)
-        manager.sweep()
+        sweeper.sweep()
         assert idle.exists()
         assert old.exists() == (jumps != (2 * HOUR,))
         clocks.pass_by(3 * HOUR)
-        manager.sweep()
+        sweeper.sweep()
         assert (idle.exists(), old.exists(), in_use.root.exists()) == (False, False, True)
     manager.close()
 

@@ -1,4 +1,7 @@
-"""Stores that the tests of one run share, and what every test of this folder needs."""
+"""Stores that the tests of one run share, and what every test of this folder needs.
+
+Examines the inside of sources.download on purpose.
+"""
 
 from __future__ import annotations
 

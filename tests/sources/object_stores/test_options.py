@@ -1,4 +1,7 @@
-"""The plain words of ``skills.source.options`` as each library's own, and what is wrong with them."""
+"""The plain words of ``skills.source.options`` as each library's own, and what is wrong with them.
+
+Examines the inside of sources.protocols on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Examines the inside of tools.code.blocks on purpose."""
+
 from __future__ import annotations
 
 import time

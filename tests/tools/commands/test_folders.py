@@ -1,3 +1,5 @@
+"""Examines the inside of tools.commands.folders and tools.runs.places on purpose."""
+
 from __future__ import annotations
 
 import os

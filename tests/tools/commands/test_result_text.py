@@ -1,3 +1,5 @@
+"""Examines the inside of tools.commands.result_text on purpose."""
+
 from __future__ import annotations
 
 from dataclasses import fields

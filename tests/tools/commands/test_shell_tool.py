@@ -1,3 +1,5 @@
+"""Examines the inside of tools.commands.runner on purpose."""
+
 from __future__ import annotations
 
 import asyncio

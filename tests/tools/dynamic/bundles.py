@@ -80,6 +80,7 @@ async def opened(
     most: int | None = None,
     idle: float = 60.0,
     wait: float = 30.0,
+    base_env: Mapping[str, str] | None = None,
     **options: object,
 ) -> AsyncIterator[Bundles]:
     """The services of a worker; ``backend`` is a proved one, "" for commands that are kept apart by nothing."""
@@ -89,7 +90,7 @@ async def opened(
         shell = await ShellRunner.start(config, WorkspaceManager(folder / "workspaces", user=command_user(config)))
     else:
         plain = HygieneBackend()
-        workspaces = WorkspaceManager(folder / "workspaces")
+        workspaces = WorkspaceManager(folder / "workspaces", base_env=base_env)
         shell = ShellRunner(plain, workspaces, config, report=IsolationReport(plain.level, plain.name))
         await plain.start()
     bundled = BundledTools(shell, config, most=most, idle=idle, wait=wait)

@@ -1,3 +1,5 @@
+"""Examines the inside of tools.dynamic.registry on purpose."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

@@ -657,12 +657,10 @@ async def test_hostile_descriptions_are_cut_or_left_out(tmp_path: Path) -> None:
         assert "more than 64 tools" in said
 
 
-async def test_without_python_the_problem_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_python_the_problem_says_so(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
-    monkeypatch.setenv("PATH", str(programs))
-    async with opened(tmp_path, {"geo": {"tools.py": GEO}}) as bundles:
-        bundles.shell.workspaces._base_env = {"PATH": str(programs)}
+    async with opened(tmp_path, {"geo": {"tools.py": GEO}}, base_env={"PATH": str(programs)}) as bundles:
         found = await bundles.describe("geo")
         assert "there is no python3 for commands here" in " ".join(found.problems), found
         old = programs / "python3"

@@ -1,4 +1,7 @@
-"""The program that runs in the sandbox: what it is made of, and what it says of functions."""
+"""The program that runs in the sandbox: what it is made of, and what it says of functions.
+
+Examines the inside of tools.dynamic.runner_program on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Examines the inside of tools.dynamic.naming on purpose."""
+
 from __future__ import annotations
 
 import json

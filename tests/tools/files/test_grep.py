@@ -1,4 +1,7 @@
-"""Grep: what is found, what is left out, hostile expressions (rows J17, J32)."""
+"""Grep: what is found, what is left out, hostile expressions (rows J17, J32).
+
+Examines the inside of tools.files.grep on purpose.
+"""
 
 from __future__ import annotations
 

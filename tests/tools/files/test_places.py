@@ -1,4 +1,7 @@
-"""Where file tools reach: the workspace, its links, inputs and skills, and nothing else (row J13)."""
+"""Where file tools reach: the workspace, its links, inputs and skills, and nothing else (row J13).
+
+Examines the inside of tools.files.area on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Examines the inside of tools.interactive.ring on purpose."""
+
 from __future__ import annotations
 
 from hypothesis import given

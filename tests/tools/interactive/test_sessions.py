@@ -1,3 +1,5 @@
+"""Examines the inside of tools.interactive.process on purpose."""
+
 from __future__ import annotations
 
 import asyncio
@@ -33,7 +35,7 @@ async def test_what_nobody_uses_is_ended_and_then_forgotten(talk_with: StartTalk
     last = await talk.call("workspace_write_stdin", session_id=session)
     assert last["status"] == "exited"
     assert last["warnings"] == ["it was ended, because it was not used for 1 s"]
-    await until(lambda: not talk.sessions._owners, "what it printed is forgotten")
+    await until(lambda: not talk.sessions.processes(), "what it printed is forgotten")
     assert (await talk.result("workspace_write_stdin", session_id=session)).is_error
 
 
@@ -115,13 +117,13 @@ async def test_a_call_that_was_interrupted_finds_its_process_again(talk: Talk) -
     start = {"call_id": "same", "skill": "billing", "command": command}
     work = talk.shell.workspaces.for_key('"k"').work_dir
     starting = asyncio.ensure_future(talk.result("skill_exec", **start, yield_ms=100_000))
-    await until(lambda: bool(talk.sessions._owners), "it is started, and not answered")
+    await until(lambda: bool(talk.sessions.processes()), "it is started, and not answered")
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
     again = await talk.call("skill_exec", **start, yield_ms=0)
     session = again["session_id"]
-    assert list(talk.sessions._owners[talk.caller.owner]) == [session]
+    assert [process.id for process in talk.sessions.processes()] == [session]
 
     write = {"call_id": "write", "session_id": session, "chars": "one\n"}
     writing = asyncio.ensure_future(talk.result("skill_write_stdin", **write, yield_ms=100_000))
@@ -272,17 +274,13 @@ async def test_the_same_call_of_another_agent_is_another_one(talk: Talk) -> None
 
 async def _interrupted(talk: Talk, **start: object) -> Process:
     """A process whose call is interrupted before it is answered."""
-    before = {one.id for one in _all(talk)}
+    before = {one.id for one in talk.sessions.processes()}
     starting = asyncio.ensure_future(talk.result("skill_exec", **start, yield_ms=100_000))  # type: ignore[arg-type]
-    await until(lambda: len(_all(talk)) > len(before), "it is started, and not answered")
+    await until(lambda: len(talk.sessions.processes()) > len(before), "it is started, and not answered")
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    return next(one for one in _all(talk) if one.id not in before)
-
-
-def _all(talk: Talk) -> list[Process]:
-    return list(talk.sessions._owners.get(talk.caller.owner, {}).values())
+    return next(one for one in talk.sessions.processes() if one.id not in before)
 
 
 async def test_what_no_model_knows_of_is_ended_soon(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +290,7 @@ async def test_what_no_model_knows_of_is_ended_soon(talk: Talk, monkeypatch: pyt
     waiting = asyncio.ensure_future(
         talk.call("skill_exec", skill="billing", command="sleep 1; read x", call_id="waits", yield_ms=100_000)
     )
-    await until(lambda: len(_all(talk)) == 2, "the call that waits has its process")
+    await until(lambda: len(talk.sessions.processes()) == 2, "the call that waits has its process")
     process = await _interrupted(talk, call_id="gone", skill="billing", command="exec sleep 100")
     await until(lambda: process.ended, "the end of the process")
     assert not waiting.done(), "a call that waits for its answer has as long as it wants"

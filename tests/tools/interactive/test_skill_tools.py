@@ -1,3 +1,5 @@
+"""Examines the inside of tools.skills.guidance on purpose."""
+
 from __future__ import annotations
 
 import asyncio

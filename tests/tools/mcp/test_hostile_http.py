@@ -1,4 +1,7 @@
-"""Servers behind HTTP that send too much, forget their sessions and answer with errors; and secrets in addresses."""
+"""Servers behind HTTP that send too much, forget their sessions and answer with errors; and secrets in addresses.
+
+Examines the inside of tools.mcp.limited on purpose.
+"""
 
 from __future__ import annotations
 

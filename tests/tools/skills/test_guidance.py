@@ -1,4 +1,7 @@
-"""The fixed texts and their sizes: rows C14, E1, E2, E9, F30 and G8."""
+"""The fixed texts and their sizes: rows C14, E1, E2, E9, F30 and G8.
+
+Examines the inside of tools.skills.guidance on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pages that are kept: for how long, how many, and under which URLs."""
+"""Pages that are kept: for how long, how many, and under which URLs.
+
+Examines the inside of tools.web.cache and tools.web.urls on purpose.
+"""
 
 from __future__ import annotations
 
