@@ -42,8 +42,8 @@ _AFTER = ")]},.;:!"
 def redact(url: str) -> str:
     """Return ``url`` without its user, password, query and fragment.
 
-    A user or a password may have any character, also an unescaped ``/``, ``?``, ``#`` or ``@``. If a URL can be read
-    in more than one way, the result has only the part that is public in each of them, and ``…`` for the rest.
+    A user or a password may contain any character, including an unescaped ``/``, ``?``, ``#`` or ``@``. If a URL can be
+    read in more than one way, the result contains the part that is public in each of them, and ``…`` for the remainder.
 
     >>> redact("https://me:p/w@host/a.zip?token=1")
     'https://host/a.zip'
@@ -113,7 +113,7 @@ def check_endpoint(
 def _read(url: object, schemes: Sequence[str], *, references: bool) -> tuple[SplitResult | None, str, str]:
     """Return (parts, "", "") or (None, problem, fix). No error is alive when the caller raises its error."""
     if not isinstance(url, str):
-        return None, f"expected a text, got {type(url).__name__}", "Write an address"
+        return None, f"expected a string, got {type(url).__name__}", "Write an address"
     if not references and _REFERENCE.search(url):
         return None, "a reference such as ${env:NAME} is not replaced there", "Write the address itself"
     # The value of a reference is known in the worker only. A digit can be a host, a port or a part of a path.
@@ -189,7 +189,7 @@ def _redact_one(url: str) -> str:
     elif rest.startswith(f"{_HIDDEN}@") and len(begins) == 2:
         mark = f"{_HIDDEN}@"  # an address that was redacted before
     elif readings[0] != start:
-        # Another host comes first: its path (shown) or its query (hidden) may go on here.
+        # A host precedes this one: its path (shown) or its query (hidden) can continue here.
         if _QUERY.search(rest, readings[0], start):
             return scheme + _HIDDEN
         mark = f"{_HIDDEN}@"

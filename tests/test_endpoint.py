@@ -150,7 +150,7 @@ def test_user_of(url: str, user: str) -> None:
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        (7, "expected a text, got int"),
+        (7, "expected a string, got int"),
         ("http://${env:HOST}/v1", "a reference such as ${env:NAME} is not replaced there"),
         ("", "does not begin with http:// or https://"),
         ("host:8000", "does not begin with http:// or https://. Write"),

@@ -188,7 +188,7 @@ def _to_json(record: dict[str, Any]) -> bytes:
 def open_location(url: str, config: SkillConfig) -> Location:
     """Return the location of ``url``, an absolute path or a URL for fsspec, without any access to it.
 
-    Raises :class:`ConfigError`, also for ``skills.source.options`` that cannot be used.
+    Raises :class:`ConfigError` if the location or ``skills.source.options`` cannot be used.
     """
     place = f"option {SkillOptions.ARTIFACTS_DIR.key}: {redact(url)!r}"
     protocol = protocol_of(url)
@@ -200,7 +200,7 @@ def open_location(url: str, config: SkillConfig) -> Location:
         return RemoteFolder(url, protocol, config, place)
     host, path = _local(url) if protocol else ("", url)
     if host not in ("", "localhost") or not path.startswith("/") or "\0" in path:
-        raise ConfigError(f"{place} is no absolute path: write file:///path or /path")
+        raise ConfigError(f"{place} is not an absolute path: write file:///path or /path")
     from flink_skills.artifacts.local import LocalFolder
 
     return LocalFolder(path)

@@ -62,12 +62,15 @@ class CommandUser:
 
 @dataclass(frozen=True)
 class CommandRequest:
-    """Command for a backend. ``env`` is the whole environment, ``cwd`` an absolute path.
+    """Command for a backend.
 
-    ``writable`` are the folders that the command may write, ``readable`` what it may read besides; a backend without
-    file isolation cannot hold a command to that. The contents of ``counted`` count against the limits of the workspace;
-    empty means those of ``writable``.
-    ``root`` is the workspace that all of these are in.
+    Attributes:
+        cwd: Absolute path of the working directory.
+        env: The whole environment.
+        root: The workspace that contains all directories of the command.
+        writable: Directories that the command can write. A backend without file isolation cannot enforce this.
+        readable: Further directories that the command can read.
+        counted: Directories whose contents count against the limits of the workspace. Empty means ``writable``.
 
     Raises :class:`ConfigError` for a command that a backend cannot run.
     """
@@ -108,11 +111,15 @@ def _problem_of(request: CommandRequest) -> str:
 class CommandResult:
     """Result of a command.
 
-    Exactly one of ``exit_code``, ``signal`` and ``error`` is set; ``error`` says why a command could not be run
-    safely or could not be watched to its end, and has nothing to do with exit codes. ``limit`` names the limit (of
-    :class:`Limits`) that ended the command or that it ran into. ``stdout`` and ``stderr`` hold the beginning and the
-    end of the output, with a line in between that says how much was left out; ``*_dropped`` are these bytes.
-    ``duration`` and ``cpu_time`` are seconds, ``memory`` the most bytes that were in use at once as far as seen.
+    Exactly one of ``exit_code``, ``signal`` and ``error`` is set.
+
+    Attributes:
+        error: The reason why the command could not be run safely or could not be watched to its end.
+        limit: The limit of :class:`Limits` that the command reached.
+        stdout, stderr: The beginning and the end of the output, with a line between them that states the omitted size.
+        stdout_dropped, stderr_dropped: Omitted bytes.
+        duration, cpu_time: Seconds.
+        memory: Maximum of the observed memory, in bytes.
     """
 
     exit_code: int | None = None

@@ -154,9 +154,9 @@ class AgentSkill:
 
     @property
     def docs(self) -> tuple[str, ...]:
-        """Sorted ``.md`` and ``.txt`` files beside the skill file, at any depth.
+        """Sorted ``.md`` and ``.txt`` files next to the skill file, at any depth.
 
-        Hidden files, those in hidden folders, and those that this process may not read are left out.
+        Hidden files, files in hidden folders, and files that this process cannot read are omitted.
         """
         return tuple(path for path in self._files.paths() if _is_doc(path) and self._readable(path))
 

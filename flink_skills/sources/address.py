@@ -1,4 +1,4 @@
-"""URLs of skill sources: the hosts and protocols that they may lead to (format rule S09)."""
+"""URLs of skill sources: the hosts and protocols that they may lead to."""
 
 from __future__ import annotations
 

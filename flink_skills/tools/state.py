@@ -249,7 +249,10 @@ class SkillState:
         self._revision += 1
 
     def evict(self, most: int) -> list[str]:
-        """Unload all but the ``most`` skills used last, and return their names. 0 or less keeps all."""
+        """Unload all skills except the ``most`` used last. Return the names of the unloaded skills.
+
+        0 or less means no limit.
+        """
         gone = self.names[:-most] if most > 0 else []
         for skill in gone:
             del self._loaded[skill]

@@ -314,7 +314,11 @@ def skill_run(command: str) -> str:
         (Narcissus, {}, "its tool 'mirror' leads back to agent narcissus.*cannot call itself"),
         (lambda: Ringing([skill_run]), {}, "'skill_run' of the pool is named like one of the runtime's"),
         (lambda: Ringing([{"no": "tool"}]), {}, r"@tool_pool more\(\), item 1 is .*give a function"),
-        (Ringing, {"skills.artifacts.dir": "artifacts"}, "skills.artifacts.dir.*no absolute path: write file:///path"),
+        (
+            Ringing,
+            {"skills.artifacts.dir": "artifacts"},
+            "skills.artifacts.dir.*not an absolute path: write file:///path",
+        ),
         (Ringing, {"skills.artifacts.dir": "https://host/artifacts"}, "skills.artifacts.dir.*cannot be written to"),
         (Ringing, {"skills.artifacts.dir": "s4://bucket/artifacts"}, "skills.artifacts.dir.*knows the protocol 's4'"),
     ],

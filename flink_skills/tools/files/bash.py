@@ -25,7 +25,7 @@ from flink_skills.tools.given import Also, Given
 __all__ = ["Bash"]
 
 _DEFAULT_TIMEOUT = 300.0
-#: Programs that may run outside of the tool's folder, because they only read.
+#: Programs that can run outside the tool's folder, because they only read.
 _LOOKING = ("ls", "pwd", "cat", "grep", "find", "head", "tail", "wc", "echo")
 # With these ``find`` does more than look.
 _FIND_ACTS = ("-exec", "-ok", "-delete", "-fprint", "-fls")

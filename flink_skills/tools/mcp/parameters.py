@@ -147,7 +147,7 @@ def _from_mapping(value: dict[str, Any]) -> ConnectionParams:
 
 
 def _check_http(params: SseConnectionParams | StreamableHTTPConnectionParams) -> None:
-    # What a reference at its beginning stands for is known, and checked, in the worker.
+    # The worker replaces a leading reference, and checks the result.
     if not (isinstance(params.url, str) and params.url.startswith("${")):
         check_http_url(params.url, "url of an MCP server", references=True)
     _check_texts("headers", params.headers)

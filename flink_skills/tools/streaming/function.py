@@ -23,11 +23,11 @@ _KEPT = ("uses_workspace", "changes_state", "place", "idempotent", "timeout", "m
 class StreamingFunctionTool(Tool):
     """Function as a tool that reads its arguments while the model writes them.
 
-    ``func`` is what :class:`~flink_skills.tools.FunctionTool` takes, or a tool that exists; ``name``, ``description``
-    and ``more`` are then its own. ``on_arguments`` is told of arguments as they grow; without it only those who listen
-    to the turn are. The function itself is called once, with all arguments, after they were validated.
+    ``func`` is a function that :class:`~flink_skills.tools.FunctionTool` accepts, or an existing tool, which has its
+    ``name``, ``description`` and ``more`` already. ``on_arguments`` receives the arguments as they grow. Without it,
+    only observers of the turn receive them. The function is called one time, with all arguments, after validation.
 
-    Raises :class:`ConfigError` where the function cannot be a tool, or both a tool and its arguments are given.
+    Raises :class:`ConfigError` if the function cannot be a tool, or if both a tool and its arguments are passed.
 
     >>> async def show(streamed: StreamedArguments, context: ToolContext) -> None:
     ...     await send(context.key, streamed.arguments.get("text", ""))
