@@ -90,7 +90,7 @@ $(PHOENIX)/.ready: .ci/phoenix | prerequisites
 	@touch $@
 
 .PHONY: nightly
-nightly: setup $(AZURITE)/.ready $(PHOENIX)/.ready ## Run the long tests: many random inputs, Azure's store, a trace viewer
+nightly: setup $(AZURITE)/.ready $(PHOENIX)/.ready ## Run the long tests: many random inputs, storms and floods, Azure's store, a trace viewer
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/skill -q
 	$(BIN)/python -m pytest tests/sources tests/observability
 	$(BIN)/python -m pytest -m "nightly and not pod" --ignore tests/sources

@@ -76,7 +76,7 @@ def reached(server: HttpServer) -> SseConnectionParams | StreamableHTTPConnectio
 
 @pytest.fixture(params=["stdio", "sse", "streamable-http"])
 def params(request: pytest.FixtureRequest, http_server: StartHttp) -> ConnectionParams:
-    """How to reach a server of the test alone, over each transport."""
+    """How to reach a server that only this test uses, over each transport."""
     if request.param == "stdio":
         return STDIO
     server = http_server(request.param)
