@@ -25,6 +25,8 @@ from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENT_KINDS, EVEN
 from flink_skills.testing import call, calls
 from tests.agents.desk import Desk
 
+pytestmark = pytest.mark.usefixtures("proved_once")
+
 HYGIENE = {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}
 SECRET = 'pl4nted "value"'
 

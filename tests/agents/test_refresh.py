@@ -21,6 +21,8 @@ from flink_skills.manager import SkillLock, SkillScope
 from flink_skills.skill import load_folder
 from flink_skills.testing.flink_rest import wait_until
 
+pytestmark = pytest.mark.usefixtures("proved_once")
+
 DEADLINE = 20.0
 
 

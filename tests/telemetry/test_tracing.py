@@ -29,6 +29,8 @@ from flink_skills.testing import call, calls
 from tests.agents import desk
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures
 
+pytestmark = pytest.mark.usefixtures("proved_once")
+
 _USERS = InMemorySpanExporter()
 _USERS_PROVIDER = TracerProvider()
 _USERS_PROVIDER.add_span_processor(SimpleSpanProcessor(_USERS))
