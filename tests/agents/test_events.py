@@ -42,6 +42,8 @@ from flink_skills.testing import call, calls
 from tests.agents.desk import Desk
 from tests.kit.models import Script
 
+pytestmark = pytest.mark.usefixtures("proved_once")
+
 HYGIENE = {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}
 SECRET = 'pl4nted "value"'
 

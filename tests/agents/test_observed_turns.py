@@ -16,6 +16,8 @@ from flink_skills.testing import call, calls
 from tests.agents.desk import Desk
 from tests.kit.models import Script
 
+pytestmark = pytest.mark.usefixtures("proved_once")
+
 
 class Listener(Observer):
     def __init__(self) -> None:

@@ -30,6 +30,8 @@ from tests.kit.agents import OpenAgent
 from tests.kit.models import Script
 from tests.kit.waiting import until
 
+pytestmark = pytest.mark.usefixtures("proved_once")
+
 DEADLINE = 20.0
 
 

@@ -4,7 +4,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("quick", max_examples=150, deadline=None)
+settings.register_profile("quick", max_examples=50, deadline=None)
 settings.register_profile(
     "nightly",
     max_examples=20_000,

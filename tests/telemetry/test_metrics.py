@@ -22,6 +22,8 @@ from flink_skills.telemetry import (
     observe,
 )
 
+pytestmark = pytest.mark.usefixtures("proved_once")
+
 SETUP = ModelSetup("openai-compatible", "m", "http://x/v1", price={"input": 0.2, "output": 0.4})
 LISTED = {(metric.name, metric.labels): metric.kind for metric in METRICS}
 

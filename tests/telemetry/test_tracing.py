@@ -38,6 +38,8 @@ from tests.agents import desk
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures
 from tests.kit.models import Script
 
+pytestmark = pytest.mark.usefixtures("proved_once")
+
 _USERS = InMemorySpanExporter()
 _USERS_PROVIDER = TracerProvider()
 _USERS_PROVIDER.add_span_processor(SimpleSpanProcessor(_USERS))
