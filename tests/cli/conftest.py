@@ -41,45 +41,45 @@ class Said:
 FlinkSkills = Callable[..., Said]
 
 
-@pytest.fixture
-def flink_skills(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[FlinkSkills]:
-    """Run ``flink-skills`` with these words, in the test's folder and with a separate store.
-
-    Modules that a run imports from the folder are unloaded after the test.
-    """
+def calling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> FlinkSkills:
+    """Return a function that runs ``flink-skills`` with these words, in the test's folder and with a separate store."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
-    before = set(sys.modules)
 
     def call(*words: object) -> Said:
         monkeypatch.setattr(sys, "argv", ["flink-skills", *map(str, words)])
-        capfd.readouterr()
+        capture.readouterr()
         code = run_app()
-        streams = capfd.readouterr()
+        streams = capture.readouterr()
         assert "Traceback" not in streams.err
         return Said(code, streams.out, streams.err)
 
-    yield call
-    for name in set(sys.modules) - before:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file is not None and Path(file).is_relative_to(tmp_path):
-            del sys.modules[name]
+    return call
 
 
 @pytest.fixture
-def run_here(flink_skills: FlinkSkills, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlinkSkills:
-    """Run ``flink-skills run`` with these words in the process of the test, without the model keys of the machine.
+def flink_skills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> FlinkSkills:
+    """Run ``flink-skills`` in the process of the test."""
+    return calling(tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture
+def run_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[FlinkSkills]:
+    """Run ``flink-skills run`` in the process of the test, without the model keys of the machine.
 
     ``stdin`` is the standard input, any other keyword is an environment variable. Fails if the run leaves a file of
-    flink-skills, except for the store of skills.
+    flink-skills, except for the store of skills. Modules from the folder are unloaded after the test.
     """
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
     # Imports of agents by name start in the folder, as they do for the command.
     monkeypatch.syspath_prepend(str(tmp_path))
+    # The command writes records to the file of stdout, past sys.stdout.
+    flink_skills = calling(tmp_path, monkeypatch, capfd)
+    before = set(sys.modules)
 
     def call(*words: object, stdin: str = "", **variables: str) -> Said:
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
@@ -90,4 +90,8 @@ def run_here(flink_skills: FlinkSkills, tmp_path: Path, monkeypatch: pytest.Monk
         assert [name for name in left if not name.startswith("flink-skills-store")] == []
         return said
 
-    return call
+    yield call
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and Path(file).is_relative_to(tmp_path):
+            del sys.modules[name]

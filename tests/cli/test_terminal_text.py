@@ -16,7 +16,16 @@ from flink_skills.job.entry import main as job_main
 HOSTILE = '"na\\e]0;T\\a\\e[2J\\u202Eme": 1\nname: "x\\e[31m"\nagent: "m\\e]0;Q\\a:C"\n'
 
 
-@pytest.mark.parametrize("words", [[], ["--check"], ["--check", "--format", "json"], ["--explain"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        # These start a JVM for the tables.
+        pytest.param(["--check"], marks=pytest.mark.flink),
+        pytest.param(["--check", "--format", "json"], marks=pytest.mark.flink),
+        pytest.param(["--explain"], marks=pytest.mark.flink),
+    ],
+)
 def test_a_job_file_writes_no_control_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
