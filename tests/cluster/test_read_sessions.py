@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
+import flink_skills.cli
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
 from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.cluster.planted import rows_below
@@ -24,15 +25,30 @@ DEADLINE = 240
 T = TypeVar("T")
 
 
-def sessions(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flink_skills.cli", "sessions", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+class Sessions:
+    """The command, in this process: a process with a JVM takes 10 s for each call."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, output: pytest.CaptureFixture[str]) -> None:
+        self._patch, self._output = patch, output
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        """Return its exit code and what it wrote to stdout and stderr."""
+        self._output.readouterr()
+        with self._patch.context() as patch:
+            patch.setattr(sys, "argv", ["flink-skills", "sessions", *words])
+            code = flink_skills.cli.main()
+        return code, *self._output.readouterr()
+
+    def read(self, *words: str) -> dict[str, dict[str, Any]]:
+        """Return what it says of each key."""
+        code, stdout, stderr = self.run(*words, "--format", "json")
+        assert code == 0, stderr
+        return {of["key"]: of for of in map(json.loads, stdout.splitlines())}
 
 
-def read(*words: str) -> dict[str, dict[str, Any]]:
-    done = sessions(*words, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    return {of["key"]: of for of in map(json.loads, done.stdout.splitlines())}
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Sessions:
+    return Sessions(monkeypatch, capsys)
 
 
 def left(cluster: StandaloneCluster, folder: Path, stop: Callable[[str], T], **flink: str) -> T:
@@ -54,8 +70,8 @@ def left(cluster: StandaloneCluster, folder: Path, stop: Callable[[str], T], **f
         return stop(id_)
 
 
-def look(location: str) -> None:
-    found = read(location)
+def look(sessions: Sessions, location: str) -> None:
+    found = sessions.read(location)
     assert {key: of["turns"] for key, of in found.items()} == {"a": 2, "b": 1, "c": 0}
     (conversation,) = found["a"]["conversations"]
     assert [message["role"] for message in conversation["messages"]] == ["user", "assistant"] * 2
@@ -63,11 +79,12 @@ def look(location: str) -> None:
 
 
 @pytest.mark.both_versions
-def test_a_savepoint_says_what_an_agent_knew(cluster: StandaloneCluster, tmp_path: Path) -> None:
+def test_a_savepoint_says_what_an_agent_knew(cluster: StandaloneCluster, tmp_path: Path, sessions: Sessions) -> None:
     location = left(cluster, tmp_path, lambda job: cluster.stop_with_savepoint(job, deadline=DEADLINE))
-    look(location)
-    assert list(read(location, "--key", "a")) == ["a"]
-    told = sessions(location, "--key", "a")
+    look(sessions, location)
+    assert list(sessions.read(location, "--key", "a")) == ["a"]
+    command = [sys.executable, "-m", "flink_skills.cli", "sessions", location, "--key", "a"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True)
     assert 'key "a", 2 turns' in told.stdout
     assert '"id": "a2"' in told.stdout
     for words, code, said in [
@@ -75,13 +92,15 @@ def test_a_savepoint_says_what_an_agent_knew(cluster: StandaloneCluster, tmp_pat
         ((location, "--agent", "countr"), 2, "did you mean 'counter'?"),
         ((f"{location}x",), 2, f"{location}x"),
     ]:
-        done = sessions(*words)
-        assert done.returncode == code, done
-        assert said in done.stderr
-        assert "Traceback" not in done.stderr
+        ended, _, stderr = sessions.run(*words)
+        assert ended == code, stderr
+        assert said in stderr
+        assert "Traceback" not in stderr
 
 
-def test_so_do_files_of_rocksdb_and_state_with_a_time_to_live(cluster: StandaloneCluster, tmp_path: Path) -> None:
+def test_so_do_files_of_rocksdb_and_state_with_a_time_to_live(
+    cluster: StandaloneCluster, tmp_path: Path, sessions: Sessions
+) -> None:
     def stop(job: str) -> tuple[str, str]:
         native = cluster.savepoint(job, native=True, deadline=DEADLINE)
         checkpoint = cluster.checkpoints(job)[-1].location
@@ -94,5 +113,5 @@ def test_so_do_files_of_rocksdb_and_state_with_a_time_to_live(cluster: Standalon
         "skills.session.ttl": "1 h",
     }
     native, checkpoint = left(cluster, tmp_path, stop, **options)
-    look(native)
-    look(checkpoint)
+    look(sessions, native)
+    look(sessions, checkpoint)
