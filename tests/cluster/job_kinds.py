@@ -39,7 +39,7 @@ def main() -> None:
     output = agents.from_datastream(orders, "customer").apply(agent)
     sink = FileSink.for_row_format(options.results, Encoder.simple_string_encoder())
     sink = sink.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build()
-    output.to_datastream(Types.STRING()).sink_to(sink)
+    output.to_datastream(Types.STRING()).set_parallelism(1).sink_to(sink).set_parallelism(1)
     agents.execute("workshop")
 
 

@@ -42,10 +42,12 @@ def main() -> None:
     agents.get_config().set(SkillOptions.SHELL_NETWORK, "allow")
     agent = OrderAgent(options.model_url, options.effects, options.skills, options.skill_name)
     output = agents.from_datastream(orders, "customer").apply(agent)
-    output.to_datastream(Types.STRING()).sink_to(exactly_once(options.results))
+    # One subtask each: a subtask with Python functions starts a process that imports Apache Beam.
+    results = output.to_datastream(Types.STRING()).set_parallelism(1)
+    results.sink_to(exactly_once(options.results)).set_parallelism(1)
     if options.events:
         texts = output.to_event_stream().map(json.dumps, Types.STRING()).set_parallelism(1)
-        texts.sink_to(exactly_once(options.events))
+        texts.sink_to(exactly_once(options.events)).set_parallelism(1)
     agents.execute("orders")
 
 

@@ -32,20 +32,20 @@ def main() -> None:
     agents.get_config().set(SkillOptions.SOURCE_ALLOW_HTTP, True).set(SkillOptions.SOURCE_ALLOW_PRIVATE, True)
     agents.get_config().set(SkillOptions.SOURCE_OPTIONS, os.environ["TEST_SOURCE_OPTIONS"])
 
-    # Keys are read in Java: each subtask with Python functions is a process that imports Apache Beam first.
+    # Few subtasks have Python functions: each of them starts a process that imports Apache Beam.
     row = Types.ROW_NAMED(["id"], [Types.STRING()])
     events = env.from_collection([Row(event) for event in EVENTS], row)
     if options.crash:
         events = events.map(CrashOnce(options.crash, options.seen), output_type=row).set_parallelism(2)
     keyed = agents.from_datastream(events, "id")
     both = (JobSkillsOnly(options.seen), WithFolder(options.folder, options.seen))
-    results = [keyed.apply(agent).to_datastream(Types.STRING()) for agent in both]
+    results = [keyed.apply(agent).to_datastream(Types.STRING()).set_parallelism(1) for agent in both]
     sink = (
         FileSink.for_row_format(options.results, Encoder.simple_string_encoder())
         .with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy())
         .build()
     )
-    results[0].union(results[1]).sink_to(sink)
+    results[0].union(results[1]).sink_to(sink).set_parallelism(1)
     agents.execute("sources")
 
 

@@ -100,6 +100,8 @@ class Shop:
         self.server = ScriptedModelServer(self._reply)
         self._record = Record(self._effects)
         self.job: str | None = None
+        # Requests that come to their answer while this is set never get one: they end with their client.
+        self.holding = False
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Shop]:
@@ -164,6 +166,8 @@ class Shop:
         # Here and not by the server's own latency: a client that is gone meanwhile cancels this.
         # Uneven, so that turns which began together do not go in step.
         await asyncio.sleep(self._latency * random.uniform(0.6, 1.4))
+        if self.holding:
+            await asyncio.Event().wait()
         request.answered = time.time()
         return replies[number]
 
@@ -210,6 +214,11 @@ class Shop:
     def unfinished(self, orders: Iterable[str]) -> set[str]:
         """The orders of which some model request was answered, and not all yet."""
         return {order for order, count in self._answers(orders).items() if count < self.requests_each}
+
+    def held(self, orders: Iterable[str]) -> list[Request]:
+        """Hold answers back from now on, and return the open requests for these orders."""
+        self.holding = True
+        return [request for request in self.requests(orders) if request.answered is None]
 
     def _answers(self, orders: Iterable[str]) -> dict[str, int]:
         """How many different requests of each order were answered."""

@@ -33,9 +33,11 @@ def test_a_killed_worker_costs_no_restart_and_repeats_no_journalled_step(
         return journalled if len({request.order for request in journalled}) >= 5 else []
 
     journalled = wait_until(in_the_middle, 60, "turns with journalled steps")
+    wait_until(lambda: len({request.order for request in shop.held(orders)}) >= 5, 60, "requests without an answer")
     killed_at = time.time()
     for pid in workers:
         os.kill(pid, signal.SIGKILL)
+    shop.holding = False
 
     shop.await_results(orders)
     shop.check_results(orders)
