@@ -20,8 +20,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 MODEL ?= offline
 MINUTES ?= 30
-# Tests run in as many processes as there are processors; each file stays in one. Files with many tests go first, but
-# with Flink: there the folders come in order, with the longest files (cluster, faults) before the many short ones (flink).
+# Tests run in as many processes as the machine has CPUs, and each file stays in one. The tests with Flink keep the order of
+# their folders, so that the longest files (cluster, faults) start first.
 SIDE_BY_SIDE := -n $(shell nproc 2>/dev/null || echo 2) --dist loadfile
 MAVEN := mvn -q -B -f java-bridge/pom.xml
 
