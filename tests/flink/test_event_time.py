@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from pyflink.datastream import KeyedProcessFunction
 
 from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment
 from tests.flink.running import collect, flink_environment
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.flink
 
@@ -25,43 +26,51 @@ class Field(TimestampAssigner):  # type: ignore[misc]
 
 
 class Pace(Agent):
-    """The turn of the key ``slow`` ends long after that of ``fast``."""
+    """The turn of the key ``slow`` ends after the output of ``fast`` was observed."""
 
     name = "pace"
 
+    def __init__(self, observed: Path) -> None:
+        self.observed = observed
+
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
         if event["name"] == "slow":
-            await asyncio.sleep(1.0)
+            await until(self.observed.exists, "the output of the fast turn", within=60)
         return {"name": event["name"], "timestamp": ctx.timestamp}
 
 
 class Observe(KeyedProcessFunction):  # type: ignore[misc]
-    """Says what time it is when an output comes, and when the timer of its timestamp fires."""
+    """Emits the time of each output, and of the timer at its timestamp. Creates the file ``observed`` for the first."""
+
+    def __init__(self, observed: Path) -> None:
+        self.observed = observed
 
     def process_element(self, value: dict[str, Any], ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
         service = ctx.timer_service()
         service.register_event_time_timer(ctx.timestamp())
+        self.observed.touch()
         yield {**value, "seen": "output", "at": ctx.timestamp(), "watermark": service.current_watermark()}
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
         yield {"seen": "timer", "at": timestamp}
 
 
-def test_timestamps_are_kept_and_watermarks_held_back() -> None:
+def test_timestamps_are_kept_and_watermarks_held_back(tmp_path: Path) -> None:
+    observed = tmp_path / "observed"
     env = flink_environment()
     env.get_config().set_auto_watermark_interval(1)
     agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Field())
     rows = env.from_collection([SLOW, FAST], Types.ROW_NAMED(["name", "time"], [Types.STRING(), Types.LONG()]))
     timed = rows.assign_timestamps_and_watermarks(strategy)
-    output = agents_env.from_datastream(timed, "name").apply(Pace).to_datastream()
-    seen = collect(output.key_by(lambda value: 0).process(Observe()))
+    output = agents_env.from_datastream(timed, "name").apply(Pace(observed)).to_datastream()
+    seen = collect(output.key_by(lambda value: 0).process(Observe(observed)))
 
     outputs = [record for record in seen if record["seen"] == "output"]
     assert [(r["name"], r["timestamp"], r["at"]) for r in outputs] == [
         ("fast", 5_000, 5_000),
         ("slow", 1_000, 1_000),
     ]
-    # The end of the input has sent its last watermark long before the slow turn ended.
+    # The slow turn was in flight when the output of the fast one was emitted: the watermark waits for it.
     assert all(record["watermark"] < 1_000 for record in outputs)
     assert [(r["seen"], r["at"]) for r in seen[2:]] == [("timer", 1_000), ("timer", 5_000)]
