@@ -259,6 +259,15 @@ async def test_files_of_the_event(talk: Conversation) -> None:
     assert [record["size_bytes"] for record in result.value["staged_inputs"]] == [3, 5, 3, 4, 8]
 
 
+@pytest.mark.row("F22")
+async def test_a_file_of_the_event_that_cannot_be_used(talk: Conversation) -> None:
+    assert talk.workspace is not None
+    files = event_files({"files": [{"data": "broken!"}]})
+    talk.context.staged_inputs = stage_files(talk.workspace, files, None, talk.context.owner, talk.skill_state)
+    (record,) = (await run(talk, "true")).value["staged_inputs"]
+    assert "no base64" in record["error"]
+
+
 async def test_an_input_that_fails_ends_the_run_before_it_begins(talk: Conversation) -> None:
     assert talk.workspace is not None
     await run(talk, "true")
