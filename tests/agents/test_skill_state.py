@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, ResourceDescriptor, agent_tool, chat_model_setup, tool
+from flink_skills import Agent, agent_tool, tool
 from flink_skills.agents import ModelRequest, ToolMessage, TurnStatus
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
@@ -125,20 +125,6 @@ async def test_the_skill_used_longest_ago_goes_before_a_request(
     await bench.turn("x")
     assert [bodies(request) for request in model.requests] == [[], ["ants", "bees"], ["ants", "bees"], ["ants", "cats"]]
     assert "Other things about ants." in model.requests[3].system
-
-
-@pytest.mark.row("D10")
-async def test_a_model_may_have_its_own_limit(open_agent: OpenAgent, script: Script, skills: Path) -> None:
-    class One(Agent):
-        @chat_model_setup
-        @staticmethod
-        def mine() -> ResourceDescriptor:
-            return ResourceDescriptor(clazz="scripted:m", skill_tools="full", max_loaded_skills=1)
-
-    model = script([calls(call("skill_load", skill="ants"), call("skill_load", skill="bees")), "done"])
-    bench = await open_agent(One, skills)
-    await bench.turn("x")
-    assert bodies(model.requests[1]) == ["bees"]
 
 
 @pytest.mark.row("E4", "E11")
@@ -320,30 +306,6 @@ async def test_what_an_agent_loads_that_is_a_tool_is_not_in_the_prompt_of_its_ca
     assert theirs[0].messages[0].content == "what of ants"
     spec = next(spec for spec in mine[0].tools if spec.name == "look_up")
     assert spec.description == "Looks things up."
-
-
-@pytest.mark.row("B12")
-async def test_an_agent_may_show_other_skills_for_another_event(
-    open_agent: OpenAgent, script: Script, skills: Path
-) -> None:
-    class Choosy(Agent):
-        model = "scripted:m"
-
-        def visible_skills(self, event: Any, ctx: Any) -> list[str] | None:
-            return None if event == "all" else [event, "nobody-has-this"]
-
-    tried = [call("skill_load", skill="ants"), call("skill_run", skill="ants", command="true")]
-    model = script([calls(*tried), "done", "done"])
-    bench = await open_agent(Choosy, skills, **FULL)
-    await bench.turn("bees")
-    await bench.turn("all", number=2)
-    first, after, every = model.requests
-    assert [f"About {name}." in first.system for name in ("ants", "bees", "cats")] == [False, True, False]
-    load = next(spec for spec in first.tools if spec.name == "skill_load")
-    assert load.parameters["properties"]["skill"]["enum"] == ["bees"]
-    results = [message for message in after.messages if isinstance(message, ToolMessage)]
-    assert all(result.is_error and "ants" in result.content and "bees" in result.content for result in results)
-    assert all(f"About {name}." in every.system for name in ("ants", "bees", "cats"))
 
 
 @pytest.mark.row("D4", "F27")

@@ -90,7 +90,7 @@ async def test_filtered_and_missing_skills_get_the_same_answer(talk: Conversatio
     assert "Secret text" not in filtered.content
 
 
-@pytest.mark.row("C8")
+@pytest.mark.row("H13")
 async def test_near_names_are_proposed(talk: Conversation) -> None:
     result = await talk.call("load_skill", name="log_triag")
     assert result.is_error
