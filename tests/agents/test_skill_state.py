@@ -54,7 +54,7 @@ def common_share(before: ModelRequest, after: ModelRequest) -> float:
     return same / len(one)
 
 
-@pytest.mark.row("D7", "E3", "E12")
+@pytest.mark.row("D7", "E12")
 async def test_for_a_turn_content_is_in_the_system_text_and_the_transcript_has_a_line(
     open_agent: OpenAgent, script: Script, skills: Path
 ) -> None:
@@ -191,7 +191,7 @@ async def test_documents_alone_are_no_home_for_instructions(
     assert [bodies(request) for request in model.requests] == [["ants"]] * 3
 
 
-@pytest.mark.row("D8", "C4")
+@pytest.mark.row("D8")
 async def test_for_one_request_a_selection_counts_for_the_next(
     open_agent: OpenAgent, script: Script, tmp_path: Path
 ) -> None:
@@ -216,7 +216,7 @@ async def test_for_one_request_a_selection_counts_for_the_next(
     assert ["weigh" in [spec.name for spec in request.tools] for request in model.requests] == [False, False, True]
 
 
-@pytest.mark.row("E1", "E2", "E7")
+@pytest.mark.row("E7")
 async def test_the_fixed_text_is_there_once_and_never_changes(
     open_agent: OpenAgent, script: Script, skills: Path
 ) -> None:
@@ -308,7 +308,7 @@ async def test_what_an_agent_loads_that_is_a_tool_is_not_in_the_prompt_of_its_ca
     assert spec.description == "Looks things up."
 
 
-@pytest.mark.row("D4", "F27")
+@pytest.mark.row("D4")
 async def test_an_agent_knows_what_its_turn_saved(
     open_agent: OpenAgent, script: Script, skills: Path, tmp_path: Path
 ) -> None:

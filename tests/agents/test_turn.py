@@ -42,7 +42,7 @@ async def test_without_code_the_answer_is_emitted(open_agent: OpenAgent, script:
     assert model.requests[0].messages[0].content == '{"a": 1}'
 
 
-@pytest.mark.row("A1", "C12", "E13")
+@pytest.mark.row("C12", "E13")
 async def test_skill_is_loaded_and_its_command_runs_in_its_folder(
     open_agent: OpenAgent, script: Script, skill_folder: Path
 ) -> None:

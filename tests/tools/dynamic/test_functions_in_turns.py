@@ -151,7 +151,7 @@ def test_the_context_is_filled_in_and_hidden(run: Run) -> None:
     assert told(model)[0].content == "clerk key 1"
 
 
-@pytest.mark.row("I6", "D7")
+@pytest.mark.row("I6")
 @pytest.mark.parametrize(("lifetime", "later"), [("turn", []), ("session", ["who_asks"])])
 def test_tools_stay_as_long_as_their_skill(run: Run, lifetime: str, later: list[str]) -> None:
     model = run([LOAD, "done", "done"], [who_asks], events=2, skill_lifetime=lifetime)

@@ -98,7 +98,7 @@ def results(request: Any) -> list[str]:
     return [message.content for message in request.messages if isinstance(message, ToolMessage)]
 
 
-@pytest.mark.row("I7", "I8", "A9", "B21", "C8", "C9", "C10")
+@pytest.mark.row("I7", "I8", "A9", "C8", "C9", "C10")
 @pytest.mark.parametrize("agent", [Desk, SmallDesk])
 def test_tools_come_and_go_with_skills(run: Run, agent: type[Agent]) -> None:
     load, unload = ("skill_load", "skill_unload") if agent is Desk else ("load_skill", "unload_skill")

@@ -1,4 +1,4 @@
-"""What is put into the workspace before a command runs: rows F7 to F11, F22."""
+"""What is put into the workspace before a command runs: rows F7 to F10 and F22."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ async def test_links(talk: Conversation) -> None:
     assert (await run(talk, "true", {**link, "mode": "move"})).is_error
 
 
-@pytest.mark.row("F11", "F22", "F31")
+@pytest.mark.row("F22", "F31")
 async def test_files_of_the_event(talk: Conversation) -> None:
     assert talk.workspace is not None
     version = save(talk, "b.txt", "kept")

@@ -42,7 +42,7 @@ def test_names_are_in_the_schema_up_to_256() -> None:
     assert enum(257) == [None] * 3
 
 
-@pytest.mark.row("C12", "A1", "C8")
+@pytest.mark.row("C12", "C8")
 async def test_load_gives_the_body_and_an_effect(talk: Conversation, view: SkillView) -> None:
     result = await talk.call("load_skill", name="log-triage")
     assert not result.is_error
