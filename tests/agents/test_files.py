@@ -253,7 +253,7 @@ def test_names_are_shown_without_tricks() -> None:
     assert len(file.original_name) < 250
 
 
-@pytest.mark.row("F11", "F22")
+@pytest.mark.row("F11")
 def test_staging(workspace: Workspace) -> None:
     event = {
         "files": [

@@ -319,7 +319,7 @@ async def test_figures_say_which_servers_are_there(tmp_path: Path, script: Scrip
         await runtime.close()
 
 
-@pytest.mark.row("J8", "J34")
+@pytest.mark.row("J8")
 async def test_a_server_of_the_package_runs_in_the_sandbox_where_that_can_read_it(
     open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, ResourceDescriptor, agent_tool, chat_model_setup, tool
+from flink_skills import Agent, agent_tool, tool
 from flink_skills.agents import ModelRequest, ToolMessage, TurnStatus
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
@@ -54,7 +54,7 @@ def common_share(before: ModelRequest, after: ModelRequest) -> float:
     return same / len(one)
 
 
-@pytest.mark.row("D7", "E3", "E12")
+@pytest.mark.row("D7", "E12")
 async def test_for_a_turn_content_is_in_the_system_text_and_the_transcript_has_a_line(
     open_agent: OpenAgent, script: Script, skills: Path
 ) -> None:
@@ -127,20 +127,6 @@ async def test_the_skill_used_longest_ago_goes_before_a_request(
     assert "Other things about ants." in model.requests[3].system
 
 
-@pytest.mark.row("D10")
-async def test_a_model_may_have_its_own_limit(open_agent: OpenAgent, script: Script, skills: Path) -> None:
-    class One(Agent):
-        @chat_model_setup
-        @staticmethod
-        def mine() -> ResourceDescriptor:
-            return ResourceDescriptor(clazz="scripted:m", skill_tools="full", max_loaded_skills=1)
-
-    model = script([calls(call("skill_load", skill="ants"), call("skill_load", skill="bees")), "done"])
-    bench = await open_agent(One, skills)
-    await bench.turn("x")
-    assert bodies(model.requests[1]) == ["bees"]
-
-
 @pytest.mark.row("E4", "E11")
 async def test_content_in_the_last_result_that_is_about_the_skill(
     open_agent: OpenAgent, script: Script, skills: Path
@@ -205,7 +191,7 @@ async def test_documents_alone_are_no_home_for_instructions(
     assert [bodies(request) for request in model.requests] == [["ants"]] * 3
 
 
-@pytest.mark.row("D8", "C4")
+@pytest.mark.row("D8")
 async def test_for_one_request_a_selection_counts_for_the_next(
     open_agent: OpenAgent, script: Script, tmp_path: Path
 ) -> None:
@@ -230,7 +216,7 @@ async def test_for_one_request_a_selection_counts_for_the_next(
     assert ["weigh" in [spec.name for spec in request.tools] for request in model.requests] == [False, False, True]
 
 
-@pytest.mark.row("E1", "E2", "E7")
+@pytest.mark.row("E7")
 async def test_the_fixed_text_is_there_once_and_never_changes(
     open_agent: OpenAgent, script: Script, skills: Path
 ) -> None:
@@ -322,31 +308,7 @@ async def test_what_an_agent_loads_that_is_a_tool_is_not_in_the_prompt_of_its_ca
     assert spec.description == "Looks things up."
 
 
-@pytest.mark.row("B12")
-async def test_an_agent_may_show_other_skills_for_another_event(
-    open_agent: OpenAgent, script: Script, skills: Path
-) -> None:
-    class Choosy(Agent):
-        model = "scripted:m"
-
-        def visible_skills(self, event: Any, ctx: Any) -> list[str] | None:
-            return None if event == "all" else [event, "nobody-has-this"]
-
-    tried = [call("skill_load", skill="ants"), call("skill_run", skill="ants", command="true")]
-    model = script([calls(*tried), "done", "done"])
-    bench = await open_agent(Choosy, skills, **FULL)
-    await bench.turn("bees")
-    await bench.turn("all", number=2)
-    first, after, every = model.requests
-    assert [f"About {name}." in first.system for name in ("ants", "bees", "cats")] == [False, True, False]
-    load = next(spec for spec in first.tools if spec.name == "skill_load")
-    assert load.parameters["properties"]["skill"]["enum"] == ["bees"]
-    results = [message for message in after.messages if isinstance(message, ToolMessage)]
-    assert all(result.is_error and "ants" in result.content and "bees" in result.content for result in results)
-    assert all(f"About {name}." in every.system for name in ("ants", "bees", "cats"))
-
-
-@pytest.mark.row("D4", "F27")
+@pytest.mark.row("D4")
 async def test_an_agent_knows_what_its_turn_saved(
     open_agent: OpenAgent, script: Script, skills: Path, tmp_path: Path
 ) -> None:

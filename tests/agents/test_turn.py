@@ -42,7 +42,7 @@ async def test_without_code_the_answer_is_emitted(open_agent: OpenAgent, script:
     assert model.requests[0].messages[0].content == '{"a": 1}'
 
 
-@pytest.mark.row("A1", "C12", "E13")
+@pytest.mark.row("C12", "E13")
 async def test_skill_is_loaded_and_its_command_runs_in_its_folder(
     open_agent: OpenAgent, script: Script, skill_folder: Path
 ) -> None:
@@ -86,32 +86,6 @@ async def test_unknown_tool_is_answered_with_what_there_is(
     answer = model.requests[1].messages[-1]
     assert answer.is_error
     assert "load_skill" in answer.content
-
-
-@pytest.mark.row("B12")
-async def test_filtered_skill_is_neither_shown_nor_confirmed(
-    open_agent: OpenAgent, script: Script, skill_folder: Path
-) -> None:
-    class Filtered(Agent):
-        @chat_model_setup
-        @staticmethod
-        def only_count() -> ResourceDescriptor:
-            return ResourceDescriptor(clazz="scripted:m", skill_names=["count"])
-
-    asked = (
-        call("load_skill", name="shout"),
-        call("load_skill_resource", name="shout", path="notes.md"),
-        call("load_skill", name="spout"),
-    )
-    model = script([calls(*asked), "ok"])
-    bench = await open_agent(Filtered, skill_folder)
-    await bench.turn("x")
-    assert "shout" not in model.requests[0].system
-    assert "count" in model.requests[0].system
-    filtered, resource, missing = (m for m in model.requests[1].messages if isinstance(m, ToolMessage))
-    assert filtered.is_error and resource.is_error
-    assert filtered.content.replace("shout", "spout") == missing.content
-    assert "loud" not in resource.content
 
 
 async def test_finished_steps_are_replayed_and_not_repeated(open_agent: OpenAgent, script: Script) -> None:

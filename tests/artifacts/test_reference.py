@@ -24,7 +24,6 @@ VERSION = "0123456789abcdef"
         ("host:///data/a.csv", Reference("host", "/data/a.csv")),
     ],
 )
-@pytest.mark.row("F7", "F29")
 def test_references(text: str, expected: Reference) -> None:
     assert parse_reference(text) == expected
     assert parse_reference(str(expected)) == expected
@@ -47,7 +46,6 @@ def test_references(text: str, expected: Reference) -> None:
         ("workspace://", "names nothing"),
     ],
 )
-@pytest.mark.row("F7")
 def test_what_is_no_reference(text: str, said: str) -> None:
     with pytest.raises(ArtifactError, match=said) as refused:
         parse_reference(text)

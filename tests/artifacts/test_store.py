@@ -31,7 +31,6 @@ def version_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-@pytest.mark.row("F14", "F27")
 def test_what_is_saved_is_found(store: ArtifactStore, place: Place) -> None:
     saved = store.save(OWNER, "reports/may.csv", b"a,b\n", "text/csv")
     version = version_of(b"a,b\n")
@@ -44,7 +43,6 @@ def test_what_is_saved_is_found(store: ArtifactStore, place: Place) -> None:
         assert other.versions(OWNER, "reports/may.csv") == (version,)
 
 
-@pytest.mark.row("F14")
 def test_versions(store: ArtifactStore, place: Place) -> None:
     contents = [b"one", b"two", b"", b"one"]
     saved = [store.save(OWNER, "a", data) for data in contents]
@@ -123,7 +121,6 @@ def test_what_is_missing(store: ArtifactStore, name: str, version: str | None) -
     assert store.versions(OWNER, "none") == ()
 
 
-@pytest.mark.row("K2")
 def test_the_largest_artifact(tmp_path: Path) -> None:
     small = open_store(str(tmp_path), **{"skills.artifacts.max-size": "10b"})
     assert small.max_size == 10

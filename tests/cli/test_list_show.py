@@ -106,7 +106,6 @@ def test_list_as_text_is_a_line_for_each_skill_whatever_its_length(flink_skills:
     assert wide.endswith("日本語の説明 🎉")
 
 
-@pytest.mark.row("B20")
 def test_show_has_every_value_as_it_stands_in_the_file(flink_skills: FlinkSkills, typed: Path) -> None:
     said = flink_skills("show", "typed", "--source", "s", "--format", "json")
     shown = said.json

@@ -12,7 +12,6 @@ from tests.cli.conftest import FlinkSkills
 from tests.kit.skills import write_skill
 
 
-@pytest.mark.row("E1")
 def test_it_is_what_a_model_sees(flink_skills: FlinkSkills) -> None:
     menu = AgentSkillManager([str(ROOT / "skills")]).get_system_prompt()
     said = flink_skills("prompt", ROOT / "skills")

@@ -23,7 +23,7 @@ def compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-@pytest.mark.row("E9", "E10")
+@pytest.mark.row("E10")
 @pytest.mark.parametrize("profile", [*PROFILES, "load_skill,skill_run", "knowledge_only, execute_shell_command"])
 def test_parts_are_the_whole(profile: str, flink_skills: FlinkSkills) -> None:
     shown = flink_skills("prompt", SKILLS, "--profile", profile, "--format", "json").json
@@ -71,7 +71,6 @@ def test_the_fixed_cost_is_that_of_any_skills(profile: str, flink_skills: FlinkS
     assert one["total"]["chars"] < all_["total"]["chars"]
 
 
-@pytest.mark.row("E2")
 def test_options_of_the_job_count(flink_skills: FlinkSkills) -> None:
     words = ("prompt", SKILLS, "--profile", "full", "--format", "json")
     plain = flink_skills(*words).json

@@ -29,7 +29,7 @@ def workshop(cluster: StandaloneCluster, tmp_path_factory: pytest.TempPathFactor
             cluster.cancel(workshop.job)
 
 
-@pytest.mark.row("J1", "J2", "J6", "J7", "J8", "J10", "J12", "J15", "J24")
+@pytest.mark.row("J2", "J10", "J15")
 def test_tools_of_ten_kinds_are_killed_and_nothing_that_was_journalled_is_done_again(
     cluster: StandaloneCluster, workshop: Workshop
 ) -> None:

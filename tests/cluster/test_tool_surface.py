@@ -164,7 +164,7 @@ def desk(cluster: StandaloneCluster) -> Iterator[Desk]:
                 cluster.cancel(desk.job)
 
 
-@pytest.mark.row("D6", "E7", "F14", "F27", "G1", "I1", "J12")
+@pytest.mark.row("D6")
 def test_a_worker_killed_after_any_step_changes_nothing_and_asks_nothing_again(desk: Desk) -> None:
     desk.await_answers(desk.place("arrival", ["calm"]))
     desk.await_answers(desk.place("return", ["calm"]))
@@ -208,7 +208,7 @@ def test_a_worker_killed_after_any_step_changes_nothing_and_asks_nothing_again(d
     assert any(name.endswith(": SOME NOTES\n") for name in saved)
 
 
-@pytest.mark.row("D9", "F10")
+@pytest.mark.row("D9")
 def test_what_is_loaded_is_in_a_savepoint(desk: Desk) -> None:
     if "arrival of dan" not in desk.answers():
         desk.await_answers(desk.place("arrival", ["dan"]))

@@ -67,7 +67,6 @@ def test_tools_come_and_go_with_skills() -> None:
     assert "Answer: Your parcel A-17" in output
 
 
-@pytest.mark.row("J13")
 def test_an_agent_corrects_a_program() -> None:
     output = run("file_tools")
     called = [row[0] for row in rows(output) if row[0]]
@@ -200,7 +199,7 @@ def test_a_report_is_seen_while_it_is_written_and_published_once() -> None:
     assert "  CUSTOM" in events and output.count("TOOL_CALL_RESULT") == 2
 
 
-@pytest.mark.row("J1", "J2", "J3", "J5", "J33")
+@pytest.mark.row("J33")
 def test_functions_of_every_form_are_tools() -> None:
     output = run("function_tools")
     assert "price: Price of an article. Returns: ``article`` and ``francs``." in output
@@ -214,7 +213,6 @@ def test_functions_of_every_form_are_tools() -> None:
     assert "Answer: Two packs of tea" in output
 
 
-@pytest.mark.row("J6")
 def test_a_tool_set_gives_each_customer_other_tools() -> None:
     output = run("toolsets")
     tools = " ".join(row[1] for row in rows(output)).split()
@@ -225,7 +223,6 @@ def test_a_tool_set_gives_each_customer_other_tools() -> None:
     assert output.endswith("Each model was told: Prices are in francs.\n")
 
 
-@pytest.mark.row("J12")
 def test_agents_are_tools_of_an_agent() -> None:
     output = run("agent_tools")
     assert [row[0] for row in rows(output) if row[0]] == ["desk", "clerk", "clerk", "desk", "writer"]
@@ -233,7 +230,6 @@ def test_agents_are_tools_of_an_agent() -> None:
     assert "looked_up = [17]; 5 requests to models" in output
 
 
-@pytest.mark.row("J20")
 def test_tools_of_langchain_are_tools_of_an_agent() -> None:
     output = run("langchain_tools")
     assert [row[0] for row in rows(output) if row[0]] == ["find_pages", "orders_of", "convert", "convert"]

@@ -18,7 +18,6 @@ BLOCKED = [
 ]
 
 
-@pytest.mark.row("B20")
 @pytest.mark.parametrize("name", BLOCKED)
 def test_names_that_are_never_passed_on(name: str) -> None:
     assert is_blocked(name)

@@ -1,4 +1,4 @@
-"""What ``flink-skills prompt --profile`` prints is what a turn sends (rows E1, E2 and E9).
+"""What ``flink-skills prompt --profile`` prints is what a turn sends (rows E1 and E9).
 
 Examines the inside of cli.prompt_parts on purpose.
 """
@@ -17,7 +17,7 @@ from tests.features.conftest import Run
 from tests.kit.models import Script
 
 
-@pytest.mark.row("E1", "E2", "E9")
+@pytest.mark.row("E1", "E9")
 @pytest.mark.parametrize("shell", ["true", "false"])
 @pytest.mark.parametrize("profile", [*PROFILES, "[load_skill, skill_run]"])
 def test_it_is_what_a_turn_sends(profile: str, shell: str, run: Run, script: Script, skills: Path) -> None:

@@ -25,7 +25,7 @@ def stored(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.rglob("SKILL.md"))
 
 
-@pytest.mark.row("B8", "B19")
+@pytest.mark.row("B8")
 def test_without_an_option_it_is_below_the_temporary_folder(
     run: Run, script: Script, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

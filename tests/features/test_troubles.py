@@ -19,13 +19,6 @@ def answers_to(script: Any, run: Run, *wanted: Any, **options: Any) -> list[str]
     return [str(message.content) for message in model.requests[-1].messages if isinstance(message, ToolMessage)]
 
 
-@pytest.mark.row("H13")
-def test_an_unknown_skill_is_answered_with_those_there_are(run: Run, script: Script) -> None:
-    (said,) = answers_to(script, run, call("load_skill", name="shuot"))
-    assert "shuot" in said
-    assert "shout" in said
-
-
 @pytest.mark.row("H13", "E9")
 def test_without_execution_there_is_no_such_tool(run: Run, script: Script) -> None:
     (said,) = answers_to(script, run, call("execute_shell_command", command="id"), **{"shell.enabled": "false"})

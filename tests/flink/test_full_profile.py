@@ -176,7 +176,7 @@ def test_the_plan_says_the_tools_of_each_model_and_the_agents_that_are_tools(job
     assert "agent tool look_up: (agent librarian" in job.described["agent front-desk"]
 
 
-@pytest.mark.row("C1", "C8", "E3", "F11", "F14", "F27", "G1", "I1", "I2", "I3", "J3")
+@pytest.mark.row("I1", "I2", "I3")
 def test_skills_docs_files_and_tools_of_all_kinds_in_a_turn(job: Job) -> None:
     asked = job.model.of(DESK, "arrival")
     dynamic = {"weigh", "total", "find_city", "of_turn", "double", "whose"}
@@ -210,7 +210,7 @@ def test_an_agent_as_a_tool_has_skills_of_its_own(job: Job) -> None:
     assert "Body of the law." in second.results[0]
 
 
-@pytest.mark.row("D4", "D9", "F10", "G2", "I6")
+@pytest.mark.row("I6")
 def test_the_next_event_of_a_key_goes_on_with_what_there_is(job: Job) -> None:
     asked = job.model.of(DESK, "return")
     # Loaded in the turn before, with its docs and tools.
@@ -223,7 +223,6 @@ def test_the_next_event_of_a_key_goes_on_with_what_there_is(job: Job) -> None:
     assert job.answer(DESK, "return") == f"done: {ran}"
 
 
-@pytest.mark.row("C10")
 def test_another_key_has_nothing_of_it(job: Job) -> None:
     asked = job.model.of(DESK, "stranger")
     assert "Body of the ledger." not in asked[0].system

@@ -61,7 +61,7 @@ RULES = [
 ]
 
 
-@pytest.mark.row("A14", "J1", "J4")
+@pytest.mark.row("A14", "J1", "J4", "J5")
 @pytest.mark.both_versions
 def test_tools_mistakes_retries_and_typed_answers(serve: Callable[..., ScriptedModelServer]) -> None:
     server = serve(RULES)

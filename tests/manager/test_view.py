@@ -139,7 +139,7 @@ def test_what_a_view_does_not_hold_does_not_exist(tmp_path: Path) -> None:
         assert str(error.value).count("log-secret") == 1  # the name that was asked for, in no list
 
 
-@pytest.mark.row("A1", "A2")
+@pytest.mark.row("A2")
 def test_activation_names_the_skill_its_folder_and_its_files(tmp_path: Path) -> None:
     folder = write_skill(tmp_path / "greet", body="# Greet\n\nRun `a && b > c`.")
     (folder / "scripts").mkdir()

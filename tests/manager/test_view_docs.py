@@ -1,4 +1,4 @@
-"""Documents and tools of skills, as a view gives them: rows A6, A7 and B12."""
+"""Documents and tools of skills, as a view gives them: row B12."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.row("A6", "A7")
 def test_docs_and_tools(tree: Path) -> None:
     view = AgentSkillManager([str(tree)]).view()
     assert view.docs("a") == ["b.txt", "docs/x.md"]

@@ -89,7 +89,7 @@ def test_a_page_without_front_matter_is_a_skill_where_it_is_asked_for(tmp_path: 
     assert (strict.skill, codes(strict, "error")) == (None, ["L13"])
 
 
-@pytest.mark.row("A10", "A2")
+@pytest.mark.row("A10")
 @pytest.mark.parametrize("beside", ["schema.json", "tools.py"])
 def test_and_where_the_files_of_that_form_stand_beside(tmp_path: Path, beside: str) -> None:
     place = write(tmp_path / "weather", "\ufeff# Weather\r\n\r\nSay it.\r\n")

@@ -129,7 +129,7 @@ async def test_arguments_that_are_no_json_stay_text_and_can_be_sent_back(
     assert "invalid_arguments" in sent
 
 
-@pytest.mark.row("J4", "J32")
+@pytest.mark.row("J32")
 @pytest.mark.parametrize("provider", ["openai-compatible", "anthropic"])
 @pytest.mark.parametrize("text", ['{"success": false, "error": "no such file"}', "[1]", '{"error": ""}', '{"broken'])
 async def test_an_error_is_wrapped_in_nothing_where_it_says_so_itself(

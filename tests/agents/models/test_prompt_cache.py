@@ -187,7 +187,7 @@ async def test_so_does_that_of_a_model_which_writes_its_actions(
     assert min(shares(bodies)) >= ENOUGH
 
 
-@pytest.mark.row("E3", "E11")
+@pytest.mark.row("E11")
 @pytest.mark.parametrize("provider", ["openai-compatible", "anthropic"])
 async def test_content_in_the_system_text_breaks_it_where_something_is_loaded(
     open_agent: OpenAgent, serve: ServerFactory, provider: str
@@ -204,7 +204,7 @@ async def test_content_in_the_system_text_breaks_it_where_something_is_loaded(
     assert common(before.encode(), after.encode()) >= 0.99 * len(before)
 
 
-@pytest.mark.row("E11", "I7")
+@pytest.mark.row("E11")
 @pytest.mark.parametrize("provider", ["openai-compatible", "anthropic"])
 async def test_tools_that_come_with_a_skill_break_it_once(
     open_agent: OpenAgent, serve: ServerFactory, provider: str, tmp_path: Path

@@ -133,7 +133,6 @@ async def test_the_next_one_is_taken_where_one_cannot_be_used(
     assert report.skipped["bwrap"] in ("it lacks a part: mend it", "it fell over")
 
 
-@pytest.mark.row("H13")
 async def test_none_that_works(workspaces: WorkspaceManager) -> None:
     for name in ("bwrap", "landlock"):
         register_backend(name, Broken, replace=True)

@@ -188,7 +188,6 @@ def test_order_is_that_of_the_paths(workspace: Workspace) -> None:
     assert names(workspace, "out/s*/**", "out/s*") == ["out/s-a", "out/s.a", "out/s/a", "out/s0"]
 
 
-@pytest.mark.row("F29")
 def test_reading_one_file(workspace: Workspace) -> None:
     assert workspace.read("out/a.csv", 9) == b"out/a.csv"
     assert workspace.read("inputs/f.csv", 100) == workspace.read("./work//inputs/f.csv", 100) == b"work/inputs/f.csv"

@@ -35,7 +35,7 @@ def test_nothing_is_active_before_a_skill_is_loaded(view: SkillView) -> None:
     assert names_of(SkillState(), view) == []
 
 
-@pytest.mark.row("A6", "I2")
+@pytest.mark.row("I2")
 async def test_the_tools_section_is_the_default(pool: ToolPool, chat: StartChat) -> None:
     talk: Chat = chat(pool, tools="core")
     await talk.call("load_skill", name="office")

@@ -67,7 +67,7 @@ async def test_a_name_keeps_its_meaning_whatever_is_loaded(twins: Chat) -> None:
     assert (await twins.call("same")).content == "twin-a: {}"
 
 
-@pytest.mark.row("C11", "D7")
+@pytest.mark.row("C11")
 async def test_a_name_outlives_the_turn_and_the_session(twins: Chat) -> None:
     await twins.call("skill_load", skill="twin-a")
     twins.state.clear()
@@ -92,7 +92,7 @@ async def test_effects_alone_give_the_same_names(twins: Chat) -> None:
     }
 
 
-@pytest.mark.row("C11", "D10")
+@pytest.mark.row("C11")
 async def test_with_a_limit_of_loaded_skills_a_load_tells_the_tools_of_the_next_request() -> None:
     talk = Chat(VIEW, None, brings=TWINS, max_loaded_skills=1)
     await talk.call("skill_load", skill="twin-a")
@@ -101,7 +101,7 @@ async def test_with_a_limit_of_loaded_skills_a_load_tells_the_tools_of_the_next_
     assert (await talk.call("same")).is_error
 
 
-@pytest.mark.row("C8", "D10")
+@pytest.mark.row("C8")
 async def test_what_a_load_tells_does_not_count_on_a_skill_that_it_puts_away() -> None:
     talk = Chat(VIEW, ToolPool([grind, sift]), brings={"bring": ["grind"]}, max_loaded_skills=1)
     await talk.call("skill_load", skill="bring")

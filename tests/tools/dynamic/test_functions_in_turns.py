@@ -1,8 +1,7 @@
-"""Functions as tools of a pool, in whole turns: schema, context, errors, calls at the same time, life times, sizes."""
+"""Functions as tools of a pool, in whole turns: schema, context, life times, sizes."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,23 +61,6 @@ class Counter:
     def __call__(self, by: int) -> int:
         "Count on."
         return by + 1
-
-
-class Meeting:
-    """Two calls that wait for each other: they come back only if both run at once."""
-
-    def __init__(self) -> None:
-        self.here = 0
-        self.both: asyncio.Event | None = None
-
-    async def meet(self, who: str) -> str:
-        "Wait for the other."
-        self.both = self.both or asyncio.Event()
-        self.here += 1
-        if self.here == 2:
-            self.both.set()
-        await asyncio.wait_for(self.both.wait(), 20)
-        return f"{who} met"
 
 
 Run = Callable[..., ScriptedModel]
@@ -169,20 +151,7 @@ def test_the_context_is_filled_in_and_hidden(run: Run) -> None:
     assert told(model)[0].content == "clerk key 1"
 
 
-@pytest.mark.row("J4")
-def test_an_exception_is_an_answer(run: Run) -> None:
-    model = run([LOAD, calls(call("breaks", how="badly")), "done"], [breaks])
-    (answer,) = told(model)
-    assert (answer.is_error, answer.content) == (True, "breaks failed: ValueError: badly")
-
-
-@pytest.mark.row("J5")
-def test_the_calls_of_a_response_run_at_the_same_time(run: Run) -> None:
-    model = run([LOAD, calls(call("meet", who="ann"), call("meet", who="ben")), "done"], [Meeting().meet])
-    assert [message.content for message in told(model)] == ["ann met", "ben met"]
-
-
-@pytest.mark.row("I6", "D7")
+@pytest.mark.row("I6")
 @pytest.mark.parametrize(("lifetime", "later"), [("turn", []), ("session", ["who_asks"])])
 def test_tools_stay_as_long_as_their_skill(run: Run, lifetime: str, later: list[str]) -> None:
     model = run([LOAD, "done", "done"], [who_asks], events=2, skill_lifetime=lifetime)

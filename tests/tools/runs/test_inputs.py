@@ -1,4 +1,4 @@
-"""What is put into the workspace before a command runs: rows F7 to F11, F22."""
+"""What is put into the workspace before a command runs: rows F7 to F10 and F22."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ async def test_links(talk: Conversation) -> None:
     assert (await run(talk, "true", {**link, "mode": "move"})).is_error
 
 
-@pytest.mark.row("F11", "F22", "F31")
+@pytest.mark.row("F22", "F31")
 async def test_files_of_the_event(talk: Conversation) -> None:
     assert talk.workspace is not None
     version = save(talk, "b.txt", "kept")
@@ -257,6 +257,15 @@ async def test_files_of_the_event(talk: Conversation) -> None:
         *("../a b.csv", "../a b.csv", "upload_3", "b.txt", "skill://billing/scripts/sum.sh")
     ]
     assert [record["size_bytes"] for record in result.value["staged_inputs"]] == [3, 5, 3, 4, 8]
+
+
+@pytest.mark.row("F22")
+async def test_a_file_of_the_event_that_cannot_be_used(talk: Conversation) -> None:
+    assert talk.workspace is not None
+    files = event_files({"files": [{"data": "broken!"}]})
+    talk.context.staged_inputs = stage_files(talk.workspace, files, None, talk.context.owner, talk.skill_state)
+    (record,) = (await run(talk, "true")).value["staged_inputs"]
+    assert "no base64" in record["error"]
 
 
 async def test_an_input_that_fails_ends_the_run_before_it_begins(talk: Conversation) -> None:

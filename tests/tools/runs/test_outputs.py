@@ -257,7 +257,7 @@ async def test_empty_files_of_a_command_that_failed(talk: Conversation, tmp_path
     assert [entry["size_bytes"] for entry in fine.value["output_files"]] == [0]
 
 
-@pytest.mark.row("F14", "F27")
+@pytest.mark.row("D4", "F14", "F27")
 async def test_output_files_as_artifacts(talk: Conversation, tmp_path: Path) -> None:
     result = await run(talk, MAKE, output_files=["out/*.csv"], save_as_artifacts=True, artifact_prefix="may/")
     (saved,) = result.value["artifact_files"]
@@ -286,6 +286,7 @@ async def test_a_manifest_that_saves(talk: Conversation) -> None:
     assert [entry["name"] for entry in result.value["artifact_files"]] == ["run-1/out/deep/er/b.txt"]
     assert "content" not in result.value["output_files"][0]
     assert talk.skill_state.artifacts == {entry["name"]: entry["version"] for entry in result.value["artifact_files"]}
+    assert metadata(talk)[-1]["globs"] == outputs["globs"]
 
 
 @pytest.mark.row("F14", "F26")

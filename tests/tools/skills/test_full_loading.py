@@ -22,7 +22,7 @@ def get_tides(city: str) -> str:
     return f"{city}: high"
 
 
-@pytest.mark.row("C3", "A1")
+@pytest.mark.row("C3")
 @pytest.mark.parametrize("argument", ["skill", "skill_name", "name"])
 async def test_a_load_is_a_line_and_an_effect(talk_full: Conversation, argument: str) -> None:
     result = await talk_full.call("skill_load", **{argument: "weather"})
@@ -141,7 +141,6 @@ async def test_for_one_request_asking_again_means_once_more(talking: Talking) ->
     assert talk.skill_state["weather"].docs == ("guide.md",)
 
 
-@pytest.mark.row("A1")
 async def test_load_skill_is_a_line_where_the_system_text_has_the_content(talking: Talking) -> None:
     talk = talking(settings=full(tools=("load_skill",)))
     assert (await talk.call("load_skill", skill_name="weather")).content == "loaded: weather"

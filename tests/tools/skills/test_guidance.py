@@ -1,4 +1,4 @@
-"""The fixed texts and their sizes: rows C14, E1, E2, E9, F30 and G8.
+"""The fixed texts and their sizes: rows C14, E2, E9, F30 and G8.
 
 Examines the inside of tools.skills.guidance on purpose.
 """
@@ -77,7 +77,6 @@ def test_it_can_be_replaced_and_removed() -> None:
     assert guidance(SkillSettings(guidance=""), FULL) == ""
 
 
-@pytest.mark.row("E1")
 @pytest.mark.parametrize("profile", ["core", "full"])
 def test_the_introduction_is_part_of_the_menu(profile: str) -> None:
     view = SkillView([AgentSkill("a", "Does a.", "Do.")])

@@ -1,4 +1,4 @@
-"""``skill_list``, ``skill_list_docs`` and ``skill_list_tools``: rows C1, C2, C6, C10, A6 and A7."""
+"""``skill_list``, ``skill_list_docs`` and ``skill_list_tools``: rows C1, C2, C6 and C10."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_what_hides_from_the_menu_is_not_listed_until_it_is_loaded() -> No
     assert (await talk.call("skill_list")).value == ["a", "b"]
 
 
-@pytest.mark.row("A7", "C6")
+@pytest.mark.row("C6")
 async def test_documents_sorted_by_path_and_nothing_else(talk_full: Conversation) -> None:
     result = await talk_full.call("skill_list_docs", skill="weather")
     assert json.loads(result.content) == ["guide.md", "references/cities.txt", "references/units.md"]
@@ -61,7 +61,7 @@ async def test_documents_sorted_by_path_and_nothing_else(talk_full: Conversation
     assert (await talk_full.call("skill_list_docs", skill="wether")).is_error
 
 
-@pytest.mark.row("A6", "C2")
+@pytest.mark.row("C2")
 async def test_tools_are_those_that_the_section_declares(talk_full: Conversation) -> None:
     result = await talk_full.call("skill_list_tools", skill="weather")
     assert json.loads(result.content) == ["get_weather", "get_forecast"]
