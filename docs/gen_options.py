@@ -47,6 +47,7 @@ _KINDS: dict[Callable[[Any], Any], str] = {
     parsers.parse_count: "number, 0 or more",
     parsers.parse_positive: "number, 1 or more",
     parsers.parse_text: "text",
+    parsers.parse_endpoint: "address",
     parsers.parse_folder: "absolute path",
     parsers.parse_folders: "list of absolute paths",
     parsers.parse_list: "list",

@@ -318,7 +318,7 @@ def test_programs_of_user_code_have_the_default_signals(tmp_path: Path) -> None:
     bridge.open(StartsAProgram)
     bridge.turn(1, ["grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status"])
     [(_, shown)] = bridge.end()["outputs"]
-    bridge.kill()
+    bridge.stop()
     assert [int(line.split()[1], 16) for line in shown.splitlines()] == [0, 0]
 
 
