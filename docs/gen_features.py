@@ -146,9 +146,9 @@ def _marks(nodes: Iterable[ast.AST]) -> Iterator[ast.Call]:
             yield node
 
 
-@dataclass
+@dataclass(eq=False)  # pytest keeps plugins in sets
 class Outcomes:
-    """A plugin that runs the marked tests of a pytest session only, and notes how each ends."""
+    """Plugin that runs only the marked tests of a pytest session, and records the outcome of each."""
 
     of: dict[str, list[str]] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
