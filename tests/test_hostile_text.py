@@ -3,7 +3,7 @@
 Each function gets long texts in a process of its own: a pattern that tries its parts in too many ways keeps the whole
 interpreter busy, and neither a thread nor a signal ends it.
 
-Examines the inside of agents, manager, skill on purpose.
+Examines the internals of agents, manager, skill on purpose.
 """
 
 from __future__ import annotations

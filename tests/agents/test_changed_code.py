@@ -1,6 +1,6 @@
 """A turn under way that goes on with other code: the journal finds out what fits, and the rest begins anew.
 
-Examines the inside of agents.journal on purpose.
+Examines the internals of agents.journal on purpose.
 """
 
 from __future__ import annotations

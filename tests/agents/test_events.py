@@ -1,6 +1,6 @@
 """The events of turns: what they say, what they leave out, and which step they leave with.
 
-Examines the inside of agents.observers on purpose.
+Examines the internals of agents.observers on purpose.
 """
 
 from __future__ import annotations

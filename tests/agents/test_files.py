@@ -1,6 +1,6 @@
 """Files of events: what is one, what it is called, what models see of it, and what is staged.
 
-Examines the inside of artifacts.local on purpose.
+Examines the internals of artifacts.local on purpose.
 """
 
 from __future__ import annotations

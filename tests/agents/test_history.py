@@ -1,6 +1,6 @@
 """Conversations that are over their limit: what goes, what stays, and that it is the same after a restart.
 
-Examines the inside of agents.history on purpose.
+Examines the internals of agents.history on purpose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tools of LangChain in the places where an agent has tools. Examines the inside of tools.langchain on purpose."""
+"""Tools of LangChain in the places where an agent has tools. Examines the internals of tools.langchain on purpose."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What leaves a plan before it travels: nothing secret is shown or kept where others look.
 
-Examines the inside of agents.sealing on purpose.
+Examines the internals of agents.sealing on purpose.
 """
 
 from __future__ import annotations

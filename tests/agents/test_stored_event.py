@@ -1,4 +1,4 @@
-"""Examines the inside of agents.stored_event on purpose."""
+"""Examines the internals of agents.stored_event on purpose."""
 
 from __future__ import annotations
 

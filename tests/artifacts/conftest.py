@@ -1,4 +1,4 @@
-"""Examines the inside of artifacts.location on purpose."""
+"""Examines the internals of artifacts.location on purpose."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Artifacts in S3: what a bad network and wrong options do, and what is asked of the server.
 
-Examines the inside of artifacts.remote on purpose.
+Examines the internals of artifacts.remote on purpose.
 """
 
 from __future__ import annotations

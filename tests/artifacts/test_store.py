@@ -1,6 +1,6 @@
 """Artifacts are kept once, found again by version, and survive what happens in the middle of a save.
 
-Examines the inside of artifacts.location on purpose.
+Examines the internals of artifacts.location on purpose.
 """
 
 from __future__ import annotations

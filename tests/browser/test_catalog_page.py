@@ -1,6 +1,6 @@
 """The page of ``flink-skills catalog`` in Chromium: search, keys, colours, narrow screens, and texts that attack it.
 
-Examines the inside of cli.catalog_data, cli.catalog_html and cli.catalog_skill on purpose.
+Examines the internals of cli.catalog_data, cli.catalog_html and cli.catalog_skill on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The command inside of the test's process: words in, exit code and both streams out.
 
-Examines the inside of cli.app on purpose.
+Examines the internals of cli.app on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``flink-skills catalog``: the page, the table, JSON, and what the models of an agent or a job see.
 
-Examines the inside of cli.catalog_text on purpose.
+Examines the internals of cli.catalog_text on purpose.
 """
 
 from __future__ import annotations

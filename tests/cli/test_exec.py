@@ -1,6 +1,6 @@
 """``flink-skills exec``: a command as a job would run it, and its result as JSON whatever happened to it.
 
-Examines the inside of execution.isolation.selection on purpose.
+Examines the internals of execution.isolation.selection on purpose.
 """
 
 from __future__ import annotations

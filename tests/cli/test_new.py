@@ -1,6 +1,6 @@
 """``flink-skills new``: what it makes is valid, runs, and takes nothing's place.
 
-Examines the inside of cli.new on purpose.
+Examines the internals of cli.new on purpose.
 """
 
 from __future__ import annotations

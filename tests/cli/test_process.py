@@ -1,6 +1,6 @@
 """The command as a process: what it imports, colours, pipes and encodings.
 
-Examines the inside of cli.commands on purpose.
+Examines the internals of cli.commands on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a terminal obeys is never written raw, wherever a message has it from.
 
-Examines the inside of cli.app and job.entry on purpose.
+Examines the internals of cli.app and job.entry on purpose.
 """
 
 from __future__ import annotations

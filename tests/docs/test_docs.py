@@ -1,6 +1,6 @@
 """The documentation says what is: its examples run, its tables are current, its links lead somewhere.
 
-Examines the inside of cli.commands on purpose.
+Examines the internals of cli.commands on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The backend ``bwrap``: what is its own, besides what all backends have in common.
 
-Examines the inside of execution.backends.bwrap on purpose.
+Examines the internals of execution.backends.bwrap on purpose.
 """
 
 from __future__ import annotations

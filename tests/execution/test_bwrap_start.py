@@ -1,6 +1,6 @@
 """Where bubblewrap does not work, the backend says what is missing and the mend.
 
-Examines the inside of execution.backends.bwrap and execution.backends.bwrap_problem on purpose.
+Examines the internals of execution.backends.bwrap and execution.backends.bwrap_problem on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which operations make the view of a command, and in which order.
 
-Examines the inside of execution.backends.bwrap_view on purpose.
+Examines the internals of execution.backends.bwrap_view on purpose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Examines the inside of execution.environment on purpose."""
+"""Examines the internals of execution.environment on purpose."""
 
 from __future__ import annotations
 

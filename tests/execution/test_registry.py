@@ -1,4 +1,4 @@
-"""Examines the inside of execution.registry on purpose."""
+"""Examines the internals of execution.registry on purpose."""
 
 from __future__ import annotations
 

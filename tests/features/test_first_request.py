@@ -1,6 +1,6 @@
 """What ``flink-skills prompt --profile`` prints is what a turn sends (rows E1 and E9).
 
-Examines the inside of cli.prompt_parts on purpose.
+Examines the internals of cli.prompt_parts on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which part of a record fills which column, and how a value becomes one.
 
-Examines the inside of agents.column_types, agents.columns and agents.record_rows on purpose.
+Examines the internals of agents.column_types, agents.columns and agents.record_rows on purpose.
 """
 
 from __future__ import annotations

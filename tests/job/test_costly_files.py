@@ -1,6 +1,6 @@
 """Job files that are small and would take long, or end in a traceback: each is refused in few words.
 
-Examines the inside of job.settings and job.validation on purpose.
+Examines the internals of job.settings and job.validation on purpose.
 """
 
 from __future__ import annotations

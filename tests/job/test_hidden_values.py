@@ -1,6 +1,6 @@
 """Values that references stand for are in no message, however it writes them.
 
-Examines the inside of job.inserted on purpose.
+Examines the internals of job.inserted on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Job files that are wrong: every problem at once, with its place and the nearest name.
 
-Examines the inside of job.agent_source and job.reading on purpose.
+Examines the internals of job.agent_source and job.reading on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The JSON schema of job files: it takes what the reader takes, and the published one is current.
 
-Examines the inside of agents.declarative on purpose.
+Examines the internals of agents.declarative on purpose.
 """
 
 from __future__ import annotations

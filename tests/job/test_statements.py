@@ -1,6 +1,6 @@
 """The SQL of a job file: where statements begin and end, and which a job may have.
 
-Examines the inside of job.statements on purpose.
+Examines the internals of job.statements on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Refresh: what is seen, what it costs, and what those keep who began before.
 
-Examines the inside of manager.signature on purpose.
+Examines the internals of manager.signature on purpose.
 """
 
 import contextlib

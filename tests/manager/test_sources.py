@@ -1,6 +1,6 @@
 """What the manager makes of sources: trees of the store, pins, forms, leases, duplicates, precedence.
 
-Examines the inside of sources.locking on purpose.
+Examines the internals of sources.locking on purpose.
 """
 
 import gc

@@ -1,6 +1,6 @@
 """SkillView and menu: what a model sees, and what it cannot do.
 
-Examines the inside of manager.activation on purpose.
+Examines the internals of manager.activation on purpose.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Format rules F02 and L01 to L11: finding the front matter, reading it, repairing it.
 
-Examines the inside of skill.fields and skill.yaml_values on purpose.
+Examines the internals of skill.fields and skill.yaml_values on purpose.
 """
 
 import time

@@ -1,6 +1,6 @@
 """Properties that hold for every file: found by search, for hours with ``HYPOTHESIS_PROFILE=nightly``.
 
-Examines the inside of skill.plain_fields, skill.tools_section and skill.yaml_values on purpose.
+Examines the internals of skill.plain_fields, skill.tools_section and skill.yaml_values on purpose.
 """
 
 import tempfile

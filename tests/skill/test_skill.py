@@ -1,6 +1,6 @@
 """AgentSkill, its files, its digest, and the search for skills in a tree.
 
-Examines the inside of skill.paths on purpose.
+Examines the internals of skill.paths on purpose.
 """
 
 import os

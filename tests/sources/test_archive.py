@@ -1,6 +1,6 @@
 """What archives are refused for, and that nothing of a refused one stays (format.md, section 4).
 
-Examines the inside of sources.archive on purpose.
+Examines the internals of sources.archive on purpose.
 """
 
 import bz2

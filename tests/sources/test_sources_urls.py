@@ -1,6 +1,6 @@
 """Skills behind URLs: what is fetched, when it is asked for again, and where it may lead.
 
-Examines the inside of sources.http on purpose.
+Examines the internals of sources.http on purpose.
 """
 
 import gzip

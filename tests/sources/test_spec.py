@@ -1,6 +1,6 @@
 """How sources are declared, and secrets that are only referred to.
 
-Examines the inside of sources.secrets on purpose.
+Examines the internals of sources.secrets on purpose.
 """
 
 import json

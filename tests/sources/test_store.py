@@ -1,6 +1,6 @@
 """The store: leases, eviction, sweeping up, disks that fail, and who may use it.
 
-Examines the inside of sources.locking and sources.upkeep on purpose.
+Examines the internals of sources.locking and sources.upkeep on purpose.
 """
 
 import errno

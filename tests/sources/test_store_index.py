@@ -1,6 +1,6 @@
 """The store's index says what reading the folder says, faster, and nothing when it is for something else.
 
-Examines the inside of sources.catalog_index on purpose.
+Examines the internals of sources.catalog_index on purpose.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""Indexes of skills at /.well-known/agent-skills/index.json. Examines the inside of sources.wellknown on purpose."""
+"""Indexes of skills at /.well-known/agent-skills/index.json. Examines the internals of sources.wellknown on purpose."""
 
 import hashlib
 import json

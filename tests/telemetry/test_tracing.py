@@ -1,6 +1,6 @@
 """Spans of turns: their names, places and attributes, and one trace per turn whatever happens to it.
 
-Examines the inside of telemetry.tracing.ids on purpose.
+Examines the internals of telemetry.tracing.ids on purpose.
 """
 
 from __future__ import annotations

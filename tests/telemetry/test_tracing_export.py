@@ -1,6 +1,6 @@
 """How spans leave: to a collector, to none, and from two processes into one trace.
 
-Examines the inside of telemetry.tracing.patient on purpose.
+Examines the internals of telemetry.tracing.patient on purpose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which names of arguments are understood, and which are answered. Examines the inside of tools.given on purpose."""
+"""Which names of arguments are understood, and which are answered. Examines the internals of tools.given on purpose."""
 
 from __future__ import annotations
 

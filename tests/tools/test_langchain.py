@@ -1,4 +1,4 @@
-"""Tools of LangChain, as models and code of an agent see them. Examines the inside of tools.langchain on purpose."""
+"""Tools of LangChain, as models and code of an agent see them. Examines the internals of tools.langchain on purpose."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What agents do to their worker process: it is named, it ends in bounds, and no frame is broken.
 
-Examines the inside of worker.frames on purpose.
+Examines the internals of worker.frames on purpose.
 """
 
 from __future__ import annotations

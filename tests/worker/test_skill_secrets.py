@@ -1,6 +1,6 @@
 """The variables of a skill's commands: in the commands, and in no log, message or frame of the worker.
 
-Examines the inside of worker.frames on purpose.
+Examines the internals of worker.frames on purpose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The worker process over real pipes, spoken to as the bridge does. Examines the inside of worker.frames on purpose."""
+"""The worker process over real pipes, spoken to as the bridge does. Examines the internals of worker.frames."""
 
 from __future__ import annotations
 

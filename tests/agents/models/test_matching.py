@@ -1,4 +1,4 @@
-"""Examines the inside of agents.models.matching on purpose."""
+"""Examines the internals of agents.models.matching on purpose."""
 
 from __future__ import annotations
 

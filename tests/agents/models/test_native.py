@@ -1,4 +1,4 @@
-"""Examines the inside of agents.models.native on purpose."""
+"""Examines the internals of agents.models.native on purpose."""
 
 from __future__ import annotations
 

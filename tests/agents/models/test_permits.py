@@ -1,4 +1,4 @@
-"""Limits of requests that several processes keep together. Examines the inside of agents.models.permits on purpose."""
+"""Limits of requests that several processes keep together. Examines the internals of agents.models.permits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Answers while they arrive: the pieces add up to the response, and what does not count is taken back.
 
-Examines the inside of agents.models.json_answer on purpose.
+Examines the internals of agents.models.json_answer on purpose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Examines the inside of agents.models.actions and agents.models.transcript on purpose."""
+"""Examines the internals of agents.models.actions and agents.models.transcript on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backend is chosen by what it proves when a worker opens. Examines the inside of execution.registry on purpose."""
+"""A backend is chosen by what it proves when a worker opens. Examines the internals of execution.registry."""
 
 from __future__ import annotations
 

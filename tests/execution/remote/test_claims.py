@@ -1,6 +1,6 @@
 """How sandboxes are asked for and given back, and what the user reads when the cluster says no.
 
-Examines the inside of execution on purpose.
+Examines the internals of execution on purpose.
 """
 
 from __future__ import annotations

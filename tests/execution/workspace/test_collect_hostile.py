@@ -1,6 +1,6 @@
 """What commands may leave to fool the one who collects: nothing outside is read, nothing blocks, nothing fails.
 
-Examines the inside of execution.workspace.collecting on purpose.
+Examines the internals of execution.workspace.collecting on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the worker writes where commands have been: nothing of theirs redirects or blocks it.
 
-Examines the inside of execution.workspace.inputs on purpose.
+Examines the internals of execution.workspace.inputs on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is put into a workspace is there as a whole or not at all, where it was asked for, and is noted.
 
-Examines the inside of execution.workspace.inputs and execution.workspace.metadata on purpose.
+Examines the internals of execution.workspace.inputs and execution.workspace.metadata on purpose.
 """
 
 from __future__ import annotations

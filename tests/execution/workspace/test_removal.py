@@ -1,4 +1,4 @@
-"""Examines the inside of execution.workspace.removal on purpose."""
+"""Examines the internals of execution.workspace.removal on purpose."""
 
 from __future__ import annotations
 

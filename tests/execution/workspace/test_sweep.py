@@ -1,4 +1,4 @@
-"""How workspaces grow old, and which are left alone. Examines the inside of execution.workspace.ages on purpose."""
+"""How workspaces grow old, and which are left alone. Examines the internals of execution.workspace.ages on purpose."""
 
 from __future__ import annotations
 

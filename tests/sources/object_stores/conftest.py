@@ -1,6 +1,6 @@
 """Stores that the tests of one run share, and what every test of this folder needs.
 
-Examines the inside of sources.download on purpose.
+Examines the internals of sources.download on purpose.
 """
 
 from __future__ import annotations

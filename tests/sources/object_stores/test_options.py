@@ -1,6 +1,6 @@
 """The plain words of ``skills.source.options`` as each library's own, and what is wrong with them.
 
-Examines the inside of sources.protocols on purpose.
+Examines the internals of sources.protocols on purpose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Examines the inside of tools.commands.folders and tools.runs.places on purpose."""
+"""Examines the internals of tools.commands.folders and tools.runs.places on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examines the inside of tools.commands.runner on purpose."""
+"""Examines the internals of tools.commands.runner on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examines the inside of tools.dynamic.registry on purpose."""
+"""Examines the internals of tools.dynamic.registry on purpose."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The program that runs in the sandbox: what it is made of, and what it says of functions.
 
-Examines the inside of tools.dynamic.runner_program on purpose.
+Examines the internals of tools.dynamic.runner_program on purpose.
 """
 
 from __future__ import annotations

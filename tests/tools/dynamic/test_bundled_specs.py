@@ -1,4 +1,4 @@
-"""What untrusted code says of its tools, before a model is told of it. Examines the inside of tools on purpose."""
+"""What untrusted code says of its tools, before a model is told of it. Examines the internals of tools on purpose."""
 
 from __future__ import annotations
 

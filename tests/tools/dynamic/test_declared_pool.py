@@ -1,6 +1,6 @@
 """What agents declare of dynamic tools: ``@tool(dynamic=True)``, ``@tool_pool`` and ``tool_pool:`` in YAML.
 
-Examines the inside of agents.declaration on purpose.
+Examines the internals of agents.declaration on purpose.
 """
 
 from __future__ import annotations

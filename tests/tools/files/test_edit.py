@@ -1,6 +1,6 @@
 """Edit: unique places, blanks, hints, what is kept (rows J16, J32).
 
-Examines the inside of tools.files.matching and tools.files.storing on purpose.
+Examines the internals of tools.files.matching and tools.files.storing on purpose.
 """
 
 from __future__ import annotations

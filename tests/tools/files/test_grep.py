@@ -1,6 +1,6 @@
 """Grep: what is found, what is left out, hostile expressions (rows J17, J32).
 
-Examines the inside of tools.files.grep on purpose.
+Examines the internals of tools.files.grep on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where file tools reach: the workspace, its links, inputs and skills, and nothing else (row J13).
 
-Examines the inside of tools.files.area on purpose.
+Examines the internals of tools.files.area on purpose.
 """
 
 from __future__ import annotations

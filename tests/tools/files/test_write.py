@@ -1,6 +1,6 @@
 """Write: files, folders, ends of files, limits, calls made again (rows J15, J32).
 
-Examines the inside of tools.files.storing on purpose.
+Examines the internals of tools.files.storing on purpose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Examines the inside of tools.interactive.ring on purpose."""
+"""Examines the internals of tools.interactive.ring on purpose."""
 
 from __future__ import annotations
 

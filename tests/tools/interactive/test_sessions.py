@@ -1,4 +1,4 @@
-"""Examines the inside of tools.interactive.process on purpose."""
+"""Examines the internals of tools.interactive.process on purpose."""
 
 from __future__ import annotations
 

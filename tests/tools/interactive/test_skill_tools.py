@@ -1,4 +1,4 @@
-"""Examines the inside of tools.skills.guidance on purpose."""
+"""Examines the internals of tools.skills.guidance on purpose."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Servers behind HTTP that send too much, forget their sessions and answer with errors; and secrets in addresses.
 
-Examines the inside of tools.mcp.limited on purpose.
+Examines the internals of tools.mcp.limited on purpose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Real MCP servers over each transport. Examines the inside of tools.mcp.parameters on purpose."""
+"""Real MCP servers over each transport. Examines the internals of tools.mcp.parameters on purpose."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which files a run hands back, and how: output_files, outputs, primary_output, artifact_files.
 
-Examines the inside of tools.runs.span on purpose.
+Examines the internals of tools.runs.span on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What requests have of loaded skills: rows E3, E7, A7 and A8.
 
-Examines the inside of tools.skills.context on purpose.
+Examines the internals of tools.skills.context on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The fixed texts and their sizes: rows C14, E2, E9, F30 and G8.
 
-Examines the inside of tools.skills.guidance on purpose.
+Examines the internals of tools.skills.guidance on purpose.
 """
 
 from __future__ import annotations

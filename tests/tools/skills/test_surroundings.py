@@ -1,6 +1,6 @@
 """What commands will have, as far as skills require it: row K5.
 
-Examines the inside of tools.skills.surroundings on purpose.
+Examines the internals of tools.skills.surroundings on purpose.
 """
 
 from __future__ import annotations

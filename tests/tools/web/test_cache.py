@@ -1,6 +1,6 @@
 """Pages that are kept: for how long, how many, and under which URLs.
 
-Examines the inside of tools.web.cache and tools.web.urls on purpose.
+Examines the internals of tools.web.cache and tools.web.urls on purpose.
 """
 
 from __future__ import annotations
