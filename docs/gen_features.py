@@ -2,6 +2,7 @@
 
 python -m docs.gen_features           write the page; rows whose tests are new stand as "not run"
 python -m docs.gen_features --run     run the tests of all rows first; exit with 1 when one fails, and write nothing
+python -m docs.gen_features --junit FILE…   take the outcomes from JUnit reports of "make test" instead of running tests
 python -m docs.gen_features --check   exit with 1 when the page is not what rows and tests say, or has "not run"
 
 The rows are in ``docs/features/rows.yaml``, by sections. A row is a sentence, or a map with the sentence as ``is`` and,
@@ -21,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -182,6 +184,23 @@ def run_tests(folder: Path) -> Outcomes:
         return Outcomes(**json.loads(found.read_text(encoding="utf-8")))
 
 
+def read_reports(reports: Iterable[Path], marked: Iterable[Marked]) -> Outcomes:
+    """Return the outcomes of the marked tests in JUnit reports of pytest. Raise :class:`FeatureError` for a failure."""
+    names = {one.test.replace("/", ".").replace(".py::", ".").replace("::", "."): one.test for one in marked}
+    outcomes = Outcomes()
+    for case in (case for report in reports for case in ElementTree.parse(report).iter("testcase")):  # noqa: S314
+        test = names.get(f"{case.get('classname')}.{_function(case.get('name') or '')}")
+        if test is None:
+            continue
+        if case.find("failure") is not None or case.find("error") is not None:
+            raise FeatureError(f"{test} failed")
+        skipped = case.find("skipped")
+        outcomes.of.setdefault(test, []).append("passed" if skipped is None else "skipped")
+        if skipped is not None:
+            outcomes.why[test] = skipped.get("message") or ""
+    return outcomes
+
+
 def _session(found: str, folder: str) -> int:
     """Run a pytest session and write the outcomes to a file: the work of the other process."""
     outcomes = Outcomes()
@@ -273,15 +292,20 @@ def main(arguments: list[str]) -> int:
     """Write or check the page; returns the exit code."""
     if arguments[:1] == ["--session"]:
         return _session(*arguments[1:])
-    if arguments not in ([], ["--run"], ["--check"]):
+    reports = [Path(file) for file in arguments[1:]] if arguments[:1] == ["--junit"] else []
+    if arguments not in ([], ["--run"], ["--check"]) and not reports:
         sys.stderr.write(f"{__doc__}")
         return 2
     before = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
     run = arguments == ["--run"]
     try:
         sections = read_rows(ROWS)
-        tests = by_row(sections, marked_tests(TESTS))
-        states = states_of_run(tests, run_tests(TESTS)) if run else states_of_page(tests, before)
+        marked = marked_tests(TESTS)
+        tests = by_row(sections, marked)
+        if run or reports:
+            states = states_of_run(tests, run_tests(TESTS) if run else read_reports(reports, marked))
+        else:
+            states = states_of_page(tests, before)
     except FeatureError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from docs.gen_features import FeatureError, Marked, read_reports
 from tests.docs.pages import ROOT
 
 ROWS = """\
@@ -195,3 +196,29 @@ def test_a_run_that_does_not_pass_writes_nothing(
 def test_usage(features: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert features.main(["--chekc"]) == 2
     assert "--check" in capsys.readouterr().err
+
+
+def report(folder: Path, *cases: str) -> Path:
+    path = folder / "report.xml"
+    path.write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
+    return path
+
+
+def test_outcomes_of_reports_are_those_of_the_marked_tests(tmp_path: Path) -> None:
+    marked = [Marked("tests/a/test_b.py::test_c", ("A1",)), Marked("tests/test_d.py::TestE::test_f", ("A2",))]
+    path = report(
+        tmp_path,
+        '<testcase classname="tests.a.test_b" name="test_c[1]"/>',
+        '<testcase classname="tests.a.test_b" name="test_c[2]"><skipped message="no root"/></testcase>',
+        '<testcase classname="tests.test_d.TestE" name="test_f"/>',
+        '<testcase classname="tests.test_d" name="test_unmarked"><failure/></testcase>',
+    )
+    outcomes = read_reports([path], marked)
+    assert outcomes.of == {marked[0].test: ["passed", "skipped"], marked[1].test: ["passed"]}
+    assert outcomes.why == {marked[0].test: "no root"}
+
+
+def test_a_failure_in_a_report_is_an_error(tmp_path: Path) -> None:
+    path = report(tmp_path, '<testcase classname="tests.test_d" name="test_g[x]"><error/></testcase>')
+    with pytest.raises(FeatureError, match=r"tests/test_d\.py::test_g failed"):
+        read_reports([path], [Marked("tests/test_d.py::test_g", ("A1",))])
