@@ -22,7 +22,7 @@ __all__ = ["KEYS", "ROOT", "Command", "Done", "by_key", "ignore", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _MARK = "FLINK_SKILLS_TEST_RUN"
-# What tells the command on the caller's machine which model to use.
+# Variables that select a model for the command on the caller's machine.
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL")
 # Neither these nor what PyFlink leaves behind where a mini cluster ran in this process.
 _NOT_INHERITED = (*KEYS, "PYFLINK_GATEWAY_DISABLED")

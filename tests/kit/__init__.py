@@ -1,1 +1,1 @@
-"""What tests of all packages share."""
+"""Fixtures, waiting, models and directories that tests of all packages share."""

@@ -24,6 +24,6 @@ def free_port() -> int:
 
 
 def listens(port: int) -> bool:
-    """Whether something listens on ``port`` now."""
+    """Return True if a server listens on ``port``."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

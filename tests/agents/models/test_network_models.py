@@ -319,7 +319,7 @@ async def test_many_requests_are_in_flight_at_once(serve: ServerFactory, connect
 def test_a_missing_key_names_its_variable(
     provider: str, variable: str, connect: ModelFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It is found before the import of the client, which takes seconds.
+    # The check precedes the import of the client, which takes seconds.
     monkeypatch.setitem(sys.modules, f"pydantic_ai.models.{provider}", None)
     with pytest.raises(ConfigError, match=variable):
         connect(provider)
