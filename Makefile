@@ -13,6 +13,7 @@ AZURITE := .venv-azurite
 PHOENIX := .venv-phoenix
 BIN := $(VENV)/bin
 JAR := java-bridge/target/flink-skills-bridge.jar
+CLASS_ARCHIVES := $(VENV)/class-archives/cluster.jsa
 JAVA_SOURCES := java-bridge/pom.xml $(shell find java-bridge/src/main -type f 2>/dev/null)
 
 # Each of the many processes that tests start would compile the package again.
@@ -100,8 +101,11 @@ nightly: setup $(AZURITE)/.ready $(PHOENIX)/.ready ## Run the long tests: many r
 soak: setup ## Kill workers, TaskManagers and JobManagers of jobs between Kafka topics (MINUTES=30 SEED=…), and print the counts
 	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
+$(CLASS_ARCHIVES): $(VENV)/.ready
+	$(BIN)/python -m tests.kit.class_archives
+
 .PHONY: test-python
-test-python: setup ## Run all Python tests on the newer Flink, but those in a pod
+test-python: setup $(CLASS_ARCHIVES) ## Run all Python tests on the newer Flink, but those in a pod
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not flink and not cluster and not pod and not nightly"
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --no-loadscope-reorder -m "(flink or cluster) and not pod and not nightly"
 

@@ -10,6 +10,7 @@ import pytest
 
 from flink_skills.execution.isolation import selection
 from flink_skills.execution.isolation.canaries import Findings, prove
+from tests.kit.class_archives import client_options
 from tests.kit.passable import passable_folder
 
 _FOLDER = Path.cwd()
@@ -28,12 +29,14 @@ _OF_FUNCTIONS = {
         "_PYTHON_WORKING_DIR",
     )
 }
+# Every Python process of a job starts with ``sitecustomize`` of this folder.
+_STAGES = Path(__file__).parent / "kit" / "stages"
+_OF_FUNCTIONS["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_STAGES), _OF_FUNCTIONS["PYTHONPATH"])))
 
 # A shell starts its background jobs with the first two ignored, and nohup a program with the third.
 _MAY_BE_IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
 
-# Short-lived JVMs: the quick compiler only, and no threads for a parallel collector.
-os.environ.setdefault("JVM_ARGS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+os.environ.setdefault("JVM_ARGS", client_options())
 
 if os.geteuid() == 0:
     # Root runs commands as another user, who could not pass the folders that pytest makes for root alone.

@@ -8,6 +8,7 @@ import pytest
 from flink_skills.testing.cluster import StandaloneCluster
 from tests.cluster.planted import PLANTED
 from tests.cluster.shop import Shop
+from tests.kit.class_archives import cluster_options
 from tests.kit.passable import passable_folder
 
 
@@ -16,7 +17,8 @@ def cluster() -> Iterator[StandaloneCluster]:
     with socket.socket() as made:
         made.bind(("127.0.0.1", 0))
         port = made.getsockname()[1]
-    metrics = {
+    config = {
+        **cluster_options(),
         "metrics.reporter.prom.factory.class": "org.apache.flink.metrics.prometheus.PrometheusReporterFactory",
         # Each process takes the next one that is free.
         "metrics.reporter.prom.port": f"{port}-{min(port + 50, 65535)}",
@@ -26,7 +28,7 @@ def cluster() -> Iterator[StandaloneCluster]:
     with pytest.MonkeyPatch.context() as patch, passable_folder() as folder:
         for name, value in PLANTED.items():
             patch.setenv(name, value)
-        with StandaloneCluster(folder / "cluster", config=metrics) as cluster:
+        with StandaloneCluster(folder / "cluster", config=config) as cluster:
             yield cluster
 
 

@@ -23,6 +23,7 @@ from flink_skills.options import SkillConfig
 from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.cluster.isolation.crime_scene import CrimeScene
 from tests.execution.stress.marked import Mark
+from tests.kit.class_archives import cluster_options
 from tests.kit.walking import files_below, folders_below
 
 pytestmark = pytest.mark.cluster
@@ -50,6 +51,7 @@ def open_folder() -> Iterator[Path]:
 def cluster(open_folder: Path) -> Iterator[StandaloneCluster]:
     """A cluster of its own: its files have to be open to others, so that only isolation keeps commands from them."""
     config = {
+        **cluster_options(),
         "task.cancellation.timeout": str(WATCHDOG_MS),
         "task.cancellation.interval": "1000",
         # What is to be attacked has to stay there.

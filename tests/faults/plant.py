@@ -12,6 +12,7 @@ from unittest import mock
 from flink_skills.testing.cluster import StandaloneCluster
 from tests.faults.ledger import Ledger
 from tests.faults.servers import Broker, Coordinator
+from tests.kit.class_archives import cluster_options
 
 __all__ = ["Plant", "plant"]
 
@@ -38,6 +39,7 @@ def plant(folder: Path, *, task_managers: int = 2, slots: int = 4, latency: floa
         # TaskManagers have the environment that they were started with.
         stack.enter_context(mock.patch.dict(os.environ, {**ledger.environment, "FAULTS_SKILLS": str(_SKILLS)}))
         config = {
+            **cluster_options(),
             "high-availability.type": "zookeeper",
             "high-availability.zookeeper.quorum": coordinator.address,
             "high-availability.storageDir": (folder / "ha").as_uri(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pyflink.java_gateway import get_gateway
 
 from flink_skills import AgentsExecutionEnvironment
 from flink_skills.flink import job_failure
-from tests.flink.shared_cluster import belongs_to_the_cluster, stage_python, use_shared_cluster
+from tests.flink.shared_cluster import belongs_to_the_cluster, use_shared_cluster
 
 __all__ = [
     "agents_environment",
@@ -31,7 +32,7 @@ def flink_environment(options: dict[str, str] | None = None, parallelism: int = 
     """An environment for one job, with one agent worker, for the sake of the machine. The job runs in the cluster of
     this process; with options of a cluster, in a mini cluster that has them."""
     configuration = Configuration()
-    own = {"rest.port": "0", "skills.worker.processes": "1", "python.executable": stage_python()}
+    own = {"rest.port": "0", "skills.worker.processes": "1", "python.executable": sys.executable}
     for key, value in {**own, **(options or {})}.items():
         configuration.set_string(key, value)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)

@@ -1,15 +1,8 @@
-"""One mini cluster for all jobs of a test process: a mini cluster for each job costs more than its turns.
-
-Python stages start by ``stage_boot``.
-"""
+"""One mini cluster for all jobs of a test process: a mini cluster for each job costs more than its turns."""
 
 from __future__ import annotations
 
 import functools
-import shlex
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import get_java_class
@@ -19,7 +12,7 @@ from pyflink.java_gateway import get_gateway
 
 from flink_skills.testing.flink_rest import wait_until
 
-__all__ = ["belongs_to_the_cluster", "stage_python", "use_shared_cluster"]
+__all__ = ["belongs_to_the_cluster", "use_shared_cluster"]
 
 SLOTS = 12
 OPTIONS = {
@@ -32,30 +25,11 @@ OPTIONS = {
 }
 _OF_THE_CLUSTER = ("blob.", "cluster.", "heartbeat.", "jobmanager.", "metrics.", "rest.", "taskmanager.", "web.")
 _DEADLINE = 120
-_BOOT = Path(__file__).with_name("stage_boot.py")
-_PYTHON = """\
-#!/bin/sh
-case "$*" in
-  "-m pyflink.fn_execution.beam.beam_boot "*) exec {python} {boot} "$@" ;;
-  *) exec {python} "$@" ;;
-esac
-"""
-# Removed when this process ends.
-_FOLDER = tempfile.TemporaryDirectory(prefix="stage-python-")
 
 
 def belongs_to_the_cluster(option: str) -> bool:
     """Whether Flink reads this option where a cluster starts, and not for each job."""
     return option.startswith(_OF_THE_CLUSTER)
-
-
-@functools.cache
-def stage_python() -> str:
-    """Return the path of an interpreter that boots Python stages quickly. It is the one of this process otherwise."""
-    script = Path(_FOLDER.name) / "python"
-    script.write_text(_PYTHON.format(python=shlex.quote(sys.executable), boot=shlex.quote(str(_BOOT))))
-    script.chmod(0o755)
-    return str(script)
 
 
 def use_shared_cluster(env: StreamExecutionEnvironment) -> None:
