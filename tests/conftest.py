@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,4 +91,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if any(item.iter_markers("flink")):
         from pyflink.java_gateway import get_gateway
 
-        get_gateway()
+        # Each JVM that starts begins a new log file in its folder, whoever writes to the one before.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FLINK_LOG_DIR", _java_logs())
+            get_gateway()
+
+
+@functools.cache
+def _java_logs() -> str:
+    """The folder of the logs of this process's own JVM, until this process ends."""
+    folder = tempfile.mkdtemp(prefix="flink-logs-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -42,7 +42,7 @@ class Place:
 
     def done(self) -> list[tuple[str, str, str]]:
         """What steps did, in this order: step, event, call id."""
-        return [line for line in self._log() if line[0] != "begin"]
+        return [line for line in self._log() if line[0] != "gate"]
 
     def _log(self) -> list[tuple[str, str, str]]:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
@@ -60,14 +60,17 @@ class Place:
             lambda: set(ids) <= {of for what, of, _ in self.done() if what == step}, DEADLINE, f"{step} of {ids}"
         )
 
-    def wait_for_attempts(self, number: int, *ids: str) -> None:
-        """Wait until the turns of these events have begun that often, once in each job."""
+    def wait_at_gate(self, number: int, *ids: str) -> None:
+        """Wait until the turns of these events have come to the gate that often, once in each job.
 
-        def begun() -> bool:
-            found = Counter(of for what, of, _ in self._log() if what == "begin")
+        A turn is there when its first step is in the journal, and not just done.
+        """
+
+        def come() -> bool:
+            found = Counter(of for what, of, _ in self._log() if what == "gate")
             return all(found[id_] >= number for id_ in ids)
 
-        wait_until(begun, DEADLINE, f"attempt {number} at {ids}")
+        wait_until(come, DEADLINE, f"attempt {number} at {ids}")
 
 
 class Gated(Agent):
@@ -80,10 +83,9 @@ class Gated(Agent):
         self.log, self.gate, self.steps, self.name = str(place.log), str(place.gate), steps, name
 
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
-        self.note("begin", event["id"], ctx)
         for number, step in enumerate(self.steps):
             if number == 1:
-                await ctx.step("gate", self.wait)
+                await ctx.step("gate", self.wait, event["id"], ctx)
             await ctx.step(step, self.note, step, event["id"], ctx)
         ctx.state["seen"] = [*ctx.state.get("seen", []), event["id"]]
         return f"{event['id']} turn {ctx.turn} seen {' '.join(ctx.state['seen'])}"
@@ -95,7 +97,8 @@ class Gated(Agent):
         finally:
             os.close(file)
 
-    def wait(self) -> None:
+    def wait(self, id_: str, ctx: AgentContext) -> None:
+        self.note("gate", id_, ctx)
         wait_until(Path(self.gate).exists, DEADLINE, "the gate to open")
 
 

@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -77,7 +77,7 @@ def guarded(tmp_path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 @pytest.fixture
-def java_log() -> Iterator[Any]:
+def java_log() -> Iterator[Callable[[], str]]:
     """What this test makes the JVM of the mini cluster log, workers included."""
     path = Path(str(get_gateway().jvm.java.lang.System.getProperty("log.file")))
     begin = path.stat().st_size
@@ -119,7 +119,7 @@ def rest_of(address: str, path: str) -> Any:
 
 
 def test_a_guarded_source_works_and_its_secrets_are_seen_nowhere(
-    tmp_path: Path, guarded: tuple[int, list[str]], java_log: Any, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, guarded: tuple[int, list[str]], java_log: Callable[[], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     port, admitted = guarded
     caplog.set_level(logging.DEBUG)
@@ -163,7 +163,7 @@ def test_a_guarded_source_works_and_its_secrets_are_seen_nowhere(
 
 
 def test_who_is_not_let_in_reads_no_secret_either(
-    tmp_path: Path, guarded: tuple[int, list[str]], java_log: Any
+    tmp_path: Path, guarded: tuple[int, list[str]], java_log: Callable[[], str]
 ) -> None:
     port, admitted = guarded
     env, agents_env = environment(tmp_path, port, **{"skills.validate-on-submit": "never"})

@@ -67,8 +67,7 @@ def test_other_parallelism_and_other_workers_lose_repeat_and_reorder_nothing(
             savepoint=savepoint,
             options={"skills.worker.processes": str(workers)},
         )
-        place.wait_for("first", *(f"{customer}1" for customer in CUSTOMERS))
-        place.wait_for_attempts(number, *(f"{customer}1" for customer in CUSTOMERS))
+        place.wait_at_gate(number, *(f"{customer}1" for customer in CUSTOMERS))
         savepoint = job.stop()
     assert not place.left(), "the turns were under way all the time"
     place.gate.touch()
@@ -91,7 +90,7 @@ def test_another_maximum_parallelism_is_refused_and_the_savepoint_stays_good(
 ) -> None:
     place.send("a1")
     first = start(Gated(place), options={"pipeline.max-parallelism": "16"})
-    place.wait_for("first", "a1")
+    place.wait_at_gate(1, "a1")
     savepoint = first.stop()
     place.gate.touch()
     with pytest.raises(Exception, match="max parallelism"):
@@ -124,7 +123,7 @@ def test_drain_ends_all_turns_and_all_time_and_the_savepoint_has_the_sessions(
 ) -> None:
     place.send(*(f"{customer}{number}" for number in (1, 2) for customer in "ab"))
     job = start(counts(Gated(place)))
-    place.wait_for("first", "a1", "b1")
+    place.wait_at_gate(1, "a1", "b1")
     stopping = job.stopping(drain=True)
     assert not stopping.done()
     place.gate.touch()
@@ -144,10 +143,10 @@ def test_drain_ends_all_turns_and_all_time_and_the_savepoint_has_the_sessions(
 def test_drain_takes_no_longer_than_the_time_out_of_the_turns(place: Place, start: Callable[..., Stoppable]) -> None:
     place.send("a1", "a2", "b1")
     job = start(Gated(place), options={"skills.turn.timeout": "1 s"})
-    place.wait_for("first", "a1", "b1")
+    place.wait_at_gate(1, "a1", "b1")
     # Nobody opens the gate: each turn of a key ends with its own time-out, one after another, and so does the drain.
     assert job.stop(drain=True)
-    place.wait_for("first", "a2")
+    place.wait_at_gate(1, "a2")
     assert not place.left()
     assert {step for step, *_ in place.done()} == {"first"}
 
@@ -157,7 +156,7 @@ def test_a_stopped_turn_goes_on_with_more_steps_and_starts_anew_with_others(
 ) -> None:
     place.send("a1", "a2", "b1")
     job = start(Gated(place))
-    place.wait_for("first", "a1", "b1")
+    place.wait_at_gate(1, "a1", "b1")
     savepoint = job.stop()
     before = place.done()
 
