@@ -44,6 +44,8 @@ def client_options() -> str:
 
 def cluster_options() -> Mapping[str, str]:
     """Return Flink's configuration for the JVMs of a standalone cluster and of the command ``flink``."""
+    if not _CLUSTER.exists():
+        return {}
     return {f"env.java.opts.{process}": _option(_CLUSTER) for process in ("jobmanager", "taskmanager", "client")}
 
 
