@@ -91,7 +91,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if any(item.iter_markers("flink")):
         from pyflink.java_gateway import get_gateway
 
-        # Each JVM that starts begins a new log file in its folder, whoever writes to the one before.
+        # A JVM that starts rolls the log file in its folder, also while another JVM writes to it.
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FLINK_LOG_DIR", _java_logs())
             get_gateway()

@@ -191,7 +191,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
 
 
 def read_in_time(function: Callable[[str], object], *texts: str, seconds: float = _SECONDS) -> bool:
-    """Whether ``function`` ends for each text, and without an error, within the seconds of processor time."""
+    """Return whether ``function`` ends for each string, without an error and within the seconds of processor time."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
 

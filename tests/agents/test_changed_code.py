@@ -1,4 +1,4 @@
-"""A turn under way that goes on with other code: the journal finds out what fits, and the rest begins anew.
+"""An interrupted turn resumes with changed code: the journal replays matching steps and runs the others again.
 
 Examines the internals of agents.journal on purpose.
 """

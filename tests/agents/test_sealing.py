@@ -1,4 +1,4 @@
-"""What leaves a plan before it travels: nothing secret is shown or kept where others look.
+"""A plan travels without secrets: none is shown, and none is kept where others look.
 
 Examines the internals of agents.sealing on purpose.
 """

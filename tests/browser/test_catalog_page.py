@@ -1,4 +1,4 @@
-"""The page of ``flink-skills catalog`` in Chromium: search, keys, colours, narrow screens, and texts that attack it.
+"""The page of ``flink-skills catalog`` in Chromium: search, keys, colors, narrow screens, and hostile content.
 
 Examines the internals of cli.catalog_data, cli.catalog_html and cli.catalog_skill on purpose.
 """

@@ -1,4 +1,4 @@
-"""The command inside of the test's process: words in, exit code and both streams out.
+"""The command in the test's process: arguments in, exit code and both streams out.
 
 Examines the internals of cli.app on purpose.
 """

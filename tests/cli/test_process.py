@@ -1,4 +1,4 @@
-"""The command as a process: what it imports, colours, pipes and encodings.
+"""The command as a process: its imports, colors, pipes and encodings.
 
 Examines the internals of cli.commands on purpose.
 """

@@ -1,4 +1,4 @@
-"""What a terminal obeys is never written raw, wherever a message has it from.
+"""Messages never contain raw control characters of terminals, whatever their origin.
 
 Examines the internals of cli.app and job.entry on purpose.
 """
@@ -20,7 +20,7 @@ HOSTILE = '"na\\e]0;T\\a\\e[2J\\u202Eme": 1\nname: "x\\e[31m"\nagent: "m\\e]0;Q\
     "words",
     [
         [],
-        # These start a JVM for the tables.
+        # These tests start a JVM for the tables.
         pytest.param(["--check"], marks=pytest.mark.flink),
         pytest.param(["--check", "--format", "json"], marks=pytest.mark.flink),
         pytest.param(["--explain"], marks=pytest.mark.flink),

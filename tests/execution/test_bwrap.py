@@ -1,4 +1,4 @@
-"""The backend ``bwrap``: what is its own, besides what all backends have in common.
+"""The backend ``bwrap``, beyond the contract of all backends.
 
 Examines the internals of execution.backends.bwrap on purpose.
 """

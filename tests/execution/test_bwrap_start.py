@@ -1,4 +1,4 @@
-"""Where bubblewrap does not work, the backend says what is missing and the mend.
+"""The backend names what is missing and the fix where bubblewrap does not work.
 
 Examines the internals of execution.backends.bwrap and execution.backends.bwrap_problem on purpose.
 """

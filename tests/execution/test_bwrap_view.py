@@ -1,4 +1,4 @@
-"""Which operations make the view of a command, and in which order.
+"""The view of a command is made by these mount operations, in this order.
 
 Examines the internals of execution.backends.bwrap_view on purpose.
 """

@@ -1,4 +1,4 @@
-"""What ``flink-skills prompt --profile`` prints is what a turn sends (rows E1 and E9).
+"""The command ``flink-skills prompt --profile`` prints the request that a turn sends.
 
 Examines the internals of cli.prompt_parts on purpose.
 """

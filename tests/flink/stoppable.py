@@ -63,7 +63,7 @@ class Place:
     def wait_at_gate(self, number: int, *ids: str) -> None:
         """Wait until the turns of these events have come to the gate that often, once in each job.
 
-        A turn is there when its first step is in the journal, and not just done.
+        A turn reaches the gate after its first step has been journaled.
         """
 
         def come() -> bool:

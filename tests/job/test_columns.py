@@ -1,4 +1,4 @@
-"""Which part of a record fills which column, and how a value becomes one.
+"""Records fill the columns of a table, and values are converted to their types.
 
 Examines the internals of agents.column_types, agents.columns and agents.record_rows on purpose.
 """

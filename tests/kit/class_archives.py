@@ -50,7 +50,7 @@ def cluster_options() -> Mapping[str, str]:
 
 
 def _write() -> None:
-    """Run a local job in each of the two JVMs; it loads what a client and a cluster load."""
+    """Run a local job in each of the two JVMs, which then loads the classes of a client and a cluster."""
     import pyflink
 
     _FOLDER.mkdir(exist_ok=True)

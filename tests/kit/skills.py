@@ -8,7 +8,7 @@ __all__ = ["skill_text", "write_skill"]
 
 
 def skill_text(name: str, description: str = "Does it.", body: str = "Do it.", more: str = "") -> str:
-    """The text of a skill file; ``more`` are further lines of its front matter."""
+    """Return the content of a skill file. ``more`` are further lines of its front matter."""
     return f"---\nname: {name}\ndescription: {description}\n{more}---\n{body}\n"
 
 

@@ -1,4 +1,4 @@
-"""What the manager makes of sources: trees of the store, pins, forms, leases, duplicates, precedence.
+"""The manager resolves sources: trees of the store, pins, forms, leases, duplicates, precedence.
 
 Examines the internals of sources.locking on purpose.
 """

@@ -1,4 +1,4 @@
-"""Documents and tools of skills, as a view gives them: row B12."""
+"""A view returns documents and tools of skills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What archives are refused for, and that nothing of a refused one stays (format.md, section 4).
+"""Hostile archives are refused, and a refused archive leaves no files (format.md, section 4).
 
 Examines the internals of sources.archive on purpose.
 """

@@ -1,4 +1,4 @@
-"""How sources are declared, and secrets that are only referred to.
+"""Sources are declared, with secrets by reference.
 
 Examines the internals of sources.secrets on purpose.
 """

@@ -1,4 +1,4 @@
-"""How spans leave: to a collector, to none, and from two processes into one trace.
+"""Spans are exported to a collector, to none, and from two processes into one trace.
 
 Examines the internals of telemetry.tracing.patient on purpose.
 """

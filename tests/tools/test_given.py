@@ -1,4 +1,7 @@
-"""Which names of arguments are understood, and which are answered. Examines the internals of tools.given on purpose."""
+"""Similar names of arguments are accepted, and others are answered with an error.
+
+Examines the internals of tools.given on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents do to their worker process: it is named, it ends in bounds, and no frame is broken.
+"""Faults of agents in their worker process are named, end within limits and corrupt no frame.
 
 Examines the internals of worker.frames on purpose.
 """

@@ -1,4 +1,4 @@
-"""How sandboxes are asked for and given back, and what the user reads when the cluster says no.
+"""Sandboxes are claimed and released, and a refusal by the cluster becomes an error with the fix.
 
 Examines the internals of execution on purpose.
 """

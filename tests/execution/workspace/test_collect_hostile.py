@@ -1,4 +1,4 @@
-"""What commands may leave to fool the one who collects: nothing outside is read, nothing blocks, nothing fails.
+"""The collection of hostile output files reads nothing outside, does not block and does not fail.
 
 Examines the internals of execution.workspace.collecting on purpose.
 """

@@ -1,4 +1,4 @@
-"""What the worker writes where commands have been: nothing of theirs redirects or blocks it.
+"""The worker writes to a workspace after commands ran; their files do not redirect or block it.
 
 Examines the internals of execution.workspace.inputs on purpose.
 """

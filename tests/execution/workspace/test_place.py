@@ -1,4 +1,4 @@
-"""What is put into a workspace is there as a whole or not at all, where it was asked for, and is noted.
+"""A file is placed in a workspace whole or not at all, at the requested path, and is recorded.
 
 Examines the internals of execution.workspace.inputs and execution.workspace.metadata on purpose.
 """

@@ -1,4 +1,7 @@
-"""How workspaces grow old, and which are left alone. Examines the internals of execution.workspace.ages on purpose."""
+"""The sweep removes old workspaces and keeps all others.
+
+Examines the internals of execution.workspace.ages on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of commands. Examines the internals of tools.commands.observed on purpose."""
+"""Observers are notified of commands. Examines the internals of tools.commands.observed on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What untrusted code says of its tools, before a model is told of it. Examines the internals of tools on purpose."""
+"""Tool specifications of untrusted code are validated before a model receives them.
+
+Examines the internals of tools on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents declare of dynamic tools: ``@tool(dynamic=True)``, ``@tool_pool`` and ``tool_pool:`` in YAML.
+"""Agents declare dynamic tools: ``@tool(dynamic=True)``, ``@tool_pool`` and ``tool_pool:`` in YAML.
 
 Examines the internals of agents.declaration on purpose.
 """

@@ -1,4 +1,4 @@
-"""Functions as tools of a pool, in whole turns: schema, context, life times, sizes."""
+"""Functions as tools of a pool, in whole turns: schema, context, lifetimes, sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places that calls take turns at. Examines the internals of tools.dynamic.slots on purpose."""
+"""Slots limit concurrent calls. Examines the internals of tools.dynamic.slots on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edit: unique places, blanks, hints, what is kept (rows J16, J32).
+"""Edit: unique places, blanks, hints, preserved content.
 
 Examines the internals of tools.files.matching and tools.files.storing on purpose.
 """

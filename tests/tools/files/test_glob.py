@@ -1,4 +1,4 @@
-"""Glob: patterns, limits (rows J19, J32). Examines the internals of tools.files.glob on purpose."""
+"""Glob: patterns and limits. Examines the internals of tools.files.glob on purpose."""
 
 from __future__ import annotations
 

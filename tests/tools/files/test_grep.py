@@ -1,4 +1,4 @@
-"""Grep: what is found, what is left out, hostile expressions (rows J17, J32).
+"""Grep: matches, omissions, hostile expressions.
 
 Examines the internals of tools.files.grep on purpose.
 """

@@ -1,4 +1,4 @@
-"""Where file tools reach: the workspace, its links, inputs and skills, and nothing else (row J13).
+"""File tools reach the workspace, its links, inputs and skills, and nothing else.
 
 Examines the internals of tools.files.area on purpose.
 """

@@ -1,4 +1,4 @@
-"""Write: files, folders, ends of files, limits, calls made again (rows J15, J32).
+"""Write: files, folders, ends of files, limits, repeated calls.
 
 Examines the internals of tools.files.storing on purpose.
 """

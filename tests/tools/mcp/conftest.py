@@ -76,7 +76,7 @@ def reached(server: HttpServer) -> SseConnectionParams | StreamableHTTPConnectio
 
 @pytest.fixture(params=["stdio", "sse", "streamable-http"])
 def params(request: pytest.FixtureRequest, http_server: StartHttp) -> ConnectionParams:
-    """How to reach a server that only this test uses, over each transport."""
+    """Return the parameters of a server that only this test uses, over each transport."""
     if request.param == "stdio":
         return STDIO
     server = http_server(request.param)
@@ -86,7 +86,7 @@ def params(request: pytest.FixtureRequest, http_server: StartHttp) -> Connection
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["stdio", "sse", "streamable-http"])
 async def shared(request: pytest.FixtureRequest) -> AsyncIterator[McpToolSet]:
-    """All that a server offers, over each transport: one server and one connection for the tests of a module."""
+    """Connect to a server with tools, prompts and resources, over each transport. The tests of a module share it."""
     server = HttpServer(request.param)
     if request.param != "stdio":
         server.start()

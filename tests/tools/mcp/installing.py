@@ -21,7 +21,7 @@ def python_server(name: str) -> Path:
     folder = ROOT / "build" / f"mcp-servers-{sys.version_info[0]}.{sys.version_info[1]}"
     stamp = folder / REQUIREMENTS.name
     if not stamp.is_file() or stamp.read_bytes() != REQUIREMENTS.read_bytes():
-        # Their pin of the package mcp is another one than ours. The pip of this environment serves both.
+        # The servers pin another version of the package mcp than this project. The pip of this environment serves both.
         venv.create(folder, clear=True)
         pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "-q"]
         _run([*pip, "--disable-pip-version-check", "--no-compile", "-r", str(REQUIREMENTS)])

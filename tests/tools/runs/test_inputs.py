@@ -1,4 +1,4 @@
-"""What is put into the workspace before a command runs: rows F7 to F10 and F22."""
+"""Inputs are placed in the workspace before a command runs."""
 
 from __future__ import annotations
 

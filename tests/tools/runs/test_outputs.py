@@ -1,4 +1,4 @@
-"""Which files a run hands back, and how: output_files, outputs, primary_output, artifact_files.
+"""A run returns output files: output_files, outputs, primary_output, artifact_files.
 
 Examines the internals of tools.runs.span on purpose.
 """

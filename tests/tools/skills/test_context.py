@@ -1,4 +1,4 @@
-"""What requests have of loaded skills: rows E3, E7, A7 and A8.
+"""Requests contain the loaded skills.
 
 Examines the internals of tools.skills.context on purpose.
 """

@@ -1,4 +1,4 @@
-"""The fixed texts and their sizes: rows C14, E2, E9, F30 and G8.
+"""The fixed parts of prompts and their sizes.
 
 Examines the internals of tools.skills.guidance on purpose.
 """

@@ -1,4 +1,4 @@
-"""``skill_list``, ``skill_list_docs`` and ``skill_list_tools``: rows C1, C2, C6 and C10."""
+"""The tools ``skill_list``, ``skill_list_docs`` and ``skill_list_tools``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands will have, as far as skills require it: row K5.
+"""Requirements of skills are checked against the environment of commands.
 
 Examines the internals of tools.skills.surroundings on purpose.
 """
