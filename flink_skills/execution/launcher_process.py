@@ -33,7 +33,7 @@ for name, path in (("flink_skills", sys.argv[1]), ("flink_skills.execution", sys
     shell.__path__ = [path]
     sys.modules[name] = shell
 from flink_skills.execution.launcher.zygote import serve
-serve(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+serve(int(sys.argv[2]), sys.argv[3])
 """
 _LIBRARIES = ("landlockpy", "pyseccomp")
 
@@ -41,13 +41,11 @@ _LIBRARIES = ("landlockpy", "pyseccomp")
 class LauncherProcess:
     """A zygote process. Belongs to one event loop at a time.
 
-    ``python`` is the interpreter to start it with; the worker's own by default. ``uid`` is the user of commands, where
-    it is another than the worker's.
+    ``python`` is the interpreter to start it with; the worker's own by default.
     """
 
-    def __init__(self, python: str = "", uid: int = -1) -> None:
+    def __init__(self, python: str = "") -> None:
         self._python = python or sys.executable
-        self._uid = uid
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
         self._messages = -1
@@ -84,17 +82,7 @@ class LauncherProcess:
             raise self._cannot_start(error) from error
         try:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - our own code; forks within 1 ms
-                [
-                    self._python,
-                    "-I",
-                    "-S",
-                    "-c",
-                    _BOOT,
-                    _package_folder(),
-                    str(theirs.fileno()),
-                    libraries,
-                    str(self._uid),
-                ],
+                [self._python, "-I", "-S", "-c", _BOOT, _package_folder(), str(theirs.fileno()), libraries],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=messages,

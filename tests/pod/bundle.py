@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-USER = 9999  # the user of Flink's images; there is no entry for it in /etc/passwd, as in many clusters
+# The user of Flink's images; there is no entry for it in /etc/passwd, as in many clusters. The kernel counts the
+# processes of a user in all pods, so suites that run side by side have users of their own.
+USER = 9999 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 # Defaults of containerd and CRI-O.

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import signal
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -77,3 +80,25 @@ def test_a_command_gets_neither_the_secret_nor_the_token() -> None:
     assert result["stdout"].endswith("end\n")
     assert pod.SECRET not in result["stdout"]
     assert result["stderr"].count("Permission denied") == 3
+
+
+@FULL_LEVEL
+def test_processes_of_the_user_in_other_pods_leave_room_for_commands() -> None:
+    """The kernel's limit of processes holds for the user on the whole node, and Flink's images share one user."""
+    others = subprocess.Popen(
+        ["/bin/sh", "-c", "for i in $(seq 1200); do sleep 600 & done; echo all; wait"],
+        user=bundle.USER,
+        group=bundle.USER,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert others.stdout is not None
+        assert others.stdout.readline() == b"all\n"
+        ran = pod.run("sh", "-c", "flink-skills exec -- 'true | echo fine' > /results/result.json", timeout=120)
+    finally:
+        os.killpg(others.pid, signal.SIGKILL)
+        others.communicate()
+    assert ran.exit_code == 0, ran.output
+    result = json.loads(ran.results["result.json"])
+    assert (result["exit_code"], result["stdout"]) == (0, "fine\n"), result

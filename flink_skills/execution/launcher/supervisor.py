@@ -16,6 +16,7 @@ import time
 from flink_skills.execution.launcher import linux
 from flink_skills.execution.launcher.command import Filters, become_command
 from flink_skills.execution.launcher.protocol import GRACE, LENGTH, STARTING, Order, Report
+from flink_skills.execution.launcher.tree import tasks_of_machine
 from flink_skills.execution.launcher.watch import TreeWatch
 
 __all__ = ["end_children", "supervise"]
@@ -25,11 +26,10 @@ _TREE_ENDS_WITHIN_SECONDS = 10.0
 _LIMIT_OF_SIGNAL: dict[int, str] = {signal.SIGXCPU: "cpu_time", signal.SIGXFSZ: "file_size"}
 
 
-def supervise(control: socket.socket, stdio: tuple[int, int, int], filters: Filters, tasks: int = 0) -> None:
+def supervise(control: socket.socket, stdio: tuple[int, int, int], filters: Filters) -> None:
     """Read an order from ``control``, run it with the descriptors ``stdio``, and report.
 
-    ``filters`` are those that orders may ask for by name. ``tasks`` is how many processes and threads the user of
-    commands has already, whom the kernel's limit of processes is about, and not a command.
+    ``filters`` are those that orders may ask for by name.
     """
     linux.become_subreaper()
     children_changed = linux.watch_children()
@@ -37,7 +37,8 @@ def supervise(control: socket.socket, stdio: tuple[int, int, int], filters: Filt
     if order is None:
         return
     if "RLIMIT_NPROC" in order.rlimits:
-        order.rlimits["RLIMIT_NPROC"] += tasks
+        # The kernel counts all tasks of the user on the node, also those of other pods, which this process cannot see.
+        order.rlimits["RLIMIT_NPROC"] += tasks_of_machine()
     try:
         control.sendall(STARTING)
         report = _Supervisor(order, control, children_changed, filters).run(stdio)

@@ -16,7 +16,7 @@ __all__ = [
     "folder_use",
     "held_use",
     "shared_memory_corrected",
-    "tasks_of_user",
+    "tasks_of_machine",
     "tree_use",
 ]
 
@@ -80,19 +80,16 @@ def tree_use(root: int, stop_at: int) -> TreeUse:
     return TreeUse(pids, tasks, pages * _PAGE, ticks / _TICKS)
 
 
-def tasks_of_user(uid: int) -> int:
-    """Processes and threads of a user on this machine, as far as they are visible."""
-    total = 0
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            if os.stat(f"/proc/{name}").st_uid == uid:
-                # A directory has two links and one more for each folder in it.
-                total += max(1, os.stat(f"/proc/{name}/task").st_nlink - 2)
-        except OSError:
-            continue
-    return total
+def tasks_of_machine() -> int:
+    """Return how many processes and threads the machine has, those of all users and of all pods on the node included.
+
+    Where the kernel does not tell (gVisor), the number is 0.
+    """
+    descriptor = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return int(os.read(descriptor, 256).split()[3].partition(b"/")[2])
+    finally:
+        os.close(descriptor)
 
 
 def shared_memory_corrected(pids: Iterable[int]) -> int:

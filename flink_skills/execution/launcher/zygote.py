@@ -19,24 +19,21 @@ from flink_skills.execution.launcher import linux
 from flink_skills.execution.launcher.command import Filters
 from flink_skills.execution.launcher.protocol import Report
 from flink_skills.execution.launcher.supervisor import end_children, supervise
-from flink_skills.execution.launcher.tree import tasks_of_user
 
 __all__ = ["DESCRIPTORS_PER_COMMAND", "READY", "serve"]
 
 READY = b"ready"
 DESCRIPTORS_PER_COMMAND = 4  # control socket, stdin, stdout, stderr
-_COUNT_USER_EVERY_SECONDS = 2.0
 
 
-def serve(descriptor: int, libraries: str = "", uid: int = -1) -> None:
+def serve(descriptor: int, libraries: str = "") -> None:
     """Serve requests from the socket ``descriptor`` until its other end is closed.
 
     ``libraries`` are the folders, separated by colons, that the libraries for confinement are in; without them
-    commands are not confined. ``uid`` is the user of commands, where it is another.
+    commands are not confined.
     """
     # The JVM blocks SIGQUIT in the programs that it starts, and other parents may block more.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    population = _Population(uid if uid >= 0 else os.geteuid())
     filters = _load_filters(libraries) if libraries else {}
     requests = socket.socket(fileno=descriptor)
     requests.setblocking(True)
@@ -54,28 +51,12 @@ def serve(descriptor: int, libraries: str = "", uid: int = -1) -> None:
         ready = {number for number, _ in poll.poll()}
         if children_changed in ready:
             _bury(supervisors, children_changed)
-        if descriptor in ready and not _serve_one(requests, supervisors, children_changed, filters, population.tasks()):
+        if descriptor in ready and not _serve_one(requests, supervisors, children_changed, filters):
             break
     requests.close()
     while supervisors:
         select.select([children_changed], [], [])
         _bury(supervisors, children_changed)
-
-
-class _Population:
-    """How many tasks a user has, counted now and then: each count reads all of ``/proc``."""
-
-    def __init__(self, uid: int) -> None:
-        self._uid = uid
-        self._tasks = 0
-        self._counted_at = -_COUNT_USER_EVERY_SECONDS
-
-    def tasks(self) -> int:
-        now = time.monotonic()
-        if now - self._counted_at >= _COUNT_USER_EVERY_SECONDS:
-            self._tasks = tasks_of_user(self._uid)
-            self._counted_at = now
-        return self._tasks
 
 
 def _load_filters(libraries: str) -> Filters:
@@ -91,9 +72,7 @@ def _load_filters(libraries: str) -> Filters:
     return {mode: syscall_filter.filter_program(mode) for mode in modes}
 
 
-def _serve_one(
-    requests: socket.socket, supervisors: set[int], children_changed: int, filters: Filters, tasks: int
-) -> bool:
+def _serve_one(requests: socket.socket, supervisors: set[int], children_changed: int, filters: Filters) -> bool:
     """Take one request and fork its supervisor; false at end of file."""
     try:
         message, received, _, _ = socket.recv_fds(requests, 16, DESCRIPTORS_PER_COMMAND)
@@ -112,7 +91,7 @@ def _serve_one(
                 gc.disable()  # nothing lives long enough for it
                 requests.close()
                 os.close(children_changed)
-                _run_supervisor(control, (received[1], received[2], received[3]), filters, tasks)
+                _run_supervisor(control, (received[1], received[2], received[3]), filters)
             supervisors.add(pid)
         control.close()
         received = received[1:]
@@ -128,10 +107,10 @@ def _refuse(control: socket.socket, error: OSError) -> None:
         return  # the worker no longer waits for this command
 
 
-def _run_supervisor(control: socket.socket, stdio: tuple[int, int, int], filters: Filters, tasks: int) -> None:
+def _run_supervisor(control: socket.socket, stdio: tuple[int, int, int], filters: Filters) -> None:
     code = 1
     try:
-        supervise(control, stdio, filters, tasks)
+        supervise(control, stdio, filters)
         code = 0
     except BaseException:
         traceback.print_exc(file=sys.stderr)
