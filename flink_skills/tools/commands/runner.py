@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -144,13 +144,15 @@ class ShellRunner:
         stdin: bytes = b"",
         timeout: float | None = None,
         limits: Limits | None = None,
+        on_start: Callable[[], None] | None = None,
     ) -> CommandResult:
         """Run ``command``; waits for a free slot first.
 
         A text is run by the shell, words are a program and its arguments; where the job has a policy, both are one
         program that it permits. ``timeout`` (seconds) and ``limits`` are cut to those of the job. Without ``cwd`` it
         runs in ``work/``. ``env`` are variables that the caller adds; of those that every command has, only
-        ``OUTPUT_DIR`` may be given. The values of ``skills.env`` are not in the result.
+        ``OUTPUT_DIR`` may be given. The values of ``skills.env`` are not in the result. ``on_start`` is called when the
+        command is permitted and about to start.
 
         Raises :class:`~flink_skills.errors.ExecutionError` where the workspace cannot be used,
         :class:`~flink_skills.errors.ConfigError` where a variable of the skill cannot be read, and
@@ -164,6 +166,8 @@ class ShellRunner:
             folder = run_dir or workspace.new_run()
             try:
                 request = await self._request(call, folder)
+                if on_start is not None:
+                    on_start()
                 with self._observed(call) as activity:
                     result = self._without_hidden(await self.backend.run(request))
                     activity.attributes["result"] = result
@@ -189,6 +193,7 @@ class ShellRunner:
         timeout: float | None = None,
         limits: Limits | None = None,
         judged: bool = True,
+        on_start: Callable[[], None] | None = None,
     ) -> LiveProcess:
         """Start ``command`` as a process that lives on: see :meth:`run` for what is the same.
 
@@ -217,6 +222,8 @@ class ShellRunner:
         try:
             folder = run_dir or workspace.new_run()
             request = await self._request(call, folder, judged=judged)
+            if on_start is not None:
+                on_start()
             with self._observed(call, interactive=True):
                 process = await self.backend.start_process(request, tty=tty, on_output=on_output)
         except BaseException:

@@ -44,6 +44,9 @@ class Outcome(Protocol):
         Called again if it was cancelled or raised an error that is ``retryable``.
         """
 
+    def started(self) -> None:
+        """Record that the process is permitted and about to start."""
+
     def ended(self) -> None:
         """The process has ended just now; called once, before anything else."""
 

@@ -125,6 +125,7 @@ class ProcessSessions:
                 tty=tty,
                 timeout=min(timeout or self._max_time, self._max_time),
                 on_output=process.take,
+                on_start=outcome.started if outcome is not None else None,
             )
         finally:
             self._starting[owner].remove(process)

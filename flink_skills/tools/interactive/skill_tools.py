@@ -163,6 +163,9 @@ class _RunOutcome:
         # The call that started the process had those of the preparation.
         return found, tuple(effect for effect in effects if effect not in self.prepared.effects)
 
+    def started(self) -> None:
+        self.prepared.span.start()
+
     def ended(self) -> None:
         self.prepared.span.end()
 

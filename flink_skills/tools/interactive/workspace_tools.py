@@ -180,6 +180,9 @@ class _NoResult:
     ) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]] | None:
         return None
 
+    def started(self) -> None:
+        self.prepared.span.start()
+
     def ended(self) -> None:
         self.prepared.span.end()
 
@@ -197,6 +200,7 @@ async def _run_to_end(prepared: PreparedRun, shell: ShellRunner, context: ToolCo
                 cwd=prepared.cwd,
                 run_dir=prepared.run_dir,
                 call_id=context.call_id,
+                on_start=prepared.span.start,
                 env=prepared.env,
                 stdin=prepared.stdin,
                 timeout=prepared.timeout,

@@ -42,10 +42,10 @@ _EDITOR_VARIABLES = ("EDITOR", "VISUAL")
 class PreparedRun:
     """A run that only has to be started: its ``command`` in ``cwd`` with the variables ``env`` and ``stdin``.
 
-    ``span`` is the time that it takes: who starts it says when it has ended, or uses :meth:`running`. ``skill_name`` is
-    None for a run outside of skills. ``timeout`` is in seconds, cut to the job's limit. ``requests`` are the output
-    files to hand back, ``staged_inputs`` records of the inputs, ``effects`` those of the preparation. :meth:`close`
-    belongs in a ``finally``.
+    ``span`` is the time that it takes: the caller starts it with the command and ends it, or uses :meth:`running` for
+    the end. ``skill_name`` is None for a run outside of skills. ``timeout`` is in seconds, at most the job's limit.
+    ``requests`` are the output files to return, ``staged_inputs`` records of the inputs, ``effects`` those of the
+    preparation. Call :meth:`close` in a ``finally``.
     """
 
     shell: ShellRunner
@@ -75,18 +75,15 @@ class PreparedRun:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Around what runs the command to its end."""
+        """End the span of the command when the context ends, also where the command was refused."""
         try:
             yield
-        except ArgumentError:  # it was refused
-            self.span.cancel()
-            raise
         finally:
             self.span.end()
 
     async def close(self) -> None:
         """Remove what was there for the command alone. Calling it again does nothing."""
-        self.span.cancel()
+        self.span.end()
         await asyncio.to_thread(_remove_run, self.workspace, self.run_dir)
 
 
@@ -121,13 +118,13 @@ async def prepare(
     try:
         run_dir = await asyncio.to_thread(workspace.new_run)
     except BaseException:
-        span.cancel()
+        span.end()
         raise
     try:
         places = Places(workspace, home, run_dir, workspace.out_dir, originals)
         return await _prepare(asked, skill, places, services, context, shell=shell, span=span)
     except BaseException:
-        span.cancel()
+        span.end()
         await asyncio.to_thread(_remove_run, workspace, run_dir)
         raise
 

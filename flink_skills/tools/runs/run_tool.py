@@ -64,6 +64,7 @@ async def _execute(prepared: PreparedRun, context: ToolContext) -> CommandResult
         run_dir=prepared.run_dir,
         skill_name=prepared.skill_name,
         call_id=context.call_id,
+        on_start=prepared.span.start,
         env=prepared.env,
         stdin=prepared.stdin,
         timeout=prepared.timeout,

@@ -410,10 +410,12 @@ async def test_calls_that_start_nothing_are_no_company(talk_with: Talk) -> None:
 
 def test_the_time_of_a_command() -> None:
     one, elsewhere = RunSpan(Path("/ws_1")), RunSpan(Path("/ws_2"))
+    one.start()
+    elsewhere.start()
     assert one.alone and elsewhere.alone
     one.since = time.time_ns()
-    other, gone = RunSpan(Path("/ws_1")), RunSpan(Path("/ws_1"))
-    gone.cancel()
+    other = RunSpan(Path("/ws_1"))
+    other.start()
     other.end()
     assert not one.alone and not other.alone and elsewhere.alone
     one.end()
@@ -426,6 +428,23 @@ def test_the_time_of_a_command() -> None:
     # What is forgotten without an end meets nobody either.
     del elsewhere
     assert RunSpan(Path("/ws_2")).alone
+
+
+def test_a_command_meets_only_what_starts_between_its_preparation_and_its_end() -> None:
+    root = Path("/ws_3")
+    refused, one = RunSpan(root), RunSpan(root)
+    one.start()
+    one.end()
+    # The refusal may come after the end of the other command.
+    refused.end()
+    assert one.alone and not refused.alone
+    late, whole = RunSpan(root), RunSpan(root)
+    whole.start()
+    whole.end()
+    late.start()
+    assert not late.alone, "files that the other command wrote during the preparation are as new"
+    assert whole.alone
+    late.end()
 
 
 @pytest.mark.row("F6", "F12")
