@@ -76,8 +76,8 @@ test-java: $(JAR) ## Test the bridge on Flink 2.2 and 2.3
 	$(MAVEN) -Dflink.version=2.3.0 -Doutput=target-2.3 test
 
 .PHONY: test-fast
-test-fast: setup ## Run the Python tests that need neither Flink nor a cluster
-	$(BIN)/python -m pytest $(TWICE_SIDE_BY_SIDE) -m "not flink and not cluster and not pod and not nightly"
+test-fast: setup ## Run the Python tests that need no Flink and no cluster, without the attacks on backends
+	$(BIN)/python -m pytest $(TWICE_SIDE_BY_SIDE) -m "not flink and not cluster and not pod and not commands and not nightly"
 
 .PHONY: azurite
 azurite: $(AZURITE)/.ready ## Install the Azure storage emulator for its tests (365 MB, needs npm or its package index)

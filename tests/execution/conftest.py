@@ -12,6 +12,16 @@ import pytest_asyncio
 from flink_skills.execution import CommandRequest, CommandResult, Limits
 from flink_skills.execution.backends import HygieneBackend, LandlockBackend, LocalBackend
 
+_ALL_COMMANDS = [Path(__file__).with_name(folder) for folder in ("escape", "live", "remote", "stress")]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests that do little but start commands the marker ``commands``, which ``make test-fast`` leaves out."""
+    for item in items:
+        if any(folder in item.path.parents for folder in _ALL_COMMANDS):
+            item.add_marker("commands")
+
 
 class Shell:
     """Runs shell texts and finds their processes by a mark in the environment that children inherit."""
