@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from flink_skills.artifacts import ArtifactStore
 from flink_skills.errors import ExecutionError
 from flink_skills.options import SkillConfig
 from flink_skills.tools import ToolResult
-from flink_skills.tools.runs.span import RunSpan
 from tests.tools.conftest import Conversation
 from tests.tools.runs.conftest import Talk
 
@@ -406,45 +404,6 @@ async def test_calls_that_start_nothing_are_no_company(talk_with: Talk) -> None:
     )
     assert all(one.is_error for one in refused)
     assert result.value["primary_output"]["name"] == "out/a.txt", result.content
-
-
-def test_the_time_of_a_command() -> None:
-    one, elsewhere = RunSpan(Path("/ws_1")), RunSpan(Path("/ws_2"))
-    one.start()
-    elsewhere.start()
-    assert one.alone and elsewhere.alone
-    one.since = time.time_ns()
-    other = RunSpan(Path("/ws_1"))
-    other.start()
-    other.end()
-    assert not one.alone and not other.alone and elsewhere.alone
-    one.end()
-    one.end()
-    assert one.covers(one.since) and one.covers(one.until)
-    assert not one.covers(one.since - 1) and not one.covers(one.until + 1)
-    after = RunSpan(Path("/ws_1"))
-    assert after.alone
-    after.end()
-    # What is forgotten without an end meets nobody either.
-    del elsewhere
-    assert RunSpan(Path("/ws_2")).alone
-
-
-def test_a_command_meets_only_what_starts_between_its_preparation_and_its_end() -> None:
-    root = Path("/ws_3")
-    refused, one = RunSpan(root), RunSpan(root)
-    one.start()
-    one.end()
-    # The refusal may come after the end of the other command.
-    refused.end()
-    assert one.alone and not refused.alone
-    late, whole = RunSpan(root), RunSpan(root)
-    whole.start()
-    whole.end()
-    late.start()
-    assert not late.alone, "files that the other command wrote during the preparation are as new"
-    assert whole.alone
-    late.end()
 
 
 @pytest.mark.row("F6", "F12")
