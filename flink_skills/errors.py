@@ -134,25 +134,31 @@ class ModelError(SkillsError):
 class UnknownNameError(SkillsError):
     """A name that nothing has.
 
-    ``kind`` says what was looked for (``"skill"``, ``"tool"`` …), ``near`` are the closest names that exist.
+    ``kind`` says what was looked for (``"skill"``, ``"tool"`` …), ``near`` are the closest names that exist. ``advice``
+    says what to do in place of the suggestion of near names. ``show_all`` lists all names, however many there are.
 
     >>> str(UnknownNameError("skill", "log-triag", ["log-triage", "web"], place="model 'm'"))
     "unknown skill 'log-triag' in model 'm': did you mean 'log-triage'? (there are: log-triage, web)"
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], *, place: str = "") -> None:
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], *, place: str = "", advice: str = "", show_all: bool = False
+    ) -> None:
         names = sorted(set(known))
+        most = len(names) if show_all else _SHOWN
         self.kind = kind
         self.name = name
         self.near = near_misses(name, names)
         where = f" in {place}" if place else ""
-        if self.near:
+        if advice:
+            hint = advice
+        elif self.near:
             hint = "did you mean " + " or ".join(repr(n) for n in self.near) + "?"
         else:
             hint = "nothing has a similar name"
-        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        shown = ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
         there = f" (there are: {shown})" if names else f" (there is no {kind} at all)"
-        if self.near and len(names) > _SHOWN:
+        if self.near and len(names) > most:
             there = ""
         super().__init__(f"unknown {kind} {name!r}{where}: {hint}{there}")
 

@@ -10,11 +10,15 @@ from typing import Any
 __all__ = ["lazy_names"]
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(
+    package: str, homes: Mapping[str, str], advice: str = ""
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and ``__dir__`` of ``package``, whose public names live in the modules ``homes``.
 
     ``homes`` has the module of each name, relative to the package. An import of the package then costs nothing that a
-    program does not need, such as a model client or Flink. No name may be that of a module of the package.
+    program does not need, such as a model client or Flink. No name may be that of a module of the package. The
+    module ``advice`` has ``IMPORTS``, which says what to use in place of names that the package lacks: importing one of
+    these raises an :class:`ImportError` that says it.
 
     >>> __getattr__, __dir__ = lazy_names(__name__, {"AgentRuntime": "runtime"})
     """
@@ -22,6 +26,10 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
     def get(name: str) -> Any:
         home = homes.get(name)
         if home is None:
+            other = importlib.import_module(f"{package}.{advice}").IMPORTS.get(name) if advice else None
+            if other is not None:
+                # An AttributeError would reach the program as an ImportError without the advice.
+                raise ImportError(f"{package} has no {name}: {other}", name=name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(f"{package}.{home}"), name)
         setattr(sys.modules[package], name, value)

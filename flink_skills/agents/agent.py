@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from flink_skills.errors import PlanError
+
 if TYPE_CHECKING:
     from flink_skills.agents.context import AgentContext
     from flink_skills.telemetry import Observer
@@ -31,6 +33,8 @@ class Agent:
             events, or a function (a method, too) of an event that gives a text or a number. None, or an event without
             the field: the key's one conversation. ``ctx.state`` and the workspace are the key's all the same.
         state_type: A pydantic model for ``ctx.state``; None: a dict.
+        skill_names: The only skills of the job and of the agent that its models may see, a list of names. None: all of
+            them. The ``skill_names`` of a chat model narrow this further. An agent that is a tool has its own.
         run_code: Whether the code of its models' answers is run in the sandbox; None: as ``skills.code.enabled`` says.
         model: Shorthand for a chat model without a ``@chat_model_setup``: ``"offline"`` or ``"provider:model"``.
 
@@ -38,6 +42,16 @@ class Agent:
     ...     instructions = "You triage incidents of Flink jobs."
     ...     model = "offline"
     """
+
+    if not TYPE_CHECKING:  # a type checker finds these arguments itself
+
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            if arguments or named:
+                given = ", ".join([*map(repr, arguments), *(f"{name}=…" for name in named)])
+                raise PlanError(
+                    f"{type(self).__qualname__}({given}): an agent is configured by attributes of a class, such as "
+                    "'class Triage(Agent): name = \"triage\"', or by arguments that its own __init__ declares"
+                )
 
     # Any: a method with @prompt or @chat_model_setup may have the name of either.
     instructions: Any = ""
@@ -48,6 +62,7 @@ class Agent:
     state_type: Any = None
     model: Any = None
     run_code: bool | None = None
+    skill_names: Sequence[str] | None = None
 
     #: Field of an event that holds files for commands: a list of mappings with ``name`` and ``data`` (bytes or base64),
     #: ``text`` or ``uri`` (``artifact://…``). They are staged to ``work/inputs/``, and models read only their names.

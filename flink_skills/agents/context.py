@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.messages import Usage
 from flink_skills.artifacts import artifact_ref
-from flink_skills.errors import TurnError
+from flink_skills.errors import TurnError, near_misses
+from flink_skills.other_frameworks import CONTEXT_WORDS
 from flink_skills.telemetry.event_record import EVENTS_TAG
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ class AgentContext:
 
     def __init__(self, run: AgentRun) -> None:
         self._run = run
+
+    if not TYPE_CHECKING:  # a type checker finds these attributes itself
+
+        def __getattr__(self, name: str) -> Any:
+            public = [known for known in dir(type(self)) if not known.startswith("_")]
+            near = near_misses(name, public) if not name.startswith("_") else []
+            advice = CONTEXT_WORDS.get(name) or (f"did you mean {near[0]!r}?" if near else "")
+            raise AttributeError(f"AgentContext has no attribute {name!r}{': ' if advice else ''}{advice}")
 
     @property
     def key(self) -> Any:

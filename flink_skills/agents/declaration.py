@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from flink_skills.agents.agent import Agent
+from flink_skills.agents.attributes import check_attributes
 from flink_skills.agents.decorators import MCP_DEFAULTS, Mark, mark_of
 from flink_skills.agents.prompt import Prompt
 from flink_skills.agents.resource import ResourceDescriptor, ResourceName
@@ -32,9 +33,9 @@ __all__ = [
     "declared_pool",
     "declared_sources",
     "mcp_tool_set",
+    "name_list",
     "pool_item",
     "read_declaration",
-    "skill_scope",
 ]
 
 _SESSIONS = ("event", "key")
@@ -89,6 +90,7 @@ class Declaration:
     pool: list[PoolItem] = field(default_factory=list)
     agents: dict[str, DeclaredAgent] = field(default_factory=dict)
     run_code: bool | None = None
+    skill_filters: list[tuple[str, ...]] = field(default_factory=list)
 
     @property
     def own_tools(self) -> dict[str, DeclaredTool]:
@@ -106,6 +108,44 @@ class Declaration:
     def all_toolsets(self) -> list[BaseToolSet]:
         """The tool sets, those of its pools included."""
         return [*self.toolsets, *(item for item in self.pool if isinstance(item, BaseToolSet))]
+
+    def add_skills(self, arguments: Mapping[str, Any], place: str) -> None:
+        """Add the sources of the agent, and its filter of skills.
+
+        Args:
+            arguments: ``paths``, ``resources`` and ``urls``, each a list of texts or of mappings with pins
+                (``{"url": …, "sha256": …}``), and ``skill_names``.
+            place: The start of error messages.
+
+        Raises:
+            PlanError: An argument is unknown, or there is none.
+            ConfigError: ``skill_names`` is not a list of names.
+        """
+        sources = dict(arguments)
+        filtered = self.add_skill_filter(sources.pop("skill_names", None), f"{place}: skill_names")
+        for key in sources:
+            if key not in SOURCE_KINDS:
+                raise PlanError(f"{place}: {UnknownNameError('argument', key, [*SOURCE_KINDS, 'skill_names'])}")
+        values: dict[str, tuple[str, ...]] = {}
+        for kind in SOURCE_KINDS:
+            try:
+                values[kind] = declared_sources(kind, sources.get(kind) or ())
+            except ConfigError as error:
+                raise PlanError(f"{place}: {error}") from error
+        if any(values.values()):
+            self.skills.append(SkillScope(level="agent", **values))
+        elif not filtered:
+            raise PlanError(f"{place}: names no source; give paths=, resources= or urls=")
+
+    def add_skill_filter(self, names: Any, place: str) -> bool:
+        """Let the agent see no other skills than ``names``, and return whether there is such a filter (None: no).
+
+        Each filter narrows what the others leave. Raises :class:`ConfigError` if ``names`` is not a list of names.
+        """
+        listed = name_list(names, place)
+        if listed is not None:
+            self.skill_filters.append(listed)
+        return listed is not None
 
     def add_tool(self, item: PoolItem, place: str) -> None:
         """Add a tool that models always have; raises :class:`PlanError` naming ``place``."""
@@ -138,7 +178,9 @@ def read_declaration(agent: Agent) -> Declaration:
             raise PlanError(f"agent {id_}: session_selector={selector!r}: give the name of a field, or a function")
         if agent.session != "key":
             raise PlanError(f"agent {id_}: session_selector needs session = 'key': each event is a conversation now")
+    check_attributes(agent, id_)
     found = Declaration(id_, agent.session, agent.output_type, agent.state_type, run_code=agent.run_code)
+    found.add_skill_filter(agent.skill_names, f"agent {id_}: skill_names")
     if not isinstance(agent.instructions, str) and mark_of(agent.instructions) is None:
         raise PlanError(f"agent {id_}: instructions must be a text, or a method with @prompt")
     if isinstance(agent.instructions, str) and agent.instructions:
@@ -189,24 +231,17 @@ def _read_skills(found: Declaration, agent: Agent, name: str, mark: Mark) -> Non
     place = f"agent {found.agent_id}: @skills {name}()"
     if descriptor.clazz != ResourceName.SKILLS_MANAGER:
         raise PlanError(f"{place}: clazz is {descriptor.clazz!r}; use ResourceName.SKILLS_MANAGER")
-    found.skills.append(skill_scope("agent", dict(descriptor.arguments), place))
+    found.add_skills(descriptor.arguments, place)
 
 
-def skill_scope(level: str, arguments: dict[str, Any], place: str) -> SkillScope:
-    """A scope from ``paths``, ``resources`` and ``urls``: at least one of them, each a list of texts or of mappings
-    with pins (``{"url": …, "sha256": …}``)."""
-    for key in arguments:
-        if key not in SOURCE_KINDS:
-            raise PlanError(f"{place}: {UnknownNameError('argument', key, SOURCE_KINDS)}")
-    values: dict[str, tuple[str, ...]] = {}
-    for kind in SOURCE_KINDS:
-        try:
-            values[kind] = declared_sources(kind, arguments.get(kind) or ())
-        except ConfigError as error:
-            raise PlanError(f"{place}: {error}") from error
-    if not any(values.values()):
-        raise PlanError(f"{place}: names no source; give paths=, resources= or urls=")
-    return SkillScope(level="agent" if level == "agent" else "job", **values)
+def name_list(value: Any, place: str) -> tuple[str, ...] | None:
+    """Return a list of names as a tuple, and None for None. Raises :class:`ConfigError` for anything else."""
+    if value is None:
+        return None
+    names = None if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable) else tuple(value)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{place} is {value!r}; give a list of names")
+    return names
 
 
 def declared_sources(kind: str, value: Any) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, create_model
 
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.context import AgentContext
-from flink_skills.agents.declaration import Declaration, mcp_tool_set, pool_item, skill_scope
+from flink_skills.agents.declaration import Declaration, mcp_tool_set, pool_item
 from flink_skills.agents.prompt import Prompt
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
@@ -26,6 +26,7 @@ _KEYS = (
     "model",
     "output_type",
     "run_code",
+    "skill_names",
     "skills",
     "chat_model_connections",
     "chat_model_setups",
@@ -42,12 +43,12 @@ def load_agent_yaml(path: str | Path) -> Agent:
     """The agent that a YAML file declares.
 
     Keys are those of an agent class: ``name``, ``instructions``, ``session``, ``session_selector``, ``model``,
-    ``output_type`` (a mapping of field to type, or ``module:Class``), ``run_code``, ``skills`` (``paths``,
-    ``resources``, ``urls``), ``chat_model_connections`` and ``chat_model_setups`` (by name, with ``clazz`` and
-    arguments),
-    ``prompts`` (by name), ``tools`` (``module:function``, ``module:tool_set`` or the name of a registered tool),
-    ``mcp_servers`` (by name, with ``url`` or ``command`` and what :func:`flink_skills.mcp_server` takes), ``tool_pool``
-    (as ``tools``): the tools that models get with a loaded skill that names them.
+    ``output_type`` (a mapping of field to type, or ``module:Class``), ``run_code``, ``skill_names``, ``skills``
+    (``paths``, ``resources``, ``urls``, ``skill_names``), ``chat_model_connections`` and ``chat_model_setups`` (by
+    name, with ``clazz`` and arguments), ``prompts`` (by name), ``tools`` (``module:function``, ``module:tool_set`` or
+    the name of a registered tool), ``mcp_servers`` (by name, with ``url`` or ``command`` and what
+    :func:`flink_skills.mcp_server` takes), ``tool_pool`` (as ``tools``): the tools that models get with a loaded skill
+    that names them.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or a key is wrong; with the line where that is known.
@@ -90,6 +91,7 @@ class DeclarativeAgent(Agent):
         self.run_code = spec.get("run_code")
         if self.run_code is not None and not isinstance(self.run_code, bool):
             raise ConfigError(f"run_code: is {self.run_code!r}; write true or false")
+        self.skill_names = spec.get("skill_names")
         self.output_type = _output_type(spec.get("output_type"), self.name)
 
     @classmethod
@@ -108,7 +110,7 @@ class DeclarativeAgent(Agent):
         """Add the spec's declarations."""
         skills = self.spec.get("skills")
         if skills is not None:
-            found.skills.append(skill_scope("agent", dict(_mapping(skills, "skills")), "skills"))
+            found.add_skills({str(key): value for key, value in _mapping(skills, "skills").items()}, "skills")
         for name, value in _section(self.spec, "chat_model_connections"):
             found.connections[name] = _descriptor(value, f"chat_model_connections.{name}")
         for name, value in _section(self.spec, "chat_model_setups"):

@@ -206,17 +206,23 @@ def effective_names(plan: AgentPlan, manager: AgentSkillManager) -> list[str]:
 def effective_view(plan: AgentPlan, manager: AgentSkillManager, model: ModelPlan | None) -> SkillView:
     """The skills that ``model`` may load (None: an agent without models).
 
-    Raises :class:`UnknownNameError`, which names the model, for a name in ``skill_names`` that no source has.
+    Raises :class:`UnknownNameError`, which names the agent and the model, for a name in ``skill_names`` that no source
+    has.
     """
-    try:
-        return manager.view(model.skill_names if model is not None else None)
-    except UnknownNameError as error:
-        raise UnknownNameError(
-            "skill",
-            error.name,
-            [skill.name for skill in manager.get_skills()],
-            place=f"skill_names of chat model {model.name if model else ''!r} of agent {plan.agent_id}",
-        ) from error
+    check_names(plan, model, [skill.name for skill in manager.get_skills()])
+    return manager.view(plan.filter_of(model))
+
+
+def check_names(plan: AgentPlan, model: ModelPlan | None, known: Iterable[str]) -> None:
+    """Raise :class:`UnknownNameError` for a name in the ``skill_names`` of the agent or ``model`` that is not known."""
+    known = set(known)
+    declared = [(f"agent {plan.agent_id}", names) for names in plan.skill_filters]
+    if model is not None:
+        declared.append((f"chat model {model.name!r} of agent {plan.agent_id}", model.skill_names or ()))
+    for owner, names in declared:
+        for name in names:
+            if name not in known:
+                raise UnknownNameError("skill", name, known, place=f"skill_names of {owner}")
 
 
 def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> ModelRuntime:

@@ -85,7 +85,7 @@ def log_skills(
     if telemetry and not quiet:
         counts = {name: summary[name] for name in ("skills", "failed_sources", "errors", "warnings", "infos")}
         tell(telemetry, "open", plan, isolation=isolation, sources=sources, generation=manager.generation, **counts)
-    filters = {model.skill_names: None for model in plan.models}
+    filters = dict.fromkeys(plan.filter_of(model) for model in plan.models or (None,))
     menus = [diagnostic for names in filters for diagnostic in manager.menu_diagnostics(names)]
     for diagnostic in dict.fromkeys([*manager.diagnostics, *menus]):
         log_diagnostic(diagnostic, quiet=quiet)

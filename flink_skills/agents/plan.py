@@ -18,14 +18,16 @@ from typing import Any
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 
 from flink_skills.agents.agent import Agent
-from flink_skills.agents.declaration import Declaration, agent_id, declared_pool, read_declaration
+from flink_skills.agents.declaration import Declaration, agent_id, declared_pool, name_list, read_declaration
 from flink_skills.agents.models.registry import ModelSetup, check_setup
+from flink_skills.agents.models.setup import SETTINGS, is_setting
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.agents.sealing import Secrets, public_options, public_scope, seal, unseal
 from flink_skills.agents.subagent import agent_tool_spec
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.other_frameworks import SETUP_WORDS
 from flink_skills.sources import SourceSpec
 from flink_skills.tools.profiles import COMMAND_TOOLS, TOOL_NAMES
 from flink_skills.tools.settings import MODEL_KEYS, SkillSettings
@@ -34,6 +36,7 @@ __all__ = ["AgentPlan", "ModelPlan", "compile_plan", "load_agent"]
 
 PLAN_VERSION = 3
 _CONNECTION_KEYS = ("base_url", "api_key_env")
+_SETUP_KEYS = ("connection", "model", "skill_names", "tools", "prompt", "strategy", "price", *_CONNECTION_KEYS)
 _DEEPEST = 5
 
 
@@ -41,8 +44,9 @@ _DEEPEST = 5
 class ModelPlan:
     """One chat model of an agent: how to reach it and what it may see.
 
-    ``skill_names`` is the filter as declared (None: all skills), ``effective_skills`` the resulting set where
-    all sources could be read at submit (else None: it is computed, and checked, when the operator opens).
+    ``skill_names`` is the model's own filter (None: none; see :meth:`AgentPlan.filter_of`), ``effective_skills`` the
+    resulting set where all sources could be read at submit (else None: it is computed, and checked, when the operator
+    opens).
     ``skill_settings`` is what the model says itself of the tools for skills (see
     :data:`flink_skills.tools.settings.MODEL_KEYS`), ``tools`` are those of the agent's own tools that it has.
     """
@@ -86,7 +90,8 @@ class AgentPlan:
     ``lock`` is the content of ``skills.lock`` where the client could read that file. ``agents`` are the agents that are
     tools of this one, by tool; they have its options and lock, and come with its code. ``operator`` is the name of the
     job's operator where it is not the agent's own: the job has the agent twice, or gave it another name. ``sandbox``
-    says that tools of the agent itself need one, with skills or without.
+    says that tools of the agent itself need one, with skills or without. ``skill_filters`` are the ``skill_names`` of
+    the agent: its models see the skills that all of these lists name.
     """
 
     agent_id: str
@@ -105,6 +110,7 @@ class AgentPlan:
     agents: Mapping[str, AgentPlan] = field(default_factory=dict)
     operator: str = ""
     sandbox: bool = False
+    skill_filters: tuple[tuple[str, ...], ...] = ()
     version: int = field(default=PLAN_VERSION)
 
     def to_json(self) -> dict[str, Any]:
@@ -126,6 +132,7 @@ class AgentPlan:
             "agents": {name: _callee_to_json(callee) for name, callee in self.agents.items()},
             **({"operator": self.operator} if self.operator else {}),
             **({"sandbox": True} if self.sandbox else {}),
+            **({"skill_filters": [list(names) for names in self.skill_filters]} if self.skill_filters else {}),
         }
 
     @property
@@ -144,6 +151,16 @@ class AgentPlan:
         yield self
         for callee in self.agents.values():
             yield from callee.tree()
+
+    def filter_of(self, model: ModelPlan | None) -> tuple[str, ...] | None:
+        """Return the skills that the agent and ``model`` name, sorted; None if neither names any.
+
+        ``model`` is None for an agent without models. Each ``skill_names`` narrows the others.
+        """
+        filters = [set(names) for names in self.skill_filters]
+        if model is not None and model.skill_names is not None:
+            filters.append(set(model.skill_names))
+        return tuple(sorted(set.intersection(*filters))) if filters else None
 
     @property
     def runs_commands(self) -> bool:
@@ -182,6 +199,7 @@ class AgentPlan:
         fields["scopes"] = tuple(SkillScope.from_json(scope) for scope in data["scopes"])
         fields["models"] = tuple(ModelPlan.from_json(model) for model in data["models"])
         fields["tools"] = tuple(data["tools"])
+        fields["skill_filters"] = tuple(tuple(names) for names in data.get("skill_filters", ()))
         shared = {name: data[name] for name in _SHARED}
         fields["agents"] = {name: cls.from_json({**callee, **shared}) for name, callee in data["agents"].items()}
         return cls(**fields)
@@ -191,12 +209,13 @@ class AgentPlan:
         return {
             "agent": self.agent_id,
             "session": self.session,
+            "skill_names": _listed(self.filter_of(None)),
             "sources": [public_scope(scope).to_json() for scope in self.scopes],
             "models": {
                 model.name: {
                     "model": model.setup.label,
-                    "skill_names": list(model.skill_names) if model.skill_names is not None else None,
-                    "effective_skills": (list(model.effective_skills) if model.effective_skills is not None else None),
+                    "skill_names": _listed(model.skill_names),
+                    "effective_skills": _listed(model.effective_skills),
                     "skill_tools": self._skill_tools(model),
                     "tools": list(model.tools) if model.tools is not None else [t["name"] for t in self.tools],
                 }
@@ -218,10 +237,9 @@ class AgentPlan:
         """One line per model, as Flink's web UI shows it."""
         lines = [f"agent {self.agent_id}, session per {self.session}"]
         for model in self.models:
-            if model.effective_skills is not None:
-                shown = ", ".join(model.effective_skills) or "none"
-            elif model.skill_names is not None:
-                shown = ", ".join(model.skill_names)
+            names = model.effective_skills if model.effective_skills is not None else self.filter_of(model)
+            if names is not None:
+                shown = ", ".join(names) or "none"
             else:
                 shown = "all of the job's and agent's sources" if self.scopes else "none"
             tools = self._skill_tools(model)
@@ -236,6 +254,10 @@ class AgentPlan:
         """This plan with the effective skill set of each model filled in."""
         models = tuple(replace(m, effective_skills=tuple(effective[m.name])) for m in self.models)
         return replace(self, models=models)
+
+
+def _listed(names: Sequence[str] | None) -> list[str] | None:
+    return None if names is None else list(names)
 
 
 # What the agents that are tools have of their caller, so that it travels once.
@@ -280,6 +302,8 @@ def compile_plan(
             f"agent {declared.agent_id} has no chat model: declare a @chat_model_setup, set "
             "model = 'provider:model', or override on_event"
         )
+    for names in declared.skill_filters:
+        _check_filter(names, f"agent {declared.agent_id}", bool(scopes))
     models = [_model_plan(declared, name, setup, bool(scopes), config) for name, setup in declared.setups.items()]
     if model is not None:
         models = [replace(of, setup=_replaced(of.setup, model)) for of in models]
@@ -298,6 +322,7 @@ def compile_plan(
         outputs=outputs,
         agents=agents,
         sandbox=declared.uses_sandbox,
+        skill_filters=tuple(declared.skill_filters),
     )
 
 
@@ -384,13 +409,16 @@ def _model_plan(
         connection = descriptor.arguments
         for key in connection:
             if key not in _CONNECTION_KEYS:
-                raise UnknownNameError("argument", key, _CONNECTION_KEYS, place=f"connection {connection_name!r}")
-    skill_names = _names(arguments.pop("skill_names", None), f"{place}: skill_names")
-    if skill_names and not has_sources:
-        raise PlanError(
-            f"{place}: skill_names={list(skill_names)}, but neither the job nor the agent has a skill source"
-        )
-    tools = _names(arguments.pop("tools", None), f"{place}: tools")
+                raise UnknownNameError(
+                    "argument",
+                    key,
+                    _CONNECTION_KEYS,
+                    place=f"connection {connection_name!r}",
+                    advice=SETUP_WORDS.get(key, ""),
+                )
+    skill_names = name_list(arguments.pop("skill_names", None), f"{place}: skill_names")
+    _check_filter(skill_names, place, has_sources)
+    tools = name_list(arguments.pop("tools", None), f"{place}: tools")
     for tool in tools or ():
         # What tool sets give is known when they run.
         if tool not in declared.own_tools and tool not in declared.agents and not declared.toolsets:
@@ -407,6 +435,11 @@ def _model_plan(
         raise UnknownNameError("prompt", str(prompt), declared.prompts, place=place)
     if prompt is None and declared.prompts:
         prompt = "instructions" if "instructions" in declared.prompts else next(iter(declared.prompts))
+    for key in arguments:
+        if key not in _SETUP_KEYS and not is_setting(key, provider):
+            known = [*_SETUP_KEYS, *MODEL_KEYS, *SETTINGS]
+            advice = SETUP_WORDS.get(key, "")
+            raise UnknownNameError("model setting", key, known, place=place, advice=advice, show_all=not advice)
     checked = ModelSetup(
         provider=provider,
         model=str(model or ""),
@@ -425,6 +458,11 @@ def _model_plan(
     return ModelPlan(name=name, setup=checked, skill_names=skill_names, tools=tools, prompt=prompt, skill_settings=said)
 
 
+def _check_filter(names: Sequence[str] | None, place: str, has_sources: bool) -> None:
+    if names and not has_sources:
+        raise PlanError(f"{place}: skill_names={list(names)}, but neither the job nor the agent has a skill source")
+
+
 def _provider(clazz: str, kind: str, place: str) -> tuple[str, str | None]:
     """Provider and model name of a descriptor's class: ``openai.setup`` or ``openai:gpt-…``."""
     if ":" in clazz and kind == "setup":
@@ -437,14 +475,6 @@ def _provider(clazz: str, kind: str, place: str) -> tuple[str, str | None]:
             "ResourceName.ChatModel" + (" or 'provider:model'" if kind == "setup" else "")
         )
     return provider, None
-
-
-def _names(value: Any, place: str) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    if isinstance(value, str) or not all(isinstance(v, str) for v in value):
-        raise ConfigError(f"{place} is {value!r}; give a list of names")
-    return tuple(value)
 
 
 def _reference(agent: Agent, declared: Declaration) -> dict[str, Any]:

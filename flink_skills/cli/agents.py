@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from flink_skills.agents.agent import Agent
@@ -10,8 +11,10 @@ from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.cli.places import source_word
 from flink_skills.errors import ConfigError
 from flink_skills.job.agent_source import import_agent
+from flink_skills.manager import SkillScope
+from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["PlainAgent", "find_agent", "model_setup", "skill_sources"]
+__all__ = ["PlainAgent", "find_agent", "job_scope", "model_setup", "skill_sources"]
 
 
 class PlainAgent(Agent):
@@ -54,3 +57,12 @@ def skill_sources(words: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Paths (made absolute) and URLs of ``--skills``."""
     places = [source_word(word) for word in words]
     return [place for kind, place in places if kind == "path"], [place for kind, place in places if kind == "url"]
+
+
+def job_scope(words: Sequence[str], config: SkillConfig) -> SkillScope:
+    """Return the skills of a job: the sources ``words``, or those that ``config`` names if there are no words."""
+    if words:
+        paths, urls = skill_sources(tuple(words))
+        return SkillScope("job", paths, urls=urls)
+    sources = (SkillOptions.FROM_PATHS, SkillOptions.FROM_RESOURCES, SkillOptions.FROM_URLS)
+    return SkillScope("job", *(config.get(option) for option in sources))

@@ -12,10 +12,10 @@ from typing import Any
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.generation import effective_view
 from flink_skills.agents.plan import AgentPlan, ModelPlan, compile_plan
-from flink_skills.cli.agents import find_agent
+from flink_skills.cli.agents import find_agent, job_scope
 from flink_skills.cli.catalog_skill import CatalogSkill, describe_skill
 from flink_skills.cli.output import diagnostic_json
-from flink_skills.cli.places import near_path, source_word
+from flink_skills.cli.places import near_path
 from flink_skills.cli.reading import Depth, read_sources
 from flink_skills.endpoint import redact
 from flink_skills.errors import SkillsError, UnknownNameError
@@ -26,8 +26,6 @@ from flink_skills.skill.inspection import about_tokens
 from flink_skills.tools.settings import SkillSettings
 
 __all__ = ["Catalog", "Viewer", "catalog_of_job", "catalog_of_sources"]
-
-_FROM = (SkillOptions.FROM_PATHS, SkillOptions.FROM_RESOURCES, SkillOptions.FROM_URLS)
 
 
 @dataclass(frozen=True)
@@ -116,11 +114,8 @@ def catalog_of_job(
     else:
         declared = find_agent(agent, "")
         title, scope = "", SkillScope("job")
-    if words:
-        scope = _scope_of(words)
-    elif agent is not None:
-        paths, resources, urls = (config.get(option) for option in _FROM)
-        scope = SkillScope("job", paths, resources, urls)
+    if words or agent is not None:
+        scope = job_scope(words, config)
     plan = compile_plan(declared, job_scopes=[scope] if scope.sources else [], config=config)
     collector = _Collector(Catalog(title or plan.agent_id), config)
     with ExitStack() as stack:
@@ -149,15 +144,6 @@ def _read_job(job: Path, assignments: Sequence[str]) -> tuple[str, Agent, SkillC
         [*options.get(SkillOptions.FROM_URLS), *listed["urls"]],
     )
     return read.job.name, job_agent(read), options, scope
-
-
-def _scope_of(words: Sequence[str]) -> SkillScope:
-    places = [source_word(word) for word in words]
-    return SkillScope(
-        "job",
-        [place for kind, place in places if kind == "path"],
-        urls=[place for kind, place in places if kind == "url"],
-    )
 
 
 class _Collector:
@@ -208,7 +194,7 @@ class _Collector:
     def _see(
         self, plan: AgentPlan, model: ModelPlan | None, manager: AgentSkillManager, here: dict[str, CatalogSkill]
     ) -> None:
-        names = model.skill_names if model is not None else None
+        names = plan.filter_of(model)
         try:
             view = effective_view(plan, manager, model)
         except UnknownNameError as error:

@@ -45,17 +45,24 @@ def _input(given: Mapping[str, Any]) -> None:
 
 def _agent(agent: Mapping[str, Any]) -> None:
     print_line(("agent ", "bold"), f"{agent['id']} (uid {agent['uid']}), session per {agent['session']}")
+    _models(agent)
+
+
+def _models(agent: Mapping[str, Any]) -> None:
     for scope in agent["sources"]:
         for kind in ("paths", "resources", "urls"):
             for source in scope.get(kind, ()):
                 print_line(f"  skills of the {scope['level']}: {near_path(source)}")
+    if agent["skill_names"] is not None:
+        print_line(f"  skill_names: {', '.join(agent['skill_names']) or 'none'}")
     if agent["unknown"]:
         print_line(("  ? ", "cyan"), agent["unknown"])
     for name, model in agent["models"].items():
         print_line(f"  model {name}: {model['model']}")
         if model["skills"] is None:
             filtered = model["skill_names"]
-            print_line(f"    skills: {'known when the job opens' if filtered is None else ', '.join(filtered)}")
+            known = "known when the job opens" if filtered is None else ", ".join(filtered) or "none"
+            print_line(f"    skills: {known}")
             continue
         print_line(f"    skills: {', '.join(model['skills']) or 'none'}")
         print_line(f"    tools: {', '.join(model['tools']) or 'none'}")
@@ -63,6 +70,9 @@ def _agent(agent: Mapping[str, Any]) -> None:
             f"    sent with every event: {model['system_chars']} characters of system text, {model['tool_chars']} of "
             f"tools, about {model['tokens']} tokens"
         )
+    for tool, callee in agent["agents"].items():
+        print_line((f"agent tool {tool} ", "bold"), callee["id"])
+        _models(callee)
 
 
 def _state(found: Mapping[str, Any]) -> None:

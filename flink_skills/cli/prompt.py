@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.words import FAILED, Assignments, Format, OutputFormat, Sources, configuration
+from flink_skills.cli.words import FAILED, Assignments, Format, OutputFormat, configuration
 from flink_skills.errors import ConfigError, SkillsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flink_skills.cli.prompt_parts import FirstRequest, Part
-    from flink_skills.manager import SkillView
+    from flink_skills.manager import AgentSkillManager, SkillView
     from flink_skills.options import SkillConfig
     from flink_skills.skill import Diagnostic
 
@@ -25,15 +25,37 @@ _NAMED = 20
 
 
 def prompt(
-    sources: Sources,
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE",
+            show_default=False,
+            help="Folders, archives or URLs of skills, as for list. With --agent these are the job's.",
+        ),
+    ] = None,
     *,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent",
+            metavar="AGENT",
+            show_default=False,
+            help="Show the skills that a chat model of this agent sees: module:Class or a YAML file.",
+        ),
+    ] = None,
+    chat_model: Annotated[
+        str | None,
+        typer.Option(
+            "--chat-model", metavar="NAME", show_default=False, help="The agent's chat model; default: its first."
+        ),
+    ] = None,
     names: Annotated[
         list[str] | None,
         typer.Option(
             "--names",
             metavar="NAME,NAME",
             show_default=False,
-            help="Only these skills, like skill_names of a model; may be repeated.",
+            help="Only these skills, like skill_names of an agent or a model; may be repeated.",
         ),
     ] = None,
     profile: Annotated[
@@ -64,6 +86,8 @@ def prompt(
 
         flink-skills prompt ./skills --names log-triage,metrics --max-chars 4000
 
+        flink-skills prompt ./skills --agent agent.yaml
+
         flink-skills prompt ./skills --profile full
     """
     from flink_skills.cli.output import complain, diagnostic_line, print_json, print_line, visible
@@ -72,10 +96,19 @@ def prompt(
     chosen = None if names is None else _listed(names)
     if chosen == []:
         raise ConfigError("--names: give at least one name, such as --names log-triage")
+    if not sources and agent is None:
+        raise ConfigError("give a SOURCE of skills or --agent, such as flink-skills prompt ./skills")
+    if chat_model is not None and agent is None:
+        raise ConfigError("--chat-model needs --agent, whose model it names")
+    if profile is not None and agent is not None:
+        raise ConfigError("--profile shows a model without an agent: leave out --profile or --agent")
     if profile is not None:
         _choose_tools(config, profile)
     try:
-        shown = _render(sources, chosen, config, tools=profile is not None)
+        if agent is not None:
+            shown = _render_of_agent(sources or (), agent, chat_model, chosen, config)
+        else:
+            shown = _render(sources or (), chosen, config, tools=profile is not None)
     except SkillsError as error:
         complain(str(error))
         raise typer.Exit(FAILED) from None
@@ -177,9 +210,6 @@ def _some(names: list[str]) -> str:
 def _render(words: Sequence[str], names: Sequence[str] | None, config: SkillConfig, *, tools: bool) -> _Shown:
     from flink_skills.cli.places import source_word
     from flink_skills.manager import AgentSkillManager
-    from flink_skills.manager.menu import parse_menu
-    from flink_skills.options import SkillOptions
-    from flink_skills.skill.text import clean_line
 
     places = [source_word(word) for word in words]
     manager = AgentSkillManager(
@@ -188,6 +218,45 @@ def _render(words: Sequence[str], names: Sequence[str] | None, config: SkillConf
         config=config,
     )
     request = _first_request(manager.view(names), config) if tools else None
+    return _shown(manager, names, config, request)
+
+
+def _render_of_agent(
+    words: Sequence[str], agent: str, chat_model: str | None, names: Sequence[str] | None, config: SkillConfig
+) -> _Shown:
+    """What a chat model of ``agent`` sees in a job with the sources ``words``; ``names`` narrow it further."""
+    from flink_skills.agents import compile_plan
+    from flink_skills.agents.generation import check_names
+    from flink_skills.cli.agents import find_agent, job_scope
+    from flink_skills.errors import UnknownNameError
+    from flink_skills.manager import AgentSkillManager
+
+    scope = job_scope(words, config)
+    plan = compile_plan(find_agent(agent, ""), job_scopes=[scope] if scope.sources else [], config=config)
+    models = {model.name: model for model in plan.models}
+    if chat_model is not None and chat_model not in models:
+        raise UnknownNameError("chat model", chat_model, models, place=f"agent {plan.agent_id}")
+    model = models[chat_model] if chat_model is not None else next(iter(plan.models), None)
+    with AgentSkillManager.from_scopes(plan.scopes, config=config) as manager:
+        known = [skill.name for skill in manager.get_skills()]
+        check_names(plan, model, known)
+        for name in names or ():
+            if name not in known:
+                raise UnknownNameError("skill", name, known, place="--names")
+        seen = manager.view(plan.filter_of(model)).names
+        return _shown(manager, seen if names is None else [name for name in names if name in seen], config)
+
+
+def _shown(
+    manager: AgentSkillManager,
+    names: Sequence[str] | None,
+    config: SkillConfig,
+    request: FirstRequest | None = None,
+) -> _Shown:
+    from flink_skills.manager.menu import parse_menu
+    from flink_skills.options import SkillOptions
+    from flink_skills.skill.text import clean_line
+
     text = manager.get_system_prompt(names) if request is None else request.menu
     skills = {skill.name: skill for skill in manager.get_skills()}
     wanted = list(skills) if names is None else sorted(set(names))

@@ -71,7 +71,7 @@ def _explained(read: ReadJob, *, reach: bool, flink_plan: bool) -> dict[str, Any
             "event_time": shape.has_rowtime,
             "columns": {column.name: column.sql for column in shape.columns},
         },
-        "agent": _agent(plan, graph, reach=reach),
+        "agent": {"uid": operator_uid(plan.operator_name), **_agent(plan, graph, reach=reach)},
         "output": _table(filled.output),
         "errors": _table(filled.errors) if filled.errors is not None else None,
         "events": _table(filled.events) if filled.events is not None else None,
@@ -89,8 +89,8 @@ def _explained(read: ReadJob, *, reach: bool, flink_plan: bool) -> dict[str, Any
 def _agent(plan: AgentPlan, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
     described = plan.describe()
     models: dict[str, dict[str, Any]] = {
-        name: {"model": of["model"], "skill_names": of["skill_names"], "skills": None}
-        for name, of in described["models"].items()
+        model.name: {"model": model.setup.label, "skill_names": plan.filter_of(model), "skills": None}
+        for model in plan.models
     }
     unknown: str | None = None
     try:
@@ -110,11 +110,11 @@ def _agent(plan: AgentPlan, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
             }
     return {
         "id": plan.agent_id,
-        "uid": operator_uid(plan.operator_name),
         "session": plan.session,
+        "skill_names": described["skill_names"],
         "sources": described["sources"],
         "models": models,
-        "agents": list(plan.agents),
+        "agents": {name: _agent(callee, graph, reach=reach) for name, callee in plan.agents.items()},
         "unknown": unknown,
     }
 

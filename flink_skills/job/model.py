@@ -46,6 +46,12 @@ class SkillsSection(_Part):
     urls: list[Text | SourcePins] = Field([], description="URLs of archives of skills (https, s3, file …).")
 
 
+class AgentSkillsSection(SkillsSection):
+    """Where skills of an agent come from, and which it may see."""
+
+    skill_names: list[Text] | None = Field(None, description="As `skill_names` of the agent; both narrow.")
+
+
 class ConnectionSpec(_Part):
     """How to reach a provider of chat models."""
 
@@ -107,7 +113,10 @@ class AgentSpec(_Part):
         None, description="What the answer must be: a mapping of field to type, or `module:Class`; default: text."
     )
     run_code: StrictBool | None = Field(None, description="As the option `skills.code.enabled`.")
-    skills: SkillsSection | None = Field(None, description="Skills of this agent, besides those of the job.")
+    skill_names: list[Text] | None = Field(
+        None, description="The only skills of the job and the agent that its models may see."
+    )
+    skills: AgentSkillsSection | None = Field(None, description="Skills of this agent, besides those of the job.")
     chat_model_connections: dict[Text, ConnectionSpec] | None = Field(None, description="Connections by name.")
     chat_model_setups: dict[Text, SetupSpec] | None = Field(None, description="Chat models by name.")
     prompts: dict[Text, StrictStr | PromptSpec] | None = Field(None, description="Prompts by name.")

@@ -65,7 +65,7 @@ def skills_here(plan: AgentPlan, graph: JobGraph, *, remote: bool) -> SkillsHere
                 if not left:
                     raise
                 known = {skill.name for skill in manager.get_skills()}
-                views[model.name] = manager.view([name for name in model.skill_names or () if name in known])
+                views[model.name] = manager.view([name for name in plan.filter_of(model) or () if name in known])
         models = tuple(_model(plan, name, view, views) for name, view in views.items())
         return SkillsHere(models, (*manager.diagnostics, *manager.inspect()), left)
 

@@ -79,3 +79,50 @@ def test_strict_is_an_error_with_all_of_them(flink_skills: FlinkSkills, tmp_path
     assert (said.code, said.stdout) == (1, "")
     assert "'One'" in said.stderr
     assert "'Two'" in said.stderr
+
+
+def agent_file(folder: Path) -> str:
+    (folder / "agent.yaml").write_text(
+        "name: triage\nskill_names: [log-triage, memory-diagnosis]\nchat_model_setups:\n"
+        "  all: {clazz: offline.setup}\n"
+        "  one: {clazz: offline.setup, skill_names: [log-triage, slot-shortage]}\n"
+    )
+    return "agent.yaml"
+
+
+@pytest.mark.row("B22")
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ((), ["log-triage", "memory-diagnosis"]),
+        (("--chat-model", "one"), ["log-triage"]),
+        (("--names", "memory-diagnosis,slot-shortage"), ["memory-diagnosis"]),
+    ],
+)
+def test_the_menu_of_an_agent(
+    words: tuple[str, ...], names: list[str], flink_skills: FlinkSkills, tmp_path: Path
+) -> None:
+    menu = AgentSkillManager([str(ROOT / "skills")]).get_system_prompt(names)
+    agent = agent_file(tmp_path)
+    assert flink_skills("prompt", ROOT / "skills", "--agent", agent, *words).stdout == menu + "\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ((), 2, "give a SOURCE of skills or --agent"),
+        (("--chat-model", "one"), 2, "give a SOURCE of skills or --agent"),
+        ((ROOT / "skills", "--chat-model", "one"), 2, "--chat-model needs --agent"),
+        (("--agent", "agent.yaml", "--profile", "full"), 2, "leave out --profile or --agent"),
+        ((ROOT / "skills", "--agent", "agent.yaml", "--chat-model", "on"), 1, "did you mean 'one'"),
+        ((ROOT / "skills", "--agent", "agent.yaml", "--names", "log-tirage"), 1, "did you mean 'log-triage'"),
+        (("--agent", "agent.yaml"), 1, "neither the job nor the agent has a skill source"),
+    ],
+)
+def test_wrong_words_about_an_agent(
+    words: tuple[str, ...], code: int, message: str, flink_skills: FlinkSkills, tmp_path: Path
+) -> None:
+    agent_file(tmp_path)
+    said = flink_skills("prompt", *words)
+    assert (said.code, said.stdout) == (code, "")
+    assert message in said.stderr

@@ -9,9 +9,10 @@ from typing import Any, Literal, cast
 
 from flink_skills.endpoint import check_endpoint, redact, user_of
 from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.other_frameworks import SETUP_WORDS
 from flink_skills.telemetry.prices import Price
 
-__all__ = ["SETTINGS", "ModelSetup", "Strategy", "check_shape"]
+__all__ = ["SETTINGS", "ModelSetup", "Strategy", "check_shape", "is_setting"]
 
 Strategy = Literal["auto", "native", "json"]
 
@@ -117,9 +118,9 @@ def check_shape(setup: ModelSetup, *, place: str = "") -> None:
         _check_base_url(setup.base_url, where)
     for name in setup.settings:
         # A name such as openai_reasoning_effort is its provider's business.
-        if name not in SETTINGS and not _is_prefixed(name, setup.provider):
+        if not is_setting(name, setup.provider):
             hint = place or f"model {setup.label}"
-            raise UnknownNameError("model setting", name, SETTINGS, place=hint)
+            raise UnknownNameError("model setting", name, SETTINGS, place=hint, advice=SETUP_WORDS.get(name, ""))
     for headers in (setup.settings.get("extra_headers"), setup.extra.get("headers")):
         for name in headers or ():
             if _SECRET_HEADER.search(str(name)):
@@ -129,7 +130,10 @@ def check_shape(setup: ModelSetup, *, place: str = "") -> None:
                 )
 
 
-def _is_prefixed(name: str, provider: str) -> bool:
+def is_setting(name: str, provider: str) -> bool:
+    """Return whether ``name`` is one of :data:`SETTINGS`, or has the name of a provider first."""
+    if name in SETTINGS:
+        return True
     prefixes = {provider.replace("-", "_"), provider.partition("-")[0], "openai", "anthropic", "ollama"}
     return any(name.startswith(prefix + "_") for prefix in prefixes)
 
