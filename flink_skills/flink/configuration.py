@@ -33,6 +33,7 @@ class AgentsConfiguration:
     def __init__(self, from_flink: Mapping[str, str] | None = None) -> None:
         self._base = read_flink_options(from_flink or {})
         self._set = SkillConfig()
+        self._agent = ""
 
     def read_flink(self, values: Mapping[str, str]) -> None:
         """Take Flink's configuration from ``values``, once it is known. Raises :class:`ConfigError` that lists all
@@ -42,9 +43,11 @@ class AgentsConfiguration:
     def set(self, option: Option[Any] | str, value: object) -> AgentsConfiguration:
         """Set an option (a constant of :class:`SkillOptions` or a key); chainable.
 
-        Raises :class:`ConfigError` for a value that cannot be used and :class:`UnknownNameError` for an unknown key.
+        Raises :class:`ConfigError` for a value that cannot be used and after ``apply``, and :class:`UnknownNameError`
+        for an unknown key.
         """
         key = option if isinstance(option, str) else option.key
+        self.check_open(f"option {key}")
         self._set.set(option, _source_texts(key, value))
         return self
 
@@ -55,6 +58,18 @@ class AgentsConfiguration:
     def get(self, option: Option[Any] | str) -> Any:
         """The value that the job will use."""
         return self.effective().get(option)
+
+    def check_open(self, what: str) -> None:
+        """Raise :class:`ConfigError` if an agent of the job is compiled, because ``what`` would not reach it."""
+        if self._agent:
+            raise ConfigError(
+                f"{what}: agent {self._agent} is compiled already and would not have it; set options and add skills "
+                "before the first apply"
+            )
+
+    def close(self, agent: str) -> None:
+        """Accept no more options: ``agent`` is compiled with those there are."""
+        self._agent = self._agent or agent
 
     def effective(self) -> SkillConfig:
         """All values, code over Flink's configuration."""

@@ -81,13 +81,16 @@ class AgentsExecutionEnvironment:
     def add_skills_from_paths(self, paths: Sources) -> AgentsExecutionEnvironment:
         """Add directories or archives of skills, by absolute path, for all agents of the job.
 
-        A source is a text, or a mapping with pins such as ``{"path": "/opt/skills.zip", "sha256": "…"}``.
+        A source is a text, or a mapping with pins such as ``{"path": "/opt/skills.zip", "sha256": "…"}``. Raises
+        :class:`ConfigError` after ``apply``, as the other methods for sources do.
         """
+        self._config.check_open("add_skills_from_paths")
         self._scope = replace(self._scope, paths=(*self._scope.paths, *declared_sources("paths", paths)))
         return self
 
     def add_skills_from_resources(self, resources: Sources) -> AgentsExecutionEnvironment:
         """Add folders or zips of skills inside the job's jars, for all agents of the job."""
+        self._config.check_open("add_skills_from_resources")
         self._scope = replace(
             self._scope, resources=(*self._scope.resources, *declared_sources("resources", resources))
         )
@@ -100,6 +103,7 @@ class AgentsExecutionEnvironment:
         A source is a text, or a mapping with pins such as ``{"url": "https://…", "sha256": "…"}``. Its user and query
         are kept out of the job's plan and of logs.
         """
+        self._config.check_open("add_skills_from_urls")
         self._scope = replace(self._scope, urls=(*self._scope.urls, *declared_sources("urls", urls)))
         return self
 
@@ -217,13 +221,16 @@ class AgentsExecutionEnvironment:
         check_artifacts(plan, local=local)
         if not check_skills:
             check_paths(plan)
-            self._plans.append(plan)
-            return plan
+            return self._compiled(plan)
         plan = embed_lock(plan, local=local)
         names = plan.resources if config.get(SkillOptions.VALIDATE_ON_SUBMIT) != "never" else ()
         with client_resources(self._job_jars() if names else [], names, Limits.from_config(config)) as resource_paths:
             plan = resolve_skills(plan, local=local, resource_paths=resource_paths)
+        return self._compiled(plan)
+
+    def _compiled(self, plan: AgentPlan) -> AgentPlan:
         self._plans.append(plan)
+        self._config.close(plan.agent_id)
         return plan
 
     def is_local(self, flink: StreamExecutionEnvironment) -> bool:

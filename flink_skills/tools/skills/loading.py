@@ -7,10 +7,11 @@ the same answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.given import plain_name
 from flink_skills.tools.profiles import LOAD_SKILL
 from flink_skills.tools.skills.arguments import DocsArguments, NameArguments, SkillArguments
 from flink_skills.tools.skills.context import docs_block, skill_block
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from flink_skills.tools.services import ToolServices
 
 __all__ = ["LoadSkill", "SkillLoad", "SkillUnload", "UnloadSkill"]
+
+# What models call the file of a skill that they want.
+_FILE_WORDS = frozenset(("path", "file", "filepath", "filename", "resource", "resourcepath"))
 
 
 class _Load(SkillFace[Any]):
@@ -111,6 +115,17 @@ class LoadSkill(_Load):
         "Get a skill's instructions and the list of its files, before you act on a task that its description fits."
     )
     model = NameArguments
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        for name, value in arguments.items():
+            # Without this, the model would get the whole skill and take it for the file.
+            if value and plain_name(str(name)) in _FILE_WORDS:
+                other = "load_skill_resource"
+                mend = f" To read a file of a skill, call {other} with name and path."
+                more = mend if other in self._services.settings.tools else ""
+                text = f"load_skill has no argument {name!r}: it gives the instructions of a skill.{more}"
+                return ToolResult(text, is_error=True)
+        return await super().call(arguments, context)
 
     async def _run(self, asked: NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
         return await self._load(asked.name, (), False, view, context)

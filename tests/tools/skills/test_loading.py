@@ -54,6 +54,17 @@ async def test_load_gives_the_body_and_an_effect(talk: Conversation, view: Skill
     assert result.value["name"] == "log-triage"
 
 
+@pytest.mark.parametrize("argument", ["path", "file_path", "resource"])
+async def test_a_path_belongs_to_another_tool(talk: Conversation, argument: str) -> None:
+    result = await talk.call("load_skill", name="log-triage", **{argument: "references/levels.md"})
+    assert result.is_error
+    assert result.content == (
+        f"load_skill has no argument {argument!r}: it gives the instructions of a skill. To read a file of a skill, call "
+        "load_skill_resource with name and path."
+    )
+    assert not (await talk.call("load_skill", name="log-triage", **{argument: ""})).is_error
+
+
 @pytest.mark.row("C8")
 async def test_loading_again_costs_one_line(talk: Conversation) -> None:
     await talk.call("load_skill", name="log-triage")
