@@ -28,8 +28,8 @@ from benchmarks.tool_agents import (
     price,
 )
 from flink_skills import Agent, SkillConfig
+from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.messages import ModelRequest, UserMessage
-from flink_skills.agents.plan import compile_plan
 from flink_skills.agents.runtime import AgentRuntime
 from flink_skills.agents.session import Session
 from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart

@@ -14,8 +14,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from flink_skills.agents.agent import Agent as Agent
+    from flink_skills.agents.agent_file import load_agent_yaml as load_agent_yaml
     from flink_skills.agents.context import AgentContext as AgentContext
-    from flink_skills.agents.declarative import load_agent_yaml as load_agent_yaml
     from flink_skills.agents.decorators import agent_tool as agent_tool
     from flink_skills.agents.decorators import chat_model_connection as chat_model_connection
     from flink_skills.agents.decorators import chat_model_setup as chat_model_setup
@@ -108,7 +108,7 @@ _HOMES = {
     "chat_model_connection": "agents.decorators",
     "chat_model_setup": "agents.decorators",
     "get_tool": "tools.dynamic.registry",
-    "load_agent_yaml": "agents.declarative",
+    "load_agent_yaml": "agents.agent_file",
     "mcp_server": "agents.decorators",
     "prompt": "agents.decorators",
     "register_tool": "tools.dynamic.registry",

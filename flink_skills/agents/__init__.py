@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.codec import encode as encode
     from flink_skills.agents.codec import message_from_json as message_from_json
     from flink_skills.agents.codec import message_to_json as message_to_json
+    from flink_skills.agents.compilation import compile_plan as compile_plan
     from flink_skills.agents.declarative import DeclarativeAgent as DeclarativeAgent
     from flink_skills.agents.event import event_text as event_text
     from flink_skills.agents.files import event_files as event_files
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.notices import named_in_notice as named_in_notice
     from flink_skills.agents.notices import notice_message as notice_message
     from flink_skills.agents.plan import ModelPlan as ModelPlan
-    from flink_skills.agents.plan import compile_plan as compile_plan
     from flink_skills.agents.plan import load_agent as load_agent
     from flink_skills.agents.runtime import AgentRuntime as AgentRuntime
     from flink_skills.agents.session import NO_CONVERSATION as NO_CONVERSATION
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.session import Session as Session
     from flink_skills.agents.session import SessionChange as SessionChange
     from flink_skills.agents.session import SessionOp as SessionOp
+    from flink_skills.agents.spec import AgentSpec as AgentSpec
     from flink_skills.agents.turn import ERROR_TAG as ERROR_TAG
     from flink_skills.agents.turn import AppendStep as AppendStep
     from flink_skills.agents.turn import Turn as Turn
@@ -54,6 +55,7 @@ _HOMES = {
     "AgentRuntime": "runtime",
     "AnswerType": "answers",
     "AppendStep": "turn",
+    "AgentSpec": "spec",
     "AssistantMessage": "messages",
     "Conversation": "session",
     "DeclarativeAgent": "declarative",
@@ -76,7 +78,7 @@ _HOMES = {
     "TurnStatus": "turn",
     "Usage": "messages",
     "UserMessage": "messages",
-    "compile_plan": "plan",
+    "compile_plan": "compilation",
     "decode": "codec",
     "encode": "codec",
     "event_files": "files",

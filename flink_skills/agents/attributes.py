@@ -5,11 +5,10 @@ from __future__ import annotations
 import difflib
 import dis
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
-from flink_skills.agents.agent import Agent
 from flink_skills.agents.decorators import mark_of
 from flink_skills.errors import PlanError
 from flink_skills.other_frameworks import AGENT_WORDS
@@ -17,21 +16,21 @@ from flink_skills.other_frameworks import AGENT_WORDS
 __all__ = ["check_attributes"]
 
 _PACKAGE = __name__.partition(".")[0]
-_KNOWN = tuple(name for name in vars(Agent) if not name.startswith("_"))
 # 'skill_name' and 'instruction' are near what they were meant to be, 'model_path' is a name of its own.
 _NEAR = 0.8
 
 
-def check_attributes(agent: Agent, id_: str) -> None:
+def check_attributes(agent: object, base: type, id_: str) -> None:
     """Raise :class:`PlanError` for attributes of ``agent`` that nothing uses although their names suggest a use.
 
-    The rule: an attribute is an error if its name is near that of an attribute of :class:`Agent`, or is a word of
-    another framework, unless the name starts with an underscore, the value is a method, or a method of the agent reads
-    the attribute.
+    The rule: an attribute is an error if its name is near that of an attribute of ``base``, the class of all agents, or
+    is a word of another framework, unless the name starts with an underscore, the value is a method, or a method of the
+    agent reads the attribute.
     """
+    known = [name for name in vars(base) if not name.startswith("_")]
     problems = []
-    for name in _attributes(agent):
-        advice = _advice(name)
+    for name in _attributes(agent, known):
+        advice = _advice(name, known)
         if advice and not _reads(type(agent), name):
             problems.append(f"attribute {name!r}: {advice}")
     if problems:
@@ -41,9 +40,9 @@ def check_attributes(agent: Agent, id_: str) -> None:
         )
 
 
-def _attributes(agent: Agent) -> Iterator[str]:
+def _attributes(agent: object, known: Sequence[str]) -> Iterator[str]:
     """The names of the agent's own attributes that are neither private nor methods, in the order of declaration."""
-    seen = set(_KNOWN)
+    seen = set(known)
     own: list[Mapping[str, Any]] = [vars(cls) for cls in reversed(type(agent).__mro__) if _is_of_users(cls)]
     for attributes in (*own, vars(agent)):
         for name, value in attributes.items():
@@ -61,10 +60,10 @@ def _is_method(value: Any) -> bool:
     return mark_of(value) is not None or (hasattr(type(value), "__get__") and not isinstance(value, type))
 
 
-def _advice(name: str) -> str:
+def _advice(name: str, known: Sequence[str]) -> str:
     if name in AGENT_WORDS:
         return AGENT_WORDS[name]
-    near = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=_NEAR)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
     return f"did you mean {near[0]!r}?" if near else ""
 
 

@@ -178,7 +178,7 @@ def read_declaration(agent: Agent) -> Declaration:
             raise PlanError(f"agent {id_}: session_selector={selector!r}: give the name of a field, or a function")
         if agent.session != "key":
             raise PlanError(f"agent {id_}: session_selector needs session = 'key': each event is a conversation now")
-    check_attributes(agent, id_)
+    check_attributes(agent, Agent, id_)
     found = Declaration(id_, agent.session, agent.output_type, agent.state_type, run_code=agent.run_code)
     found.add_skill_filter(agent.skill_names, f"agent {id_}: skill_names")
     if not isinstance(agent.instructions, str) and mark_of(agent.instructions) is None:

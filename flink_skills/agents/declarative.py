@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, create_model
 
 from flink_skills.agents.agent import Agent
@@ -14,9 +12,9 @@ from flink_skills.agents.context import AgentContext
 from flink_skills.agents.declaration import Declaration, mcp_tool_set, pool_item
 from flink_skills.agents.prompt import Prompt
 from flink_skills.agents.resource import ResourceDescriptor
-from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
+from flink_skills.errors import ConfigError, PlanError, UnknownNameError
 
-__all__ = ["DeclarativeAgent", "load_agent_yaml"]
+__all__ = ["DeclarativeAgent"]
 
 _KEYS = (
     "name",
@@ -37,42 +35,6 @@ _KEYS = (
 )
 _MCP_ARGUMENTS = ("prefix", "tools", "prompts", "resources", "interval")
 _TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict, "any": Any}
-
-
-def load_agent_yaml(path: str | Path) -> Agent:
-    """The agent that a YAML file declares.
-
-    Keys are those of an agent class: ``name``, ``instructions``, ``session``, ``session_selector``, ``model``,
-    ``output_type`` (a mapping of field to type, or ``module:Class``), ``run_code``, ``skill_names``, ``skills``
-    (``paths``, ``resources``, ``urls``, ``skill_names``), ``chat_model_connections`` and ``chat_model_setups`` (by
-    name, with ``clazz`` and arguments), ``prompts`` (by name), ``tools`` (``module:function``, ``module:tool_set`` or
-    the name of a registered tool), ``mcp_servers`` (by name, with ``url`` or ``command`` and what
-    :func:`flink_skills.mcp_server` takes), ``tool_pool`` (as ``tools``): the tools that models get with a loaded skill
-    that names them.
-
-    Raises:
-        ConfigError: the file cannot be read, is not YAML, or a key is wrong; with the line where that is known.
-    """
-    file = Path(path)
-    try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"agent file {path}: {error.strerror or error}") from error
-    except RecursionError:
-        raise ConfigError(f"agent file {path}: is nested too deep") from None
-    # The reader leaves numbers and texts that are none, such as `!!bool x`, to Python.
-    except (yaml.YAMLError, ValueError, LookupError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise ConfigError(f"agent file {path}{line}: not YAML ({problem})") from error
-    if not isinstance(data, Mapping):
-        raise ConfigError(f"agent file {path}: holds {type(data).__name__}; write a mapping such as 'name: triage'")
-    spec = {"name": file.stem, **data}
-    try:
-        return DeclarativeAgent.from_spec(spec)
-    except SkillsError as error:
-        raise ConfigError(f"agent file {path}: {error}") from error
 
 
 class DeclarativeAgent(Agent):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flink_skills.agents.agent import Agent
-from flink_skills.agents.declarative import load_agent_yaml
+from flink_skills.agents.agent_file import load_agent_yaml
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.cli.places import source_word
 from flink_skills.errors import ConfigError

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.agents.agent import Agent
+from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.generation import effective_view
-from flink_skills.agents.plan import AgentPlan, ModelPlan, compile_plan
+from flink_skills.agents.plan import AgentPlan, ModelPlan
 from flink_skills.cli.agents import find_agent, job_scope
 from flink_skills.cli.catalog_skill import CatalogSkill, describe_skill
 from flink_skills.cli.output import diagnostic_json

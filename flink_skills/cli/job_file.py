@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flink_skills.cli.output import complain, print_line
+from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import ConfigError, SkillsError
-from flink_skills.job.problems import JobFileError
 
 __all__ = ["JobRequest", "run_job_request"]
 
@@ -43,7 +43,7 @@ def run_job_request(request: JobRequest) -> int:
         raise ConfigError("--format json needs --check or --explain; a job writes to its tables")
     try:
         return _run(request)
-    except JobFileError as error:
+    except DocumentError as error:
         # Each problem begins with its file and line, as a compiler's does.
         for problem in error.problems:
             print_line(str(problem), stream=sys.stderr)
@@ -78,7 +78,7 @@ def _execute(request: JobRequest) -> int:
 
     try:
         run_job_file(request.file, request.assignments, local=True, failed=request.failed, tell=tell)
-    except JobFileError:
+    except DocumentError:
         raise
     except SkillsError as error:
         if not _has_failed(error):

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.agent import Agent
+from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.declaration import declared_sources
 from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.plan import AgentPlan, compile_plan
+from flink_skills.agents.plan import AgentPlan
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.configuration import AgentsConfiguration
 from flink_skills.flink.stream import AgentInput, ListInput, StreamInput, plan_json

@@ -10,15 +10,8 @@ if TYPE_CHECKING:
     from flink_skills.job.checking import Check as Check
     from flink_skills.job.checking import CheckReport as CheckReport
     from flink_skills.job.checking import check_job as check_job
-    from flink_skills.job.document import Document as Document
-    from flink_skills.job.document import read_document as read_document
     from flink_skills.job.explaining import explain_job as explain_job
-    from flink_skills.job.model import AgentSpec as AgentSpec
     from flink_skills.job.model import JobFile as JobFile
-    from flink_skills.job.problems import JobFileError as JobFileError
-    from flink_skills.job.problems import Place as Place
-    from flink_skills.job.problems import Problem as Problem
-    from flink_skills.job.problems import path_text as path_text
     from flink_skills.job.reading import ReadJob as ReadJob
     from flink_skills.job.reading import read_job as read_job
     from flink_skills.job.running import run_job_file as run_job_file
@@ -26,20 +19,13 @@ if TYPE_CHECKING:
     from flink_skills.job.terminal_text import visible as visible
 
 _HOMES = {
-    "AgentSpec": "model",
     "Check": "checking",
     "CheckReport": "checking",
-    "Document": "document",
     "JobFile": "model",
-    "JobFileError": "problems",
-    "Place": "problems",
-    "Problem": "problems",
     "ReadJob": "reading",
     "check_job": "checking",
     "explain_job": "explaining",
     "job_schema": "schema",
-    "path_text": "problems",
-    "read_document": "document",
     "read_job": "reading",
     "run_job_file": "running",
     "visible": "terminal_text",

@@ -9,15 +9,16 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from flink_skills.agents.agent import Agent
-from flink_skills.agents.declarative import DeclarativeAgent
-from flink_skills.agents.plan import import_object, instantiate
+from flink_skills.agents.agent_file import agent_of, read_agent_document
+from flink_skills.agents.compilation import instantiate
+from flink_skills.agents.plan import import_object
+from flink_skills.agents.spec import AgentSpec
+from flink_skills.documents.document import Document
+from flink_skills.documents.problems import DocumentError, Path
+from flink_skills.documents.validation import schema_problems
 from flink_skills.errors import ConfigError, PlanError, SkillsError
-from flink_skills.job.document import Document, read_document
-from flink_skills.job.model import AgentSpec
-from flink_skills.job.problems import JobFileError, Path
 from flink_skills.job.reading import ReadJob, hidden
 from flink_skills.job.references import References
-from flink_skills.job.validation import schema_problems
 
 __all__ = ["AgentSource", "agent_source", "import_agent", "job_agent"]
 
@@ -36,12 +37,12 @@ class AgentSource:
 
 
 def job_agent(read: ReadJob) -> Agent:
-    """The agent of a job. Raises :class:`JobFileError` with places in the file that is wrong."""
+    """The agent of a job. Raises :class:`DocumentError` with places in the file that is wrong."""
     return agent_source(read).agent
 
 
 def agent_source(read: ReadJob) -> AgentSource:
-    """The agent of a job, and where it comes from. Raises :class:`JobFileError`."""
+    """The agent of a job, and where it comes from. Raises :class:`DocumentError`."""
     given = read.job.agent
     if not isinstance(given, str):
         spec = given.model_dump(exclude_unset=True, mode="python")
@@ -57,38 +58,20 @@ def agent_source(read: ReadJob) -> AgentSource:
 def _from_file(read: ReadJob, path: FilePath) -> AgentSource:
     if not path.is_file():
         raise read.problem(("agent",), f"there is no file {path}; write its path from the folder of the job file")
-    document = read_document(path)
-    if not isinstance(document.data, Mapping):
-        raise JobFileError([document.problem((), "holds no mapping; write one such as 'name: triage'")])
+    document = read_agent_document(path)
     problems = schema_problems(document, AgentSpec)
     references = References(document, read.folder, at=("agent",), known=read.references)
     data = references.resolved(document.data)
     if problems or references.problems:
-        raise JobFileError([*(hidden(p, references) for p in problems), *references.problems])
+        raise DocumentError([*(hidden(p, references) for p in problems), *references.problems])
     return _declared({"name": path.stem, **data}, document, (), references)
 
 
 def _declared(spec: Mapping[str, Any], document: Document, at: Path, references: References) -> AgentSource:
     try:
-        return AgentSource(DeclarativeAgent.from_spec(spec), document, at, spec, references)
-    except SkillsError as error:
-        message = str(error)
-        inner = _place_in(message, spec)
-        problem = document.problem((*at, *inner), message)
-        raise JobFileError([hidden(problem, references)]) from None
-
-
-def _place_in(message: str, spec: Mapping[str, Any]) -> Path:
-    """The path that an agent's error begins with: ``prompts.main: …``."""
-    head = message.partition(": ")[0].split(".")
-    path: list[str] = []
-    data: Any = spec
-    for part in head:
-        if not isinstance(data, Mapping) or part not in data:
-            break
-        path.append(part)
-        data = data[part]
-    return tuple(path)
+        return AgentSource(agent_of(spec, document, at), document, at, spec, references)
+    except DocumentError as error:
+        raise error.redacted(references.hide) from None
 
 
 def _without_nulls(value: Any) -> Any:

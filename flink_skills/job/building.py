@@ -13,13 +13,14 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.columns import ColumnFill, Filling, OutputShape, TableFill, plan_columns
 from flink_skills.agents.declarative import DeclarativeAgent
 from flink_skills.agents.record_rows import RecordRows
+from flink_skills.agents.spec import SkillsSection, SourcePins
+from flink_skills.agents.spec_problems import setup_problems
+from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSource, agent_source
 from flink_skills.job.column_samples import never_fits, never_fits_event
 from flink_skills.job.failed_events import FAILED_EVENTS, event_column, failed_rows, table_of_rows
-from flink_skills.job.model import ErrorsSection, EventsSection, OutputSection, SkillsSection, SourcePins
-from flink_skills.job.model_setups import setup_problems
-from flink_skills.job.problems import JobFileError, Path, Problem
+from flink_skills.job.model import ErrorsSection, EventsSection, OutputSection
 from flink_skills.job.reading import ReadJob, hidden
 from flink_skills.job.statements import Statement, creating
 from flink_skills.options import SkillConfig, SkillOptions
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 
 class JobBuilder:
-    """Builds one job. The steps come in the order of the methods; each raises :class:`JobFileError` for what is wrong.
+    """Builds one job. The steps come in the order of the methods; each raises :class:`DocumentError` for what is wrong.
 
     >>> JobBuilder(read_job("job.yaml"), local=True).build().execute("job")  # doctest: +SKIP
     """
@@ -108,7 +109,7 @@ class JobBuilder:
             refused = refused_options(options)
         problems += [self._option_problem(key, message) for key, message in refused.items()]
         if problems and note is None:
-            raise JobFileError(problems)
+            raise DocumentError(problems)
         for problem in problems:
             assert note is not None  # noqa: S101 - else it is raised above
             note(problem)
@@ -118,7 +119,7 @@ class JobBuilder:
             for key in read.settings.skills:
                 config.set(key, read.settings.skills.get(key))
             self._add_skills(graph)
-        except JobFileError:
+        except DocumentError:
             raise
         except SkillsError as error:
             place = self._place_of_option(str(error))
@@ -143,7 +144,7 @@ class JobBuilder:
                 problems += self.read.problem(("tables",), message, line=line).problems
         if problems:
             self._all_defined = False
-            raise JobFileError(problems)
+            raise DocumentError(problems)
 
     def input_shape(self) -> TableShape:
         """The columns of the input."""
@@ -163,18 +164,18 @@ class JobBuilder:
             elif name in self.keys[:number]:
                 problems += self.read.problem(path, f"column {name!r} is there twice").problems
         if problems:
-            raise JobFileError(problems)
+            raise DocumentError(problems)
 
     def compile(self, agent: Agent, *, check_skills: bool = True) -> AgentPlan:
         """The checked plan of the agent; ``check_skills=False`` leaves its sources alone."""
         try:
             return self.graph.compile(agent, check_skills=check_skills)
-        except JobFileError:
+        except DocumentError:
             raise
         except SkillsError as error:
             problems = self._problems_of_setups()
             if problems:
-                raise JobFileError(problems) from error
+                raise DocumentError(problems) from error
             raise self.read.problem(("agent",), str(error)) from error
 
     def check_declared_models(self) -> None:
@@ -187,7 +188,7 @@ class JobBuilder:
             )
             problems = self._problems_of_setups(source)
             if problems:
-                raise JobFileError(problems)
+                raise DocumentError(problems)
 
     def check_tables(self) -> None:
         """What can be said of the tables that the job writes to where the input or the file itself is not known."""
@@ -203,7 +204,7 @@ class JobBuilder:
         if job.events is not None:
             self._fill_events(job.events, problems)
         if problems:
-            raise JobFileError(problems)
+            raise DocumentError(problems)
 
     def fill_tables(self, shape: TableShape, known: OutputShape) -> RecordRows:
         """How the columns of all tables are filled; what is wrong with any of them is said at once."""
@@ -217,7 +218,7 @@ class JobBuilder:
             errors = self._fill("errors", job.errors, shape, known, filling=failures, problems=problems)
         events = self._fill_events(job.events, problems) if job.events is not None else None
         if problems or output is None or (job.events is not None and events is None):
-            raise JobFileError(problems)
+            raise DocumentError(problems)
         return RecordRows(output, errors, events)
 
     def connect(
@@ -243,11 +244,11 @@ class JobBuilder:
         ):
             try:
                 self._connected((role, "table"), None if fill is None else fill.table, write)
-            except JobFileError as error:
+            except DocumentError as error:
                 problems += error.problems
                 complete = False
         if not complete:
-            raise JobFileError(problems)
+            raise DocumentError(problems)
 
     @property
     def keys(self) -> list[str]:
@@ -262,7 +263,7 @@ class JobBuilder:
     def _placed(self, path: Path, step: Callable[[], T]) -> T:
         try:
             return step()
-        except JobFileError:
+        except DocumentError:
             raise
         except SkillsError as error:
             raise self._problem(path, error) from error
@@ -274,7 +275,7 @@ class JobBuilder:
         read = self.read
         try:
             return step()
-        except JobFileError:
+        except DocumentError:
             raise
         except SkillsError as error:
             named = error.table if isinstance(error, SqlError) else None
@@ -282,34 +283,34 @@ class JobBuilder:
             missing = any(problem.path == ("tables",) for problem in read.missing)
             without_jar = isinstance(error, SqlError) and error.factory is not None
             if statement is not None and missing and not without_jar and read.references.stays_in(statement.text):
-                raise JobFileError([]) from None  # what the reference stands for is not known
+                raise DocumentError([]) from None  # what the reference stands for is not known
             if statement is None or named is None:
                 raise self._problem(path, error) from error
             raise self._problem(("tables",), error, statement) from error
 
-    def _problem(self, path: Path, error: SkillsError, statement: Statement | None = None) -> JobFileError:
+    def _problem(self, path: Path, error: SkillsError, statement: Statement | None = None) -> DocumentError:
         """An error at its place; one of Flink's knows whether only a jar is not here."""
         from flink_skills.flink.sql_errors import SqlError
 
         said, line = (str(error), 0) if statement is None else (f"{statement.title}: {error}", statement.line)
         not_here = error.factory if isinstance(error, SqlError) else None
         (problem,) = self.read.problem(path, said, line=line).problems
-        return JobFileError([replace(problem, not_here=not_here)])
+        return DocumentError([replace(problem, not_here=not_here)])
 
     def _shape(self, path: Path, name: str) -> TableShape:
-        """The columns of a table. Raises :class:`JobFileError`, without a problem where the reason is one already."""
+        """The columns of a table. Raises :class:`DocumentError`, without a problem where the reason is one already."""
         try:
             return self.graph.shape(name)
         except SkillsError as error:
             unknown = isinstance(error, UnknownNameError)
             if path in [problem.path for problem in self.read.missing] or (unknown and not self._all_defined):
-                raise JobFileError([]) from error
+                raise DocumentError([]) from error
             raise self._problem(path, error) from error
 
     def _table(self, role: str, name: str, problems: list[Problem]) -> TableShape | None:
         try:
             return self._shape((role, "table"), name)
-        except JobFileError as error:
+        except DocumentError as error:
             problems += error.problems
             return None
 

@@ -14,10 +14,10 @@ from flink_skills.agents.messages import ModelRequest, UserMessage
 from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.plan import AgentPlan, ModelPlan
 from flink_skills.agents.record_rows import RecordRows
+from flink_skills.documents.problems import DocumentError, Problem
 from flink_skills.errors import ConfigError, SkillsError, SourceError
 from flink_skills.job.advice import job_warnings
 from flink_skills.job.building import JobBuilder, output_shape
-from flink_skills.job.problems import JobFileError, Problem
 from flink_skills.job.reading import ReadJob, survey_job
 from flink_skills.job.skills_here import skills_here
 from flink_skills.options import SkillConfig, SkillOptions
@@ -97,7 +97,7 @@ class _Checker:
             return self._report
         self._hide = read.references.hide
         # What is wrong with one part says nothing of the others.
-        for problem in JobFileError(read.problems).problems:
+        for problem in DocumentError(read.problems).problems:
             self._add(Check("file", "error", str(problem), problem))
         if not read.problems:
             options = len(list(read.settings.skills)) + len(read.settings.flink)
@@ -130,7 +130,7 @@ class _Checker:
             return None
         problems: list[Problem] = []
         graph = self._step("flink", lambda: builder.open_graph(problems.append))
-        for problem in JobFileError(problems).problems:
+        for problem in DocumentError(problems).problems:
             self._add(Check("flink", "error", str(problem), problem))
         if graph is not None and not problems:
             self._ok("flink", "Flink takes the options")
@@ -228,7 +228,7 @@ class _Checker:
     def _step(self, name: str, step: Callable[[], T]) -> T | None:
         try:
             return step()
-        except JobFileError as error:
+        except DocumentError as error:
             for problem in error.problems:
                 if problem.not_here is not None:
                     kind, what = problem.not_here

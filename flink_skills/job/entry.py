@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import SkillsError
-from flink_skills.job.problems import JobFileError
 from flink_skills.job.running import run_job_file
 from flink_skills.job.terminal_text import visible
 
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         run_job_file(options.config, options.set, local=False, tell=_warn)
-    except JobFileError as error:
+    except DocumentError as error:
         sys.stderr.write("".join(f"{visible(str(problem))}\n" for problem in error.problems))
         return 2
     except SkillsError as error:

@@ -43,7 +43,7 @@ def explain_job(
         flink_plan: Add Flink's own plan, for which all connectors must be here.
 
     Raises:
-        JobFileError: the file is wrong.
+        DocumentError: the file is wrong.
     """
     read = read_job(path, assignments)
     with read.hiding():

@@ -2,132 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, StrictFloat, StrictInt, StrictStr, Tag
+from pydantic import Discriminator, Field, StrictBool, StrictFloat, StrictInt, StrictStr, Tag
+
+from flink_skills.agents.spec import AgentSpec, SkillsSection, SourcePins, StrictPart, Text
 
 __all__ = [
-    "AgentSpec",
-    "ConnectionSpec",
     "ErrorsSection",
     "EventsSection",
     "InputSection",
     "JobFile",
     "OutputSection",
-    "PromptSpec",
-    "SetupSpec",
-    "SkillsSection",
-    "SourcePins",
 ]
 
 Scalar = StrictStr | StrictInt | StrictFloat | StrictBool
-Text = Annotated[StrictStr, Field(min_length=1)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class SourcePins(_Part):
-    """A source of skills with pins."""
-
-    path: Text | None = Field(None, description="A folder or archive, for `paths`.")
-    resource: Text | None = Field(None, description="A folder or zip inside the job's jars, for `resources`.")
-    url: Text | None = Field(None, description="The URL of an archive, for `urls`.")
-    sha256: Text | None = Field(None, description="SHA-256 of the archive's bytes, 64 hexadecimal digits.")
-    format: Literal["skill", "heading"] | None = Field(None, description="How its skills are written.")
-
-
-class SkillsSection(_Part):
-    """Where skills come from."""
-
-    paths: list[Text | SourcePins] = Field([], description="Folders or archives of skills on the TaskManagers.")
-    resources: list[Text | SourcePins] = Field([], description="Folders or zips inside the job's jars.")
-    urls: list[Text | SourcePins] = Field([], description="URLs of archives of skills (https, s3, file …).")
-
-
-class AgentSkillsSection(SkillsSection):
-    """Where skills of an agent come from, and which it may see."""
-
-    skill_names: list[Text] | None = Field(None, description="As `skill_names` of the agent; both narrow.")
-
-
-class ConnectionSpec(_Part):
-    """How to reach a provider of chat models."""
-
-    clazz: Text = Field(description="The provider's connection, such as `openai.connection`.")
-    base_url: Text | None = Field(None, description="Where the provider's API is.")
-    api_key_env: Text | None = Field(None, description="Name of the TaskManagers' environment variable with the key.")
-
-
-class SetupSpec(BaseModel):
-    """A chat model and what it may see. Settings of the model stand beside the other keys."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
-
-    clazz: Text = Field(description="The provider's setup, such as `openai.setup`, or `PROVIDER:MODEL`.")
-    connection: Text | None = Field(None, description="One of `chat_model_connections`.")
-    model: Text | None = Field(None, description="The provider's name of the model.")
-    base_url: Text | None = Field(None, description="Where the provider's API is.")
-    api_key_env: Text | None = Field(None, description="Name of the TaskManagers' environment variable with the key.")
-    strategy: Literal["auto", "native", "json"] | None = Field(
-        None, description="How the model acts: native tool calls, or constrained JSON."
-    )
-    price: StrictFloat | StrictInt | dict[Text, StrictFloat | StrictInt] | None = Field(
-        None, description="USD per million tokens, such as `{input: 1.25, output: 10.0}`."
-    )
-    skill_names: list[Text] | None = Field(None, description="The only skills that the model may see.")
-    tools: list[Text] | None = Field(None, description="The only tools of the agent that the model has.")
-    prompt: Text | None = Field(None, description="One of `prompts`.")
-    skill_tools: Text | list[Text] | None = Field(None, description="As the option `skills.tools`.")
-    skill_lifetime: Text | None = Field(None, description="As the option `skills.load.lifetime`.")
-    skill_content: Text | None = Field(None, description="As the option `skills.load.content`.")
-    run_code: StrictBool | None = Field(None, description="As the option `skills.code.enabled`.")
-    max_loaded_skills: StrictInt | None = Field(None, description="As the option `skills.max-loaded`.")
-    skill_guidance: StrictStr | None = Field(None, description="As the option `skills.prompt.guidance`.")
-
-
-class PromptSpec(_Part):
-    """Texts of a prompt."""
-
-    system: StrictStr = Field("", description="What the model is told of its task.")
-    user: StrictStr = Field("", description="The text around the event; `{event}` is the event.")
-
-
-FieldType = Literal["str", "int", "float", "bool", "list", "dict", "any"]
-
-
-class AgentSpec(_Part):
-    """An agent without code: the keys of an agent's YAML file."""
-
-    name: Text | None = Field(None, description="The agent's id, which its state belongs to; default: the job's name.")
-    instructions: StrictStr | None = Field(None, description="What the models are told of their task.")
-    session: Literal["event", "key"] | None = Field(
-        None, description="Whether each event is a conversation of its own, or the conversation of a key goes on."
-    )
-    session_selector: Text | None = Field(
-        None, description="With `session: key`, the column that tells the conversations of one key apart."
-    )
-    model: Text | None = Field(None, description="`PROVIDER:MODEL` or `offline`, for one model without settings.")
-    output_type: Text | dict[Text, FieldType] | None = Field(
-        None, description="What the answer must be: a mapping of field to type, or `module:Class`; default: text."
-    )
-    run_code: StrictBool | None = Field(None, description="As the option `skills.code.enabled`.")
-    skill_names: list[Text] | None = Field(
-        None, description="The only skills of the job and the agent that its models may see."
-    )
-    skills: AgentSkillsSection | None = Field(None, description="Skills of this agent, besides those of the job.")
-    chat_model_connections: dict[Text, ConnectionSpec] | None = Field(None, description="Connections by name.")
-    chat_model_setups: dict[Text, SetupSpec] | None = Field(None, description="Chat models by name.")
-    prompts: dict[Text, StrictStr | PromptSpec] | None = Field(None, description="Prompts by name.")
-    tools: list[Text] | None = Field(None, description="Tools of the models, each `module:function`.")
-    mcp_servers: dict[Text, dict[Text, Any]] | None = Field(
-        None, description="MCP servers by name, each with `url` or `command`, whose tools the models have."
-    )
-    tool_pool: list[Text] | None = Field(None, description="Tools that a model gets with a skill that names them.")
-
-
-class InputSection(_Part):
+class InputSection(StrictPart):
     """What comes in. Give `table` or `query`."""
 
     table: Text | None = Field(None, description="A table or view whose rows are the events.")
@@ -140,7 +32,7 @@ class InputSection(_Part):
 Columns = dict[Text, Text | None]
 
 
-class OutputSection(_Part):
+class OutputSection(StrictPart):
     """Where outputs go."""
 
     table: Text = Field(description="The table that gets a row for each output.")
@@ -151,14 +43,14 @@ class OutputSection(_Part):
     )
 
 
-class ErrorsSection(_Part):
+class ErrorsSection(StrictPart):
     """Where error records go."""
 
     table: Text = Field(description="The table that gets a row for each failed turn and each output that did not fit.")
     columns: Columns = Field({}, description="What goes into a column, as for `output`.")
 
 
-class EventsSection(_Part):
+class EventsSection(StrictPart):
     """Where the stream of what happens in turns goes."""
 
     table: Text = Field(description="The table that gets a row for each thing that happened in a turn.")
@@ -169,7 +61,7 @@ def _agent_kind(value: Any) -> str:
     return "text" if isinstance(value, str) else "mapping"
 
 
-class JobFile(_Part):
+class JobFile(StrictPart):
     """A job with one agent between tables."""
 
     name: Text = Field(description="The job's name.")

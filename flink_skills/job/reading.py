@@ -11,14 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from flink_skills.documents.document import Document, read_document
+from flink_skills.documents.problems import DocumentError, Path, Problem
+from flink_skills.documents.validation import schema_problems
 from flink_skills.errors import ConfigError, SkillsError
-from flink_skills.job.document import Document, read_document
 from flink_skills.job.model import JobFile
-from flink_skills.job.problems import JobFileError, Path, Problem
 from flink_skills.job.references import References
 from flink_skills.job.settings import JobSettings, read_settings
 from flink_skills.job.statements import Statement, refusal, split_statements
-from flink_skills.job.validation import schema_problems
 
 __all__ = ["EMPTY_SECTIONS", "ReadJob", "read_job", "survey_job"]
 
@@ -56,15 +56,15 @@ class ReadJob:
         """Errors of ours without what was inserted into the file."""
         try:
             yield
-        except JobFileError as error:
+        except DocumentError as error:
             raise error.redacted(self.references.hide) from None
         except SkillsError as error:
             error.args = (self.references.hide(str(error)),)
             raise
 
-    def problem(self, path: tuple[str | int, ...], message: str, *, line: int = 0) -> JobFileError:
+    def problem(self, path: tuple[str | int, ...], message: str, *, line: int = 0) -> DocumentError:
         """An error at a place of the file; what was inserted into the file is not shown."""
-        return JobFileError([self.document.problem(path, self.references.hide(message), line=line)])
+        return DocumentError([self.document.problem(path, self.references.hide(message), line=line)])
 
 
 def read_job(path: str | FilePath, assignments: Iterable[str] = (), *, lenient: bool = False) -> ReadJob:
@@ -76,12 +76,12 @@ def read_job(path: str | FilePath, assignments: Iterable[str] = (), *, lenient: 
         lenient: Leave references that cannot be replaced here in place, for a check on another machine.
 
     Raises:
-        JobFileError: with all that is wrong; no message holds a value that a reference stands for.
+        DocumentError: with all that is wrong; no message holds a value that a reference stands for.
         ConfigError: for an assignment that cannot be used.
     """
     read = survey_job(path, assignments)
     if read.problems or (read.missing and not lenient):
-        raise JobFileError([*read.problems, *read.missing])
+        raise DocumentError([*read.problems, *read.missing])
     return read
 
 
@@ -89,14 +89,14 @@ def survey_job(path: str | FilePath, assignments: Iterable[str] = ()) -> ReadJob
     """Read a job file as far as it can be used; what is wrong with it is in ``problems`` and ``missing``.
 
     Raises:
-        JobFileError: for a file of which nothing can be used.
+        DocumentError: for a file of which nothing can be used.
         ConfigError: for an assignment that cannot be used.
     """
     file = FilePath(path).absolute()
     document = read_document(path)
     if not isinstance(document.data, Mapping):
         kind = type(document.data).__name__
-        raise JobFileError([document.problem((), f"holds a {kind}; write a mapping such as 'name: triage'")])
+        raise DocumentError([document.problem((), f"holds a {kind}; write a mapping such as 'name: triage'")])
     problems = schema_problems(document, JobFile) + _empty_sections(document)
     references = References(document, file.parent)
     data = references.resolved(document.data)
@@ -113,9 +113,9 @@ def survey_job(path: str | FilePath, assignments: Iterable[str] = ()) -> ReadJob
         job = JobFile.model_validate(usable)
     except ValidationError as error:
         if problems:
-            raise JobFileError([*problems, *missing]) from None
+            raise DocumentError([*problems, *missing]) from None
         # What a reference stands for does not fit where the reference did.
-        raise JobFileError(
+        raise DocumentError(
             [
                 document.problem(tuple(found["loc"]), references.hide(f"with its references replaced: {found['msg']}"))
                 for found in error.errors(include_input=False)
@@ -126,7 +126,7 @@ def survey_job(path: str | FilePath, assignments: Iterable[str] = ()) -> ReadJob
 
 def hidden(problem: Problem, references: References) -> Problem:
     """A problem without what references stand for."""
-    return JobFileError([problem]).redacted(references.hide).problems[0]
+    return DocumentError([problem]).redacted(references.hide).problems[0]
 
 
 def _statements(document: Document, text: str) -> tuple[tuple[Statement, ...], list[Problem]]:

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
+from flink_skills.documents.document import Document
+from flink_skills.documents.problems import Path, Problem
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.job.document import Document
 from flink_skills.job.inserted import InsertedValues
-from flink_skills.job.problems import Path, Problem
 from flink_skills.job.statements import in_literals
 from flink_skills.options import OptionFamily, SkillOptions
 from flink_skills.options.values import parse_optional_reference, parse_reference

@@ -35,7 +35,7 @@ def run_job_file(
         tell: Gets each warning.
 
     Raises:
-        JobFileError: with everything that is wrong with the file.
+        DocumentError: with everything that is wrong with the file.
         SkillsError: the job failed.
     """
     read = read_job(path, assignments)

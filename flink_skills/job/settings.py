@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from flink_skills.agents.declaration import declared_sources
+from flink_skills.documents.document import Document
+from flink_skills.documents.problems import Path, Problem
 from flink_skills.errors import ConfigError, SkillsError, near_misses
-from flink_skills.job.document import Document
-from flink_skills.job.problems import Path, Problem
 from flink_skills.options import SkillConfig, SkillOptions
 
 __all__ = ["JobSettings", "read_settings", "split_assignments"]

@@ -6,11 +6,12 @@ import asyncio
 import dataclasses
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 
-from flink_skills import Agent, AgentsExecutionEnvironment, ConfigError, TurnError
+from flink_skills import Agent, AgentsExecutionEnvironment, ConfigError, PlanError, TurnError
 
 
 class Counts(Agent):
@@ -49,6 +50,29 @@ def test_on_error_fail() -> None:
     env.get_config().set("skills.turn.on-error", "fail")
     with pytest.raises(TurnError, match="bad"):
         env.from_list(["x", "bad"]).apply(Counts).to_list()
+
+
+@pytest.mark.row("B23")
+@pytest.mark.parametrize(
+    ("late", "what"),
+    [
+        (lambda env: env.add_skills_from_paths("/opt/skills"), "add_skills_from_paths"),
+        (lambda env: env.add_skills_from_resources("skills"), "add_skills_from_resources"),
+        (lambda env: env.add_skills_from_urls("https://example.org/skills.zip"), "add_skills_from_urls"),
+        (lambda env: env.get_config().set("skills.turn.on-error", "fail"), "option skills.turn.on-error"),
+    ],
+)
+def test_what_comes_after_apply_is_an_error(late: Callable[[AgentsExecutionEnvironment], object], what: str) -> None:
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    events = env.from_list(["x"])
+    # An agent that cannot be compiled closes nothing: the mistake may be corrected.
+    with pytest.raises(PlanError):
+        events.apply(Agent)
+    env.get_config().set("skills.turn.timeout", "1 min")
+    events.apply(Counts)
+    with pytest.raises(ConfigError, match=f"^{what}: agent .*Counts is compiled already and would not have it; set "):
+        late(env)
+    events.apply(Counts, name="second")
 
 
 def test_inside_of_a_running_loop() -> None:

@@ -246,7 +246,7 @@ def test_what_cannot_be_sent_is_named_with_the_fix(case: str, tmp_path: Path) ->
         "import threading\n"
         "from dataclasses import dataclass, field\n"
         "from flink_skills import Agent\n"
-        "from flink_skills.agents.plan import compile_plan\n"
+        "from flink_skills.agents.compilation import compile_plan\n"
         f"{declared}"
         "class Main(Agent):\n"
         "    async def on_event(self, event, ctx):\n"
@@ -264,7 +264,7 @@ def test_class_of_the_main_script_reaches_another_process(tmp_path: Path) -> Non
     script.write_text(
         "import json\n"
         "from flink_skills import Agent\n"
-        "from flink_skills.agents.plan import compile_plan\n"
+        "from flink_skills.agents.compilation import compile_plan\n"
         "class Main(Agent):\n"
         "    async def on_event(self, event, ctx):\n"
         "        return 'from main'\n"
@@ -320,22 +320,58 @@ tools: ["os.path:basename"]
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name: [", "line 2: not YAML"),
+        ("name: [", r":2:1: not YAML"),
         ("- a", "write a mapping"),
         ("nam: x", "unknown key 'nam': did you mean 'name'"),
-        ("model: 3", "model: is 3; write a text"),
-        ("chat_model_setups: {m: {model: x}}", "has no clazz"),
+        ("model: 3", r"model: is a number \(3\); write a text"),
+        ("chat_model_setups: {m: {model: x}}", r"chat_model_setups\.m: 'clazz' is missing"),
+        ("chat_model_setups: {m: {clazz: opnai:x}}", "unknown model provider 'opnai'.*did you mean 'openai'"),
+        ("chat_model_setups: {m: {clazz: offline.setup, skills: [a]}}", r"skills.*use skill_names=\[…\]"),
         ("skills: {}", "names no source"),
-        ("output_type: {a: strng}", "unknown type 'strng'"),
+        ("output_type: {a: strng}", "'strng' is none of its words: did you mean 'str'"),
         ("tools: ['no_such:f']", "cannot import 'no_such:f'"),
         ("tools: [f]", "module:name"),
         ("prompts: {p: {systm: x}}", "unknown key 'systm'"),
+        ("prompts: {p: &a {system: x}, q: *a}", "YAML anchors and aliases are not used here"),
     ],
 )
 def test_bad_yaml_agents(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape("triage.yaml")) as caught:
         load_agent_yaml(write(tmp_path, text + "\n"))
     assert re.search(message, str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "name: 3\nskil_names: [a]\nprompts:\n  main: {systm: x}\n",
+            [
+                "1:7: name: is a number (3)",
+                "2:1: skil_names: unknown key 'skil_names': did you mean 'skill_names'",
+                "4:10: prompts.main.systm: ",
+            ],
+        ),
+        (
+            "model: offline\nskills: {}\ntools: ['no_such:f']\ntool_pool: ['no_such:g']\n",
+            ["2:9: skills: names no source", "3:8: tools: cannot import", "4:12: tool_pool: cannot import"],
+        ),
+        (
+            "chat_model_setups:\n  a: {clazz: offline.setup, skills: [x]}\n  b: {clazz: offline.setup, promt: y}\n",
+            ["2:29: chat_model_setups.a.skills: ", "3:29: chat_model_setups.b.promt: "],
+        ),
+    ],
+)
+def test_all_problems_of_a_yaml_agent_are_reported_with_their_places(
+    tmp_path: Path, text: str, expected: list[str]
+) -> None:
+    file = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_agent_yaml(file)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == len(expected), lines
+    for line, start in zip(lines, expected, strict=True):
+        assert line.startswith(f"{file}:{start}"), line
 
 
 def test_missing_yaml_file(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flink_skills.job import JobFileError, ReadJob, read_job
+from flink_skills.documents import DocumentError
+from flink_skills.job import ReadJob, read_job
 
 PLAIN = """\
 name: plain
@@ -39,6 +40,6 @@ def problems_of(folder: Path, text: str = PLAIN, *assignments: str, **replaced: 
     """What is wrong with a job file: each problem without the folder's path."""
     try:
         read(folder, text, *assignments, **replaced)
-    except JobFileError as error:
+    except DocumentError as error:
         return [str(problem).replace(f"{folder}/", "") for problem in error.problems]
     return []

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flink_skills.job import AgentSpec
+from flink_skills.agents import AgentSpec
 
 
 def accepted(key: str, value: Any) -> bool:

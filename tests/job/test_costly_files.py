@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from flink_skills.documents import DocumentError, read_document, validation
 from flink_skills.errors import near_misses
-from flink_skills.job import JobFileError, read_document, settings, validation
+from flink_skills.job import settings
 from tests.job.files import PLAIN, problems_of
 
 
 def _refused(folder: Path, text: str) -> str:
     file = folder / "job.yaml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(JobFileError) as raised:
+    with pytest.raises(DocumentError) as raised:
         read_document(file)
     return str(raised.value)
 
@@ -32,7 +33,7 @@ def test_what_is_nested_too_deep_is_refused_while_it_is_scanned(tmp_path: Path, 
     "text", ["".join(f"k{n}: 1\n" for n in range(20_000)), "[" + "1," * 20_000, "[" + "{}," * 20_000]
 )
 def test_too_many_values_are_refused_while_they_are_scanned(tmp_path: Path, text: str) -> None:
-    assert "has more than 10,000 keys and values; this is no job file" in _refused(tmp_path, text)
+    assert "has more than 10,000 keys and values; this is no file of a job or an agent" in _refused(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_a_number_that_nobody_can_write_is_refused(tmp_path: Path, number: str) 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "job.yaml"
     os.mkfifo(pipe)
-    with pytest.raises(JobFileError, match="is no regular file"):
+    with pytest.raises(DocumentError, match="is no regular file"):
         read_document(pipe)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from flink_skills import Agent
 from flink_skills.agents import DeclarativeAgent
+from flink_skills.documents import DocumentError
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.job import JobFileError
 from flink_skills.job.agent_source import job_agent
 from flink_skills.job.reading import is_job_file
 from tests.job.files import PLAIN, problems_of, read, write_job
@@ -88,14 +88,14 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         ({"agent": "agent.yaml"}, "agent.yaml:2:1: sesion: unknown key 'sesion': did you mean 'session'?"),
         (
             {"agent": "{model: offline, tools: ['os:nothing']}"},
-            "job.yaml:2:32: agent.tools: tools: cannot import 'os:nothing'",
+            "job.yaml:2:32: agent.tools: cannot import 'os:nothing'",
         ),
-        ({"agent": "{model: offline, tools: [plain]}"}, "agent.tools: tools: 'plain': unknown registered tool 'plain'"),
+        ({"agent": "{model: offline, tools: [plain]}"}, "agent.tools: 'plain': unknown registered tool 'plain'"),
     ],
 )
 def test_agents_that_are_none(tmp_path: Path, replaced: dict[str, str], said: str) -> None:
     (tmp_path / "agent.yaml").write_text("model: offline\nsesion: key\n")
-    with pytest.raises(JobFileError) as caught:
+    with pytest.raises(DocumentError) as caught:
         job_agent(read(tmp_path, **replaced))
     assert said in str(caught.value).replace(f"{tmp_path}/", "")
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.job import JobFileError, read_job
+from flink_skills.documents import DocumentError
+from flink_skills.job import read_job
 from tests.job.files import PLAIN, problems_of, read, write_job
 
 
@@ -94,7 +95,7 @@ def test_no_message_shows_what_a_reference_stands_for(tmp_path: Path, monkeypatc
         "options": "{skills.turn.timeout: '${env:PLANTED}', skills.strict: '${env:SHORT}'}",
         "agent": "{model: offline, output_type: {a: '${env:PLANTED}'}}",
     }
-    with pytest.raises(JobFileError) as caught:
+    with pytest.raises(DocumentError) as caught:
         read(tmp_path, **replaced)
     assert "pl4nted" not in str(caught.value)
     assert "xyz" not in str(caught.value)

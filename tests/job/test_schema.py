@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from flink_skills import SkillOptions
-from flink_skills.job import AgentSpec, job_schema
+from flink_skills.agents import AgentSpec
+from flink_skills.job import job_schema
 from flink_skills.options import SkillConfig
 
 ROOT = Path(__file__).parents[2]

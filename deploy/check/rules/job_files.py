@@ -14,13 +14,13 @@ from deploy.check.jobs import REFERENCE, Job, jobs, texts_of
 from deploy.check.mounts import files_of, mount_around, within
 from deploy.check.pods import flat
 from flink_skills.agents.agent import Agent
-from flink_skills.agents.declaration import skill_scope
+from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.plan import compile_plan
+from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import SkillsError
 from flink_skills.job.agent_source import job_agent
-from flink_skills.job.problems import JobFileError
 from flink_skills.job.reading import read_job
+from flink_skills.manager import SkillScope
 
 __all__ = ["job_files", "model_keys", "read_agent", "references", "setups"]
 
@@ -81,7 +81,7 @@ def read_agent(job: Job) -> tuple[Agent | None, list[str]]:
             lines += [str(problem) for problem in read.missing if not _OPEN.search(problem.message)]
             if job.agent is not None or not _is_class(job.document.get("agent")):
                 agent = job_agent(read)  # a class is in the image, and its code is not run here
-        except JobFileError as error:
+        except DocumentError as error:
             lines += [str(problem) for problem in error.problems if not _is_open(problem.message)]
         except SkillsError as error:
             lines += str(error).splitlines()
@@ -164,9 +164,7 @@ def setups(job: Job) -> list[ModelSetup]:
         return []
     try:
         # Names of skills are checked where the sources are read; a scope makes them possible.
-        plan = compile_plan(
-            agent, job_scopes=[skill_scope("job", {"paths": ["/opt/flink/skills"]}, "job")], config=job.config
-        )
+        plan = compile_plan(agent, job_scopes=[SkillScope("job", paths=["/opt/flink/skills"])], config=job.config)
     except SkillsError:
         return []
     return [model.setup for one in plan.tree() for model in one.models]

@@ -59,8 +59,8 @@ async def test_a_path_belongs_to_another_tool(talk: Conversation, argument: str)
     result = await talk.call("load_skill", name="log-triage", **{argument: "references/levels.md"})
     assert result.is_error
     assert result.content == (
-        f"load_skill has no argument {argument!r}: it gives the instructions of a skill. To read a file of a skill, call "
-        "load_skill_resource with name and path."
+        f"load_skill has no argument {argument!r}: it gives the instructions of a skill. To read a file of a skill, "
+        "call load_skill_resource with name and path."
     )
     assert not (await talk.call("load_skill", name="log-triage", **{argument: ""})).is_error
 

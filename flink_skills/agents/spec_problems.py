@@ -9,16 +9,17 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.declarative import DeclarativeAgent
 from flink_skills.agents.models.registry import provider_names
 from flink_skills.agents.models.setup import SETTINGS
-from flink_skills.agents.plan import compile_plan
+from flink_skills.agents.spec import SetupSpec
+from flink_skills.documents.document import Document
+from flink_skills.documents.problems import Path, Problem
 from flink_skills.errors import SkillsError, UnknownNameError, near_misses
-from flink_skills.job.document import Document
-from flink_skills.job.model import SetupSpec
-from flink_skills.job.problems import Path, Problem
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillConfig
+from flink_skills.other_frameworks import SETUP_WORDS
 
 __all__ = ["setup_problems"]
 
@@ -55,7 +56,9 @@ def setup_problems(
     broken = {path[: len(at) + 2] for path in known} | {path for path in known if len(path) < len(at) + 2}
     if (*at, _CONNECTIONS) in broken or (*at, _SETUPS) in broken:
         return []
-    rest = {key: value for key, value in spec.items() if key not in ("model", _SETUPS) and (*at, key) not in broken}
+    # Whether there is a source for the agent's skill_names is a question about the job, not about a setup.
+    left_out = ("model", "skill_names", _SETUPS)
+    rest = {key: value for key, value in spec.items() if key not in left_out and (*at, key) not in broken}
     rest = {key: value for key, value in rest.items() if not any(path[: len(at) + 1] == (*at, key) for path in broken)}
     found: dict[Path, str] = {}
     for name, connection in connections.items():
@@ -145,5 +148,5 @@ def _message(error: SkillsError, path: Path) -> str:
     # Beside the settings of a model stand the keys of a setup, and either may be meant.
     keys = [*SetupSpec.model_fields, *SETTINGS]
     near = near_misses(error.name, keys)
-    hint = f"did you mean {near[0]!r}?" if near else "nothing has a similar name"
+    hint = SETUP_WORDS.get(error.name) or (f"did you mean {near[0]!r}?" if near else "nothing has a similar name")
     return f"unknown key {error.name!r} in chat model {path[1]!r}: {hint} (there are: {', '.join(keys)})"

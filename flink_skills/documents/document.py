@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from flink_skills.job.problems import JobFileError, Path, Place, Problem
+from flink_skills.documents.problems import DocumentError, Path, Place, Problem
 
 __all__ = ["Document", "read_document"]
 
@@ -75,7 +75,7 @@ class Document:
 
 
 def read_document(path: str | FilePath, *, text: str | None = None) -> Document:
-    """Read a YAML file. Raises :class:`JobFileError` with everything that is wrong with it as YAML."""
+    """Read a YAML file. Raises :class:`DocumentError` with everything that is wrong with it as YAML."""
     name = str(path)
     if text is None:
         text = _read(FilePath(path))
@@ -87,17 +87,17 @@ def read_document(path: str | FilePath, *, text: str | None = None) -> Document:
         before = text[: error.position]
         place = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
         message = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed; take it out"
-        raise JobFileError([Problem(name, message, (), place)]) from None
+        raise DocumentError([Problem(name, message, (), place)]) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         what = getattr(error, "problem", None) or getattr(error, "context", None) or str(error)
-        raise JobFileError([Problem(name, f"not YAML: {what}", (), _place(mark) if mark else None)]) from None
+        raise DocumentError([Problem(name, f"not YAML: {what}", (), _place(mark) if mark else None)]) from None
     if root is None:
-        raise JobFileError([Problem(name, "the file is empty")])
+        raise DocumentError([Problem(name, "the file is empty")])
     reader = _Reader(name, loader)
     data = reader.value(root, ())
     if reader.problems:
-        raise JobFileError(reader.problems)
+        raise DocumentError(reader.problems)
     return Document(name, data, reader.places, reader.keys, frozenset(reader.blocks))
 
 
@@ -106,17 +106,19 @@ def _read(path: FilePath) -> str:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             # A pipe that nobody writes to would be waited for.
-            raise JobFileError([Problem(str(path), "is no regular file")])
+            raise DocumentError([Problem(str(path), "is no regular file")])
         with path.open("rb") as file:
             content = file.read(_LARGEST + 1)
         if len(content) > _LARGEST:
-            raise JobFileError([Problem(str(path), f"is larger than {_LARGEST >> 20} MiB; this is no job file")])
+            raise DocumentError(
+                [Problem(str(path), f"is larger than {_LARGEST >> 20} MiB; this is no file of a job or an agent")]
+            )
         return content.decode("utf-8-sig")
     except OSError as error:
-        raise JobFileError([Problem(str(path), str(error.strerror or error))]) from None
+        raise DocumentError([Problem(str(path), str(error.strerror or error))]) from None
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise JobFileError([Problem(str(path), "is not UTF-8 text", (), Place(line))]) from None
+        raise DocumentError([Problem(str(path), "is not UTF-8 text", (), Place(line))]) from None
 
 
 def _scan(name: str, text: str) -> None:
@@ -128,21 +130,21 @@ def _scan(name: str, text: str) -> None:
             token = scanner.get_token() if scanner.check_token() else None  # type: ignore[no-untyped-call]
         except ValueError as error:
             # A number of a character that there is not; the scanner leaves this to Python.
-            raise JobFileError([Problem(name, f"not YAML: {error}", (), _place(scanner.get_mark()))]) from None
+            raise DocumentError([Problem(name, f"not YAML: {error}", (), _place(scanner.get_mark()))]) from None
         if token is None:
             return
         if isinstance(token, (yaml.AnchorToken, yaml.AliasToken)):
             sign = "&" if isinstance(token, yaml.AnchorToken) else "*"
             message = f"YAML anchors and aliases are not used here ({sign}{token.value}): write the value again"
-            raise JobFileError([Problem(name, message, (), _place(token.start_mark))])
+            raise DocumentError([Problem(name, message, (), _place(token.start_mark))])
         values += isinstance(token, (yaml.ScalarToken, *_OPENING))
         if values > _MOST_VALUES:
-            message = f"has more than {_MOST_VALUES:,} keys and values; this is no job file"
-            raise JobFileError([Problem(name, message, (), _place(token.start_mark))])
+            message = f"has more than {_MOST_VALUES:,} keys and values; this is no file of a job or an agent"
+            raise DocumentError([Problem(name, message, (), _place(token.start_mark))])
         depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
         if depth > _DEEPEST:
             message = f"is nested more than {_DEEPEST} deep"
-            raise JobFileError([Problem(name, message, (), _place(token.start_mark))])
+            raise DocumentError([Problem(name, message, (), _place(token.start_mark))])
 
 
 def _place(mark: Any) -> Place:

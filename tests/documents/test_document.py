@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.job import JobFileError, Place, path_text, read_document
+from flink_skills.documents import DocumentError, Place, path_text, read_document
 
 
 def problems(text: str) -> list[str]:
-    with pytest.raises(JobFileError) as caught:
+    with pytest.raises(DocumentError) as caught:
         read_document("f.yaml", text=text)
     return str(caught.value).splitlines()
 
@@ -75,13 +75,13 @@ def test_a_deep_document_is_refused_and_not_followed() -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(JobFileError, match=r"none\.yaml: No such file or directory"):
+    with pytest.raises(DocumentError, match=r"none\.yaml: No such file or directory"):
         read_document(tmp_path / "none.yaml")
     (tmp_path / "latin.yaml").write_bytes(b"a: 1\nb: \xe4\n")
-    with pytest.raises(JobFileError, match=r"latin\.yaml:2: is not UTF-8 text"):
+    with pytest.raises(DocumentError, match=r"latin\.yaml:2: is not UTF-8 text"):
         read_document(tmp_path / "latin.yaml")
     (tmp_path / "large.yaml").write_bytes(b"#" * (5 << 20))
-    with pytest.raises(JobFileError, match="is larger than 4 MiB"):
+    with pytest.raises(DocumentError, match="is larger than 4 MiB"):
         read_document(tmp_path / "large.yaml")
     (tmp_path / "bom.yaml").write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert read_document(tmp_path / "bom.yaml").data == {"a": 1, "b": 2}

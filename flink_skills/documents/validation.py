@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from flink_skills.documents.document import Document
+from flink_skills.documents.problems import Path, Problem
 from flink_skills.errors import near_misses
-from flink_skills.job.document import Document
-from flink_skills.job.problems import Path, Problem
 
 __all__ = ["known_keys", "schema_problems"]
 

@@ -1,4 +1,4 @@
-"""What is wrong with a job file: each problem with its place, all of them at once."""
+"""What is wrong with a document: each problem with its place, all of them at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from flink_skills.errors import ConfigError
 
-__all__ = ["JobFileError", "Path", "Place", "Problem", "path_text"]
+__all__ = ["DocumentError", "Path", "Place", "Problem", "path_text"]
 
 Path = tuple["str | int", ...]
 """A place inside of a document: keys of mappings and positions in lists, from the outermost one."""
@@ -43,16 +43,16 @@ class Problem:
         return f"{where}: " + (f"{path_text(self.path)}: " if self.path else "") + self.message
 
 
-class JobFileError(ConfigError):
-    """A job file that cannot be used; ``problems`` are in the order of the file."""
+class DocumentError(ConfigError):
+    """A file that cannot be used; ``problems`` are in the order of the file."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: problem.place or Place(0)))
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
-    def redacted(self, hide: Callable[[str], str]) -> JobFileError:
+    def redacted(self, hide: Callable[[str], str]) -> DocumentError:
         """The same error with ``hide`` over every message."""
-        return JobFileError([replace(problem, message=hide(problem.message)) for problem in self.problems])
+        return DocumentError([replace(problem, message=hide(problem.message)) for problem in self.problems])
 
 
 def path_text(path: Path) -> str:

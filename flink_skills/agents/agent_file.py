@@ -1,0 +1,105 @@
+"""Reads an agent without code from a YAML file, and reports everything that is wrong with it at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+from flink_skills.agents.agent import Agent
+from flink_skills.agents.declarative import DeclarativeAgent
+from flink_skills.agents.spec import AgentSpec
+from flink_skills.agents.spec_problems import setup_problems
+from flink_skills.documents import Document, DocumentError, Path, Problem, path_text, read_document, schema_problems
+from flink_skills.errors import SkillsError
+from flink_skills.options import SkillConfig
+
+__all__ = ["agent_of", "load_agent_yaml", "read_agent_document"]
+
+
+def load_agent_yaml(path: str | FilePath) -> Agent:
+    """Return the agent that a YAML file declares.
+
+    Keys are those of an agent class: ``name``, ``instructions``, ``session``, ``session_selector``, ``model``,
+    ``output_type`` (a mapping of field to type, or ``module:Class``), ``run_code``, ``skill_names``, ``skills``
+    (``paths``, ``resources``, ``urls``, ``skill_names``), ``chat_model_connections`` and ``chat_model_setups`` (by
+    name, with ``clazz`` and arguments), ``prompts`` (by name), ``tools`` (``module:function``, ``module:tool_set`` or
+    the name of a registered tool), ``mcp_servers`` (by name, with ``url`` or ``command`` and what
+    :func:`flink_skills.mcp_server` takes), ``tool_pool`` (as ``tools``): the tools that models get with a loaded skill
+    that names them.
+
+    Args:
+        path: The file. Its name without the suffix is the name of an agent that declares none.
+
+    Raises:
+        ConfigError: The file cannot be read or is wrong. The message has one line for each problem, which begins with
+            the file, the line and the column.
+
+    >>> load_agent_yaml("triage.yaml").name  # doctest: +SKIP
+    'triage'
+    """
+    document = read_agent_document(path)
+    problems = schema_problems(document, AgentSpec)
+    if problems:
+        raise DocumentError(problems)
+    spec = {"name": FilePath(path).stem, **document.data}
+    agent = agent_of(spec, document, ())
+    # Sources of skills are those of the job as well, and are not known yet.
+    problems = setup_problems(spec, document, (), has_sources=True, config=SkillConfig())
+    if problems:
+        raise DocumentError(problems)
+    return agent
+
+
+def read_agent_document(path: str | FilePath) -> Document:
+    """Read the file of an agent. Raises :class:`DocumentError` for a file that is not a YAML mapping."""
+    document = read_document(path)
+    if not isinstance(document.data, Mapping):
+        kind = type(document.data).__name__
+        raise DocumentError([document.problem((), f"holds a {kind}; write a mapping such as 'name: triage'")])
+    return document
+
+
+def agent_of(spec: Mapping[str, Any], document: Document, at: Path) -> DeclarativeAgent:
+    """Return the agent of ``spec``, which is at ``at`` of ``document``.
+
+    Raises :class:`DocumentError` with all that is wrong with it: what is at a wrong key is left out, and the rest is
+    tried again.
+    """
+    problems: list[Problem] = []
+    rest = copy.deepcopy(dict(spec))
+    while True:
+        try:
+            agent = DeclarativeAgent.from_spec(rest)
+        except SkillsError as error:
+            path = _path_of(str(error), rest)
+            message = str(error).removeprefix(f"{path_text(path)}: ")
+            problems.append(document.problem((*at, *path), message))
+            if path and _remove(rest, path):
+                continue
+        else:
+            if not problems:
+                return agent
+        raise DocumentError(problems)
+
+
+def _path_of(message: str, spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The path that the error of an agent begins with: ``prompts.main: …``."""
+    path: list[str] = []
+    data: Any = spec
+    for part in message.partition(": ")[0].split("."):
+        if not isinstance(data, Mapping) or part not in data:
+            break
+        path.append(part)
+        data = data[part]
+    return tuple(path)
+
+
+def _remove(spec: dict[str, Any], path: tuple[str, ...]) -> bool:
+    """Remove what is at ``path``, and return whether that is more than the agent's name."""
+    around: Any = spec
+    for part in path[:-1]:
+        around = around[part]
+    del around[path[-1]]
+    return path != ("name",)

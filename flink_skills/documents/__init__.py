@@ -1,0 +1,35 @@
+"""YAML documents that people write: their values with lines, and everything that is wrong with them at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flink_skills.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from flink_skills.documents.document import Document as Document
+    from flink_skills.documents.document import read_document as read_document
+    from flink_skills.documents.problems import DocumentError as DocumentError
+    from flink_skills.documents.problems import Path as Path
+    from flink_skills.documents.problems import Place as Place
+    from flink_skills.documents.problems import Problem as Problem
+    from flink_skills.documents.problems import path_text as path_text
+    from flink_skills.documents.validation import known_keys as known_keys
+    from flink_skills.documents.validation import schema_problems as schema_problems
+
+_HOMES = {
+    "Document": "document",
+    "DocumentError": "problems",
+    "Path": "problems",
+    "Place": "problems",
+    "Problem": "problems",
+    "known_keys": "validation",
+    "path_text": "problems",
+    "read_document": "document",
+    "schema_problems": "validation",
+}
+
+__all__ = list(_HOMES)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
