@@ -178,10 +178,10 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "allowed-tools names a tool that does not exist here", "warning", "warning", "do the same with a command"
         ),
         "U02": Code(
-            "allowed-tools names a tool that is a shell command here",
+            "allowed-tools names a tool that an agent here has only if it declares it",
             "info",
             "info",
-            "models read and write files with shell commands",
+            "declare the tool with @tool_set, set skills.tools, or tell the model to use a shell command",
         ),
         "U03": Code(
             "a script in a language that this machine cannot run",

@@ -17,16 +17,30 @@ from flink_skills.skill.markdown import without_code
 from flink_skills.skill.model import AgentSkill
 from flink_skills.skill.requirements import missing_requirements
 
-__all__ = ["check_support"]
+__all__ = ["PROFILE_TOOLS", "READY_MADE_TOOLS", "check_support"]
 
 _DEFAULT_LIMITS = Limits()
 _COMMAND_TOOLS = frozenset({"bash", "shell", "sh", "execute_shell_command", "run_shell_command", "exec", "terminal"})
 _SKILL_TOOLS = frozenset({"load_skill", "unload_skill", "load_skill_resource", "skill"})
-# Tools of other agents for files, which are shell commands here.
-_FILE_TOOLS = frozenset(
-    {"read", "write", "edit", "multiedit", "glob", "grep", "ls", "list", "notebookedit", "notebookread", "bashoutput",
-     "killshell", "killbash", "search", "view", "create", "str_replace", "read_file", "write_file", "list_files"}
+#: Tools that a model has with another profile, in the spelling of this runtime.
+PROFILE_TOOLS = frozenset(
+    {"skill_list", "skill_load", "skill_unload", "skill_list_docs", "skill_select_docs", "skill_list_tools",
+     "skill_select_tools", "skill_run", "skill_exec", "skill_write_stdin", "skill_poll_session", "skill_kill_session",
+     "workspace_exec", "workspace_write_stdin", "workspace_kill_session", "workspace_save_artifact"}
 )  # fmt: skip
+#: Tools of other agents, and the ready-made tool that does the same here for an agent that declares it.
+READY_MADE_TOOLS: Mapping[str, str] = {
+    **dict.fromkeys(("read", "read_file", "view", "notebookread"), "Read"),
+    **dict.fromkeys(("write", "write_file", "create"), "Write"),
+    **dict.fromkeys(("edit", "multiedit", "str_replace", "notebookedit"), "Edit"),
+    **dict.fromkeys(("glob", "ls", "list", "list_files"), "Glob"),
+    **dict.fromkeys(("grep", "search"), "Grep"),
+    **dict.fromkeys(("webfetch", "web_fetch", "fetch"), "web_fetch"),
+    **dict.fromkeys(("websearch", "web_search"), "web_search"),
+}
+# Tools of other agents that have no counterpart here, and that a shell command replaces.
+_PROCESS_TOOLS = frozenset({"bashoutput", "killshell", "killbash"})
+_FILE_TOOLS = frozenset({"Read", "Write", "Edit", "Glob", "Grep"})
 _INTERPRETERS: Mapping[str, tuple[str, ...]] = {
     ".py": ("python3", "python"), ".sh": ("sh",), ".bash": ("bash",), ".zsh": ("zsh",), ".fish": ("fish",),
     ".js": ("node", "bun", "deno"), ".mjs": ("node", "bun", "deno"), ".cjs": ("node", "bun"),
@@ -52,9 +66,10 @@ def check_support(
 
     ``commands`` is whether models can run shell commands, ``tools`` are names of further tools that exist.
 
-    >>> skill = AgentSkill("a", "Does it.", allowed_tools=("Bash(git *)", "WebFetch"))
+    >>> skill = AgentSkill("a", "Does it.", allowed_tools=("Bash(git *)", "Task", "WebFetch"))
     >>> [diagnostic.message for diagnostic in check_support(skill)]
-    ["allowed-tools names 'WebFetch', which does not exist here"]
+    ["allowed-tools names 'Task', which does not exist here",
+     "allowed-tools names 'WebFetch': an agent that declares web_fetch has this tool"]
     """
     report = Report(f"{skill.path}/{skill.files.skill_file}" if skill.path else "")
     report.skill = skill.name
@@ -71,18 +86,32 @@ def check_support(
 
 
 def _tools(skill: AgentSkill, report: Report, commands: bool, tools: Collection[str]) -> None:
-    here = _SKILL_TOOLS | (_COMMAND_TOOLS if commands else frozenset()) | {name.lower() for name in tools}
+    here = _SKILL_TOOLS | ((_COMMAND_TOOLS | _PROCESS_TOOLS) if commands else frozenset())
+    here |= {name.lower() for name in tools}
     unknown: list[str] = []
-    files: list[str] = []
+    ready: dict[str, str] = {}
+    profile: list[str] = []
     for allowed in skill.allowed_tools or ():
         name = allowed.split("(")[0]
         if not name or name == "*" or name.lower() in here:
             continue
-        (files if commands and name.lower() in _FILE_TOOLS else unknown).append(name)
+        if name in PROFILE_TOOLS:
+            profile.append(name)
+        elif name.lower() in READY_MADE_TOOLS:
+            ready[name] = READY_MADE_TOOLS[name.lower()]
+        else:
+            unknown.append(name)
     if unknown:
         report.add("U01", f"allowed-tools names {_listed(unknown)}, which {_do(unknown)} not exist here")
-    if files:
-        report.add("U02", f"allowed-tools names {_listed(files)}, which a shell command does here")
+    if ready:
+        ours = list(dict.fromkeys(ready.values()))
+        has = "this tool" if len(ours) == 1 else "these tools"
+        also = ", and shell commands read and write files" if commands and _FILE_TOOLS.issuperset(ours) else ""
+        names = ", ".join(ours)
+        report.add("U02", f"allowed-tools names {_listed(ready)}: an agent that declares {names} has {has}{also}")
+    if profile:
+        them = "it" if len(set(profile)) == 1 else "them"
+        report.add("U02", f"allowed-tools names {_listed(profile)}: a model with skills.tools: full has {them}")
 
 
 def _fields(skill: AgentSkill, report: Report) -> None:

@@ -328,6 +328,8 @@ tools: ["os.path:basename"]
         ("chat_model_setups: {m: {clazz: opnai:x}}", "unknown model provider 'opnai'.*did you mean 'openai'"),
         ("chat_model_setups: {m: {clazz: offline.setup, skills: [a]}}", r"skills.*use skill_names=\[…\]"),
         ("skills: {}", "names no source"),
+        ("skills: {path: [/a]}", "unknown key 'path': did you mean 'paths'"),
+        ("session: forever", "'forever' is none of its words: write one of event, key"),
         ("output_type: {a: strng}", "'strng' is none of its words: did you mean 'str'"),
         ("tools: ['no_such:f']", "cannot import 'no_such:f'"),
         ("tools: [f]", "module:name"),

@@ -23,7 +23,6 @@ from flink_skills import (
     SourceError,
     UnknownNameError,
     chat_model_setup,
-    load_agent_yaml,
     skills,
     tool,
 )
@@ -244,34 +243,10 @@ def test_a_broken_skill_is_skipped_and_named_and_strict_refuses_it(tmp_path: Pat
     given.apply(Declared(skill_names=["good"]))
     with pytest.raises(UnknownNameError, match=r"unknown skill 'bad'.*there are: good"):
         given.apply(Declared(skill_names=["bad"]))
-    agents_env.get_config().set(SkillOptions.STRICT, True)
+    strict = agents_environment().add_skills_from_paths(str(tmp_path))
+    strict.get_config().set(SkillOptions.STRICT, True)
     with pytest.raises(SkillsError, match="bad"):
-        given.apply(Declared(skill_names=["good"]))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("name: a\nmodel: [\n", "line 3: not YAML"),
-        ("- a\n- b\n", "holds list; write a mapping"),
-        ("model: offline\nskils:\n  paths: [/a]\n", "unknown key 'skils'.*did you mean 'skills'"),
-        ("model: offline\nskills:\n  path: [/a]\n", "did you mean 'paths'"),
-        ("model: offline\ntools: [nowhere:thing]\n", "cannot import 'nowhere:thing'"),
-        ("chat_model_setups:\n  m:\n    model: x\n", "chat_model_setups.m: has no clazz"),
-        ("model: offline\noutput_type:\n  n: integer\n", "unknown type 'integer' in output_type.n"),
-        ("model: offline\nsession: forever\n", "session='forever'.*'event' or 'key'"),
-        ("chat_model_setups: 3\n", "chat_model_setups: is 3; write a mapping"),
-        ("model: offline\ntools: 3\n", "tools: is 3"),
-        ("model: offline\nskills:\n  paths: 3\n", "paths"),
-    ],
-)
-def test_a_wrong_yaml_agent_is_said_with_its_file(text: str, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "agent.yaml"
-    file.write_text(text)
-    agents_env = AgentsExecutionEnvironment.get_execution_environment()
-    with pytest.raises(SkillsError, match=f"(?s){message}") as caught:
-        agents_env.from_list(["a"]).apply(load_agent_yaml(file))
-    assert "agent" in str(caught.value)
+        strict.from_datastream(events, "k").apply(Declared(skill_names=["good"]))
 
 
 @pytest.mark.parametrize(

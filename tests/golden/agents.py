@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flink_skills import Agent, AgentContext, ResourceDescriptor, ResourceName, chat_model_connection, chat_model_setup
+from flink_skills import (
+    Agent,
+    AgentContext,
+    ResourceDescriptor,
+    ResourceName,
+    chat_model_connection,
+    chat_model_setup,
+    skills,
+)
 from flink_skills.testing import Call, Reply
 
 __all__ = ["HELD", "OLD_EVENTS", "Keeper", "answer", "said"]
@@ -31,9 +39,13 @@ class Keeper(Agent):
     session_selector = "chat"
     instructions = "Keep what is said."
 
-    def __init__(self, model_url: str, skills: str) -> None:
+    def __init__(self, model_url: str, skill_folder: str) -> None:
         self.model_url = model_url
-        self.skills = skills
+        self._skill_folder = skill_folder
+
+    @skills
+    def notes(self) -> ResourceDescriptor:
+        return ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, paths=[self._skill_folder])
 
     @chat_model_connection
     def server(self) -> ResourceDescriptor:

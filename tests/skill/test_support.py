@@ -28,8 +28,14 @@ def test_a_skill_of_text_commands_and_python_has_nothing_to_say() -> None:
 @pytest.mark.parametrize(
     ("fields", "code", "text"),
     [
-        ({"allowed_tools": ("WebFetch", "Bash")}, "U01", "'WebFetch'"),
-        ({"allowed_tools": ("Read", "Write")}, "U02", "'Read', 'Write'"),
+        ({"allowed_tools": ("Task", "Bash", "BashOutput")}, "U01", "'Task', which does not exist here"),
+        ({"allowed_tools": ("WebFetch", "Bash")}, "U02", "'WebFetch': an agent that declares web_fetch has this tool"),
+        (
+            {"allowed_tools": ("Read", "MultiEdit", "Write(*.md)")},
+            "U02",
+            "'Read', 'MultiEdit', 'Write': an agent that declares Read, Edit, Write has these tools, and shell ",
+        ),
+        ({"allowed_tools": ("skill_run",)}, "U02", "'skill_run': a model with skills.tools: full has it"),
         ({"extra": {"hooks": {"Stop": []}}}, "U05", "hooks"),
         ({"extra": {"context": "fork"}}, "U06", "'context' (fork)"),
         ({"extra": {"agent": "Explore"}}, "U06", "'agent' (Explore)"),

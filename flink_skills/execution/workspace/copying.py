@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from flink_skills.execution.workspace.places import READABLE, PlaceError, Reach, is_sealed, kind_of, parts_of
@@ -24,7 +24,8 @@ class CopySource:
 
     A path of the machine must be real: nobody may choose, by a link on the way, what is read. After :meth:`copy`,
     ``files`` and ``size`` (bytes) count what was copied, and ``skipped`` what was left out of a folder: links, pipes
-    and the like. Raises :class:`PlaceError` for a path of the workspace that may not be read.
+    and the like. After :meth:`link_text`, ``size`` counts what the link leads to, in a folder up to the limits of a
+    copy. Raises :class:`PlaceError` for a path of the workspace that may not be read.
     """
 
     def __init__(self, source: Path, workspace: Path, ownership: Ownership, *, max_files: int, max_bytes: int) -> None:
@@ -51,6 +52,10 @@ class CopySource:
             found = os.stat(name, dir_fd=parent, follow_symlinks=False)
             if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
                 raise PlaceError(f"{self._shown!r} is {kind_of(found.st_mode)}, and only files are linked", "no-file")
+            if stat.S_ISREG(found.st_mode):
+                self.size = found.st_size
+            else:
+                self._measure(name, parent)
         return os.path.relpath("/".join(self._inside), "/".join(parts[:-1]))
 
     def copy(self, root: int, building: str) -> bool:
@@ -62,6 +67,18 @@ class CopySource:
             else:
                 self._copy_file(name, parent, building, root, shown=self._shown)
         return is_folder
+
+    def _measure(self, name: str, parent: int, depth: int = 0) -> None:
+        """Add the sizes of the files in a folder; what is over a limit, or cannot be read, is not counted."""
+        if depth > _DEEPEST or self._seen > self._max_files:
+            return
+        with suppress(OSError, PlaceError), ExitStack() as held:
+            folder = held.enter_context(self._reach.folder(name, parent))
+            for entry, kind in self._listed(folder):
+                if kind == "folder":
+                    self._measure(entry, folder, depth + 1)
+                elif kind == "file":
+                    self.size += os.stat(entry, dir_fd=folder, follow_symlinks=False).st_size
 
     @property
     def _shown(self) -> str:

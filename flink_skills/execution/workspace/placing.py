@@ -26,8 +26,9 @@ Mode = Literal["copy", "link"]
 class Placed:
     """What was put where. ``to`` is relative to the workspace, ``path`` the same in the file system.
 
-    ``files`` and ``size_bytes`` count what was copied, ``skipped`` the links, pipes and the like in a folder, which
-    were not. ``mode`` is what was done in the end: what lies outside of the workspace is copied, never linked.
+    ``files`` counts what was copied, ``size_bytes`` what was copied or linked, ``skipped`` the links, pipes and the
+    like in a folder, which were not copied. ``mode`` is what was done: what lies outside of the workspace is copied,
+    never linked.
     """
 
     to: str
@@ -92,7 +93,7 @@ class Destination:
                 text = source.link_text(self._parts, root)
                 self._check_free(folder, replace=False)
                 put_link(root, folder, self._parts[-1], text)
-                return Placed(self.shown, self.path, 0, 0, mode="link")
+                return Placed(self.shown, self.path, source.size, 0, mode="link")
             building = unfinished_name()
             try:
                 is_folder = source.copy(root, building)

@@ -22,7 +22,7 @@ from flink_skills.tools.given import Also, Given
 from flink_skills.tools.web.cache import Page, PageCache, shared_cache
 from flink_skills.tools.web.failures import WebError
 from flink_skills.tools.web.markdown import to_markdown
-from flink_skills.tools.web.network import Gate, Resolver, check_proxy, make_client
+from flink_skills.tools.web.network import Gate, Resolver, check_client, check_proxy, make_client
 from flink_skills.tools.web.reading import read_body
 from flink_skills.tools.web.texts import charset_of, decode, is_binary, kind_of, media_type_of
 from flink_skills.tools.web.urls import DomainLists, host_name, parse_url, same_page
@@ -95,6 +95,7 @@ class WebFetchTool(Tool):
             raise ConfigError(f"tool {name!r}: a limit is below 0")
         if proxy and http_client:
             raise ConfigError(f"tool {name!r}: has proxy and http_client; give the proxy to the client")
+        check_client(http_client, name)
         if proxy:
             check_proxy(proxy, name)
         self._timeout = timeout
@@ -160,7 +161,7 @@ class WebFetchTool(Tool):
             "url": page.url,
             "status_code": page.status_code,
             "status_text": page.status_text,
-            "content_type": page.content_type,
+            "content_type": media_type_of(page.content_type),
             "content": page.content,
             "bytes": page.bytes,
             "duration_ms": round(1000 * (time.monotonic() - start)),

@@ -15,11 +15,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import httpx2
 
 from flink_skills.endpoint import check_endpoint
+from flink_skills.errors import ConfigError
 from flink_skills.sources.address import is_reserved
 from flink_skills.tools.web.failures import WebError
 from flink_skills.tools.web.urls import host_name
 
-__all__ = ["Gate", "Resolver", "check_proxy", "make_client", "system_resolver"]
+__all__ = ["Gate", "Resolver", "check_client", "check_proxy", "make_client", "system_resolver"]
 
 #: From a host name and a port to its addresses.
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -108,6 +109,14 @@ def _private(host: str) -> WebError:
 def check_proxy(url: object, tool: str) -> None:
     """Check the proxy of a tool. Raises :class:`ConfigError`, which does not show its password."""
     check_endpoint(url, f"tool {tool!r}: proxy", "http://proxy.example.org:3128", _PROXY_SCHEMES)
+
+
+def check_client(client: object, tool: str) -> None:
+    """Check the HTTP client of a tool, None for its own. Raises :class:`ConfigError` for one of another library."""
+    if client is not None and not isinstance(client, httpx2.AsyncClient):
+        kind = type(client)
+        given = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
+        raise ConfigError(f"tool {tool!r}: http_client is of {given}, which cannot be used; give an httpx2.AsyncClient")
 
 
 def make_client(context: ssl.SSLContext, proxy: str | None = None) -> httpx2.AsyncClient:

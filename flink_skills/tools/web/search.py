@@ -25,7 +25,7 @@ from flink_skills.tools.web.duckduckgo import DuckDuckGo
 from flink_skills.tools.web.failures import WebError
 from flink_skills.tools.web.fetch import USER_AGENT
 from flink_skills.tools.web.google import Google
-from flink_skills.tools.web.network import check_proxy, make_client
+from flink_skills.tools.web.network import check_client, check_proxy, make_client
 from flink_skills.tools.web.provider import Answer, Ask, Found, Response, SearchProvider
 from flink_skills.tools.web.reading import read_body
 from flink_skills.tools.web.searxng import SearXNG
@@ -110,6 +110,7 @@ class WebSearchTool(Tool):
             raise ConfigError(f"tool {name!r}: timeout must be more than 0")
         if proxy and http_client:
             raise ConfigError(f"tool {name!r}: has proxy and http_client; give the proxy to the client")
+        check_client(http_client, name)
         if proxy:
             check_proxy(proxy, name)
         if base_url:

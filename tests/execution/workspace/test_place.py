@@ -184,10 +184,13 @@ def test_links_inside(workspace: Workspace) -> None:
     placed = workspace.place(
         "work/x/a.txt", source=workspace.out_dir / "sub" / "a.txt", mode="link", record={"from": "workspace://out/a"}
     )
-    assert placed.mode == "link"
+    assert (placed.mode, placed.size_bytes) == ("link", 6)
     assert str(placed.path.readlink()) == "../../out/sub/a.txt"
     assert placed.path.read_text() == "linked"
+    (workspace.out_dir / "b.txt").write_text("four")
+    (workspace.out_dir / "c.txt").symlink_to("b.txt")
     folder = workspace.place("inputs/f", source=workspace.out_dir, mode="link", record={"from": "workspace://out"})
+    assert folder.size_bytes == 10
     assert (folder.path / "sub" / "a.txt").read_text() == "linked"
     with pytest.raises(PlaceError, match="does not exist"):
         workspace.place("work/y", source=workspace.out_dir / "none", mode="link", record={"from": "workspace://"})

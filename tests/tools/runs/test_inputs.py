@@ -223,6 +223,7 @@ async def test_links(talk: Conversation) -> None:
     linked = await run(talk, "printf two > out/a.txt; cat inputs/a.txt; readlink inputs/a.txt", link)
     assert linked.value["stdout"] == "two../../out/a.txt\n"
     assert "warnings" not in linked.value
+    assert [one["size_bytes"] for one in linked.value["staged_inputs"]] == [3]
     copied = await run(talk, "printf three > out/a.txt; cat inputs/b.txt", {**link, "mode": "copy", "to": "b.txt"})
     assert copied.value["stdout"] == "two"
     of_skill = {"From": "skill://log-triage/references/levels.md", "Mode": "LINK"}

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import httpx2
 import pytest
 
 from flink_skills.errors import ConfigError
 from flink_skills.tools import ToolContext
-from flink_skills.tools.web import WebFetchTool
+from flink_skills.tools.web import WebFetchTool, WebSearchTool
 from tests.kit.ports import free_port
 from tests.tools.web.conftest import Fetch, code_of
 from tests.tools.web.site import Names, Site
@@ -202,6 +204,12 @@ async def test_with_a_proxy_names_are_looked_up_there(site: Site, names: Names) 
     assert [visit.target for visit in site.visits] == ["http://www.example.org/"]
     with pytest.raises(ConfigError, match="proxy and http_client"):
         WebFetchTool(proxy="http://proxy:1", http_client=httpx2.AsyncClient())
+
+
+@pytest.mark.parametrize("tool", [WebFetchTool, WebSearchTool])
+def test_a_client_of_another_library_is_refused(tool: Callable[..., object]) -> None:
+    with pytest.raises(ConfigError, match=r"http_client is of httpx\.AsyncClient, .* give an httpx2\.AsyncClient"):
+        tool(http_client=httpx.AsyncClient())
 
 
 def _certificate(folder: Path, name: str) -> Path:
