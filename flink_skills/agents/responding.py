@@ -49,13 +49,11 @@ async def respond(
 
     async def ask() -> Any:
         digests = run.digests_of(model)
-        with observe("chat", model.name, step, request=request, setup=model.setup, digests=digests) as activity:
+        # The skills that are loaded when the request is made: its tokens are what they cost.
+        loaded = {"skills": list(digests), "digests": digests}
+        with observe("chat", model.name, step, request=request, setup=model.setup, **loaded) as activity:
             response = well_formed_response(await _heard(run, model, request, calls))
-            activity.attributes.update(
-                response=response,
-                # Loaded when the request was made: these tokens are what they cost.
-                skills=list(run.skill_state_of(model)),
-            )
+            activity.attributes["response"] = response
         entry = response_to_json(response)
         if notices:
             entry["n"] = [notice.to_json() for notice in notices]

@@ -39,8 +39,9 @@ __all__ = [
 _log = logging.getLogger("flink_skills.telemetry")
 
 #: Kinds of activities: the turn itself, an agent that is called as a tool, a request to a model, a tool call, a command
-#: of a sandbox, a step of the agent's own code.
-KINDS = ("turn", "agent", "chat", "tool", "command", "step")
+#: of a sandbox, a step of the agent's own code; within a tool call, the staging of skills and inputs for a command and
+#: the collection of its output files.
+KINDS = ("turn", "agent", "chat", "tool", "command", "step", "stage", "collect")
 #: Kinds of notes: a use of a skill (it was loaded, a file of it was read), a request to a model that is tried again,
 #: a turn that is started anew; something that is to be said about a skill or a source; an agent that was opened, and
 #: one whose skills changed. The last three are outside of turns.

@@ -20,7 +20,14 @@ from flink_skills.telemetry.activity import Activity, Note, Observer, TurnScope
 from flink_skills.telemetry.deltas import Delta
 from flink_skills.telemetry.event_detail import EventDetail, Hides
 from flink_skills.telemetry.event_pieces import AnswerPieces, Begun, Piece
-from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENT_VERSION, EVENTS_TAG, PackedEvent, position
+from flink_skills.telemetry.event_record import (
+    EVENT_COLUMNS,
+    EVENT_KINDS,
+    EVENT_VERSION,
+    EVENTS_TAG,
+    PackedEvent,
+    position,
+)
 
 __all__ = ["EventObserver", "OnEvent"]
 
@@ -97,6 +104,8 @@ class EventObserver(Observer):
             pieces: AnswerPieces | None = activity.scope.kept[_PIECES].pop(activity, None)
             if pieces is not None:
                 pieces.end()
+        if activity.kind not in EVENT_KINDS:
+            return  # its time is part of that of the tool call
         events = self._events_of(activity.scope)
         values = events.base.copy()
         kind, error = activity.kind, activity.error

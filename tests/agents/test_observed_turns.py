@@ -22,8 +22,14 @@ pytestmark = pytest.mark.usefixtures("proved_once")
 class Listener(Observer):
     def __init__(self) -> None:
         self.ended_ones: list[Activity] = []
+        # The skills that are loaded when a request begins.
+        self.loaded: list[list[str]] = []
         self.notes: list[Note] = []
         self.steps: list[str | None] = []
+
+    def started(self, activity: Activity) -> None:
+        if activity.kind == "chat":
+            self.loaded.append(activity.attributes["skills"])
 
     def ended(self, activity: Activity) -> None:
         self.ended_ones.append(activity)
@@ -100,6 +106,7 @@ async def test_a_turn_and_all_that_is_in_it(opened: Open) -> None:
     assert len(turn.scope.turn_id) == 32 and turn.scope.timestamp == 17 and turn.error == ""
     assert turn.attributes["skills"] == ["shout"] and turn.attributes["requests"] == 6
     assert turn.attributes["replayed"] == 0
+    assert listener.loaded == [[], ["shout"], [], ["shout"], ["shout"], ["shout"]]
 
     assert [activity.step for activity in listener.of("chat")] == [
         "chat#0/m0",

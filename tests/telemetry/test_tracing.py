@@ -221,6 +221,23 @@ async def test_attributes_are_those_of_the_conventions(begin: Begin, skill_folde
     assert retried.status.status_code == StatusCode.UNSET
 
 
+@pytest.mark.row("H11")
+async def test_staging_and_collecting_have_spans(begin: Begin) -> None:
+    command = "cp $WORK_DIR/inputs/notes.md $OUTPUT_DIR/a.txt"
+    inputs = [{"from": "skill://shout/notes.md"}]
+    run = call("skill_run", skill="shout", command=command, inputs=inputs, output_files=["out/a.txt"])
+    process = await begin([calls(call("skill_load", skill="shout")), calls(run), "done"], **{"skills.tools": "full"})
+    await process.turn()
+    stage, ran, collect = (process.one(name) for name in ("stage shout", "command cp", "collect shout"))
+    assert {parent_of(span, process.spans) for span in (stage, ran, collect)} == {"execute_tool skill_run"}
+    assert stage.end_time <= ran.start_time <= ran.end_time <= collect.start_time
+    for span, kind in ((stage, "stage"), (collect, "collect")):
+        found = attributes(span)
+        assert (found[f"flink_skills.{kind}.files"], found[f"flink_skills.{kind}.bytes"]) == (1, 4)
+        assert found["flink_skills.skill.name"] == "shout"
+        assert found["flink_skills.call_id"] == attributes(ran)["flink_skills.call_id"]
+
+
 @pytest.mark.parametrize("content", ["none", "metadata", "full"])
 async def test_what_spans_hold(begin: Begin, content: str) -> None:
     process = await begin(answers(), content, hides=lambda text: text.replace("pl4nted", "***"))

@@ -96,7 +96,7 @@ def _shown_name(activity: Activity, content: Content) -> str:
 
 
 def span_name(activity: Activity, content: Content) -> str:
-    """``chat MODEL``, ``execute_tool TOOL``, ``command PROGRAM``."""
+    """``chat MODEL``, ``execute_tool TOOL``, ``command PROGRAM``, ``stage SKILL``."""
     name = _shown_name(activity, content)
     if activity.kind == "chat":
         name = model_name(activity)
@@ -131,6 +131,9 @@ def at_start(activity: Activity, content: Content) -> dict[str, Any]:
         found["flink_skills.command.isolation"] = activity.attributes.get("isolation")
         found["flink_skills.command.interactive"] = bool(activity.attributes.get("interactive"))
         found.update(content.command(activity.attributes.get("command", "")))
+    elif activity.kind in ("stage", "collect"):
+        found["flink_skills.call_id"] = call_id
+        found["flink_skills.skill.name"] = activity.attributes.get("skill")
     elif call_id:
         found["flink_skills.call_id"] = call_id
     return _known(found, content)
@@ -198,6 +201,9 @@ def at_end(activity: Activity, content: Content, digests: Mapping[str, str]) -> 
     elif activity.kind == "tool" and "content" in given:
         found["flink_skills.tool.is_error"] = bool(given.get("is_error"))
         found.update(content.result(given["content"]))
+    elif activity.kind in ("stage", "collect"):
+        for name in ("files", "bytes"):
+            found[f"flink_skills.{activity.kind}.{name}"] = given.get(name)
     elif activity.kind == "command":
         if given.get("skill") in digests:
             found["flink_skills.skill.digest"] = digests[given["skill"]]

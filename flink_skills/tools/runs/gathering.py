@@ -11,9 +11,10 @@ from typing import Any
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace
 from flink_skills.execution.workspace import Collected, CollectedFile
+from flink_skills.telemetry.activity import observe
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.runs.outputs import OutputRequest, entry_of, primary_of, text_of, unmatched
-from flink_skills.tools.runs.prepare import PreparedRun
+from flink_skills.tools.runs.prepare import WITHOUT_SKILL, PreparedRun
 from flink_skills.tools.runs.saving import Outcome, save_outputs
 from flink_skills.tools.services import ToolServices
 
@@ -64,13 +65,16 @@ async def gather(
     What cannot be fetched or saved is a warning: the command has run, and what it said counts.
     """
     found = Gathered()
+    skill = prepared.skill_name or ""
     # Few at once: each may hold as many bytes as its limits allow, and a worker has a thousand turns.
     async with prepared.shell.gathering:
-        for request in prepared.requests:
-            try:
-                await _fetch(request, prepared, services, context, found, failed=failed)
-            except ExecutionError as error:
-                found.warnings.append(f"outputs {', '.join(request.patterns[:_SHOWN_NAMES])}: {error}")
+        with observe("collect", skill or WITHOUT_SKILL, skill=skill, call_id=context.call_id) as activity:
+            for request in prepared.requests:
+                try:
+                    await _fetch(request, prepared, services, context, found, failed=failed)
+                except ExecutionError as error:
+                    found.warnings.append(f"outputs {', '.join(request.patterns[:_SHOWN_NAMES])}: {error}")
+            activity.attributes.update(files=len(found.files), bytes=sum(file.size for file in found.files.values()))
         await asyncio.to_thread(found.show)
         found.primary = primary_of(list(found.files.values()), omit, prepared.shell.hidden)
         found.files.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,9 @@ from typing import Any
 
 from flink_skills.execution import Workspace
 from flink_skills.execution.workspace import WRITABLE, PlaceError, parts_of
+from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillOptions
+from flink_skills.telemetry.activity import observe
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.commands.folders import stage_skills
@@ -28,10 +30,12 @@ from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.face import caller_view, known_skill
 from flink_skills.tools.state import touch_effect
 
-__all__ = ["DEFAULT_TIMEOUT", "PreparedRun", "prepare"]
+__all__ = ["DEFAULT_TIMEOUT", "WITHOUT_SKILL", "PreparedRun", "prepare"]
 
 #: Seconds for a command where neither the job nor the model says more.
 DEFAULT_TIMEOUT = 300.0
+#: Stands for the skill of a run in ``work/``, in the names of activities.
+WITHOUT_SKILL = "work"
 
 # Seconds. Kernels tick each 1 to 10 ms; file systems that count in seconds are not waited for.
 _LONGEST_TICK = 0.03
@@ -110,6 +114,27 @@ async def prepare(
         raise ArgumentError(f"editor_text sets EDITOR and VISUAL, and env has {clashing[0]} too: leave one out.")
     workspace = await context.need_workspace()
     names = dict.fromkeys([*(context.skill_state or ()), *([skill] if skill else [])])
+    with observe("stage", skill or WITHOUT_SKILL, skill=skill or "", call_id=context.call_id) as activity:
+        prepared = await _staged(
+            asked, skill, names, workspace=workspace, view=view, services=services, context=context, shell=shell
+        )
+        inputs = prepared.staged_inputs[len(context.staged_inputs) :]
+        sizes = [int(record.get("size_bytes", 0)) for record in inputs]
+        activity.attributes.update(files=len(sizes), bytes=sum(sizes))
+    return prepared
+
+
+async def _staged(
+    asked: RunArguments,
+    skill: str | None,
+    names: Iterable[str],
+    *,
+    workspace: Workspace,
+    view: SkillView,
+    services: ToolServices,
+    context: ToolContext,
+    shell: ShellRunner,
+) -> PreparedRun:
     staged = await asyncio.to_thread(stage_skills, workspace, names, view)
     home = workspace.work_dir if skill is None else staged[skill][1]
     originals = {original: copy for original, copy in staged.values() if original}
