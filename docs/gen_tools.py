@@ -16,7 +16,7 @@ from typing import Any
 from docs.generated import write_or_check
 from flink_skills import AgentSkillManager, SkillConfig
 from flink_skills.cli.prompt_parts import first_request
-from flink_skills.tools.profiles import CORE, FULL, PROFILES
+from flink_skills.tools.profiles import FACES, PROFILES
 
 PAGE = Path(__file__).resolve().parent / "reference" / "tools.md"
 
@@ -34,13 +34,13 @@ and how to choose between them. Where the schema names the skills that the model
 
 def render() -> str:
     """The page as text."""
-    names = list(dict.fromkeys(name for profile in (CORE, FULL) for name in PROFILES[profile]))
+    names = list(FACES)
     parts = [_HEAD, f"| tool | {' | '.join(f'`{profile}`' for profile in PROFILES)} |\n"]
     parts.append("|---" * (1 + len(PROFILES)) + "|\n")
     for name in names:
         marks = ("yes" if name in tools else "" for tools in PROFILES.values())
         parts.append(f"| [`{name}`](#{name}) | {' | '.join(marks)} |\n")
-    specs = {spec["name"]: spec for profile in (FULL, CORE) for spec in _specs(profile)}
+    specs = {spec["name"]: spec for spec in _specs(names)}
     for name in names:
         parts.append(f"\n## {name}\n\n{_text(specs[name]['description'])}\n\n")
         parts.append("| argument | type | default | meaning |\n|---|---|---|---|\n")
@@ -48,16 +48,17 @@ def render() -> str:
     return "".join(parts)
 
 
-def _specs(profile: str) -> list[dict[str, Any]]:
-    """The tools of a profile as they travel to a model that has one skill."""
+def _specs(names: list[str]) -> list[dict[str, Any]]:
+    """Return tools as they travel to a model that has one skill, in a job that saves artifacts."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / _SKILL
         home.mkdir()
-        (home / "SKILL.md").write_text(f"---\nname: {_SKILL}\ndescription: Any.\n---\nDo it.\n")
+        (home / "SKILL.md").write_text(f"---\nname: {_SKILL}\ndescription: Any.\n---\nTools:\n- any\n\nDo it.\n")
         manager = AgentSkillManager(paths=[folder])
         manager.load_skills()
         config = SkillConfig()
-        config.set("skills.tools", [profile])
+        config.set("skills.tools", names)
+        config.set("skills.artifacts.dir", f"file://{folder}/artifacts")
         return [json.loads(tool) for tool in first_request(manager.view(), config).tools]
 
 

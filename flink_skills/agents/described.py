@@ -12,6 +12,8 @@ from flink_skills.agents.generation import Generation, GenerationParts
 from flink_skills.agents.messages import ModelRequest
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.artifacts import ArtifactStore
+from flink_skills.errors import ConfigError
 from flink_skills.execution import IsolationReport, WorkspaceManager
 from flink_skills.execution.backends.hygiene import HygieneBackend
 from flink_skills.manager import SkillView
@@ -36,7 +38,7 @@ def described_models(plan: AgentPlan, views: Mapping[str, SkillView]) -> Generat
         guard=CallGuard(config),
         chat_models={model.name: _Silent() for model in plan.models},
         own_tools={str(spec["name"]): _Described(spec) for spec in plan.tools},
-        services=ToolServices(SkillView([]), config, shell=_describing_shell(config)),
+        services=ToolServices(SkillView([]), config, shell=_describing_shell(config), artifacts=_store(config)),
         default_answer=AnswerType.of(None),
         timeout=config.get(SkillOptions.MODEL_TIMEOUT),
     )
@@ -64,6 +66,14 @@ class _Described(Tool):
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         raise NotImplementedError("the tool is only looked at, and not called")
+
+
+def _store(config: SkillConfig) -> ArtifactStore | None:
+    """The store of artifacts, which is not contacted; None also for one that can only be opened in the cluster."""
+    try:
+        return ArtifactStore.open(config)
+    except ConfigError:
+        return None  # where this is a mistake, compiling the job has reported it
 
 
 def _describing_shell(config: SkillConfig) -> ShellRunner | None:

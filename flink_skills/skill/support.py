@@ -111,7 +111,7 @@ def _tools(skill: AgentSkill, report: Report, commands: bool, tools: Collection[
         report.add("U02", f"allowed-tools names {_listed(ready)}: an agent that declares {names} has {has}{also}")
     if profile:
         them = "it" if len(set(profile)) == 1 else "them"
-        report.add("U02", f"allowed-tools names {_listed(profile)}: a model with skills.tools: full has {them}")
+        report.add("U02", f"allowed-tools names {_listed(profile)}: a model has {them} if skills.tools names {them}")
 
 
 def _fields(skill: AgentSkill, report: Report) -> None:

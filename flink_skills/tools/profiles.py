@@ -14,6 +14,8 @@ __all__ = [
     "KNOWLEDGE_ONLY",
     "LOAD_SKILL",
     "PROFILES",
+    "TOOLS_ABOUT_TOOLS",
+    "TOOL_FILES",
     "TOOL_NAMES",
     "resolve_tools",
 ]
@@ -57,9 +59,15 @@ COMMAND_TOOLS = frozenset({"execute_shell_command", *(n for n in FACES if n.star
     *("skill_run", "skill_exec", "skill_write_stdin", "skill_poll_session", "skill_kill_session")
 }
 
+#: Files in which a skill brings tools of its own. As in tools.dynamic, which a model that runs nothing does not need.
+TOOL_FILES = frozenset({"tools.py", "schema.json"})
+
+#: Tools about the tools of skills, which no model needs if no skill has any.
+TOOLS_ABOUT_TOOLS = frozenset({"skill_list_tools", "skill_select_tools"})
+
 PROFILES: Mapping[str, tuple[str, ...]] = {
     CORE: (LOAD_SKILL, "unload_skill", "load_skill_resource", "execute_shell_command"),
-    FULL: tuple(name for name in FACES if name.startswith(("skill_", "workspace_"))),
+    FULL: tuple(name for name in FACES if name.startswith("skill_") or name == "load_skill_resource"),
     KNOWLEDGE_ONLY: ("skill_list", "skill_load", "skill_unload", "skill_list_docs", "skill_select_docs"),
 }
 

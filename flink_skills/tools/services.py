@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from flink_skills.errors import ResourceError
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.tools.base import Tool
-from flink_skills.tools.profiles import COMMAND_TOOLS, FACES
+from flink_skills.tools.profiles import COMMAND_TOOLS, FACES, TOOL_FILES, TOOLS_ABOUT_TOOLS
 from flink_skills.tools.settings import SkillSettings
 
 if TYPE_CHECKING:
@@ -45,13 +46,35 @@ class ToolServices:
 
 
 def profile_tools(names: Sequence[str], services: ToolServices) -> list[Tool]:
-    """The tools ``names`` of a model: none for commands where the job has no shell, and without skills none that is
-    about skills."""
+    """Return the tools of a model, of those ``names`` that can work in the job.
+
+    A job without a shell has no tools for commands, one without a store for artifacts none that saves one. Without
+    skills there is no tool about skills. Without a pool of tools and a skill that has tools, there is none that lists
+    or selects these.
+    """
+    missing = set(COMMAND_TOOLS) if services.shell is None else set()
+    if services.artifacts is None:
+        missing.add("workspace_save_artifact")
+    about_tools = not TOOLS_ABOUT_TOOLS.isdisjoint(names)
+    if about_tools and services.pool is None and not _skills_have_tools(services):
+        missing |= TOOLS_ABOUT_TOOLS
     return [
         _face(name)(services)
         for name in names
-        if (services.shell is not None or name not in COMMAND_TOOLS) and (services.view.names or _needs_no_skill(name))
+        if name not in missing and (services.view.names or _needs_no_skill(name))
     ]
+
+
+def _skills_have_tools(services: ToolServices) -> bool:
+    """Whether a skill of the model names tools, or brings some. Reads skills up to the first that does."""
+    for name in services.view.names:
+        skill = services.view.get(name)
+        try:
+            if skill is not None and (not TOOL_FILES.isdisjoint(skill.files.paths()) or skill.tools):
+                return True
+        except ResourceError:
+            return True  # the tools say what cannot be read
+    return False
 
 
 def _needs_no_skill(name: str) -> bool:

@@ -6,8 +6,10 @@ Examines the internals of cli.prompt_parts on purpose.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import bpe_openai
 import pytest
 
 from flink_skills import AgentSkillManager, SkillConfig
@@ -15,6 +17,7 @@ from flink_skills.cli.prompt_parts import first_request
 from flink_skills.tools import PROFILES
 from tests.cli.command import ROOT
 from tests.cli.conftest import FlinkSkills
+from tests.kit.skills import write_skill
 
 SKILLS = ROOT / "skills"
 
@@ -37,7 +40,9 @@ def test_parts_are_the_whole(profile: str, flink_skills: FlinkSkills) -> None:
     assert shown["system"].startswith(shown["prompt"])
     tools = [tool["name"] for tool in shown["tools"]]
     assert list(sizes) == ["introduction", "menu entries", "guidance", *tools, "skill names in tools"]
-    assert set(tools) == {name for word in profile.split(",") for name in PROFILES.get(word.strip(), (word.strip(),))}
+    named = {name for word in profile.split(",") for name in PROFILES.get(word.strip(), (word.strip(),))}
+    # No skill has tools, so that the tools about these would be of no use.
+    assert set(tools) == named - {"skill_list_tools", "skill_select_tools"}
     assert shown["profile"] == (profile if profile in PROFILES else ",".join(tools))
 
 
@@ -102,3 +107,18 @@ def test_without_it_nothing_changes(flink_skills: FlinkSkills) -> None:
     assert len(said.stderr.splitlines()) == 1
     shown = flink_skills("prompt", SKILLS, "--format", "json").json
     assert set(shown) == {"prompt", "chars", "tokens", "max_chars", "skills", "shortened", "left_out", "hidden"}
+
+
+@pytest.mark.row("E9", "E10")
+@pytest.mark.parametrize(("profile", "most"), [("core", 430), ("full", 1600)])
+def test_a_request_with_one_short_skill_has_few_tokens(
+    profile: str, most: int, flink_skills: FlinkSkills, tmp_path: Path
+) -> None:
+    # A skill that has tools: a model has all tools of its profile then.
+    write_skill(tmp_path / "s/a", description="Any.", body="Tools:\n- any\n\nDo it.")
+    options = ("--set", f"skills.artifacts.dir=file://{tmp_path}/artifacts")
+    shown = flink_skills("prompt", "s", "--profile", profile, "--format", "json", *options).json
+    assert {tool["name"] for tool in shown["tools"]} == set(PROFILES[profile])
+    encoding = bpe_openai.get_encoding("o200k_base")
+    tokens = [len(encoding.encode(text)) for text in (shown["system"], *map(compact, shown["tools"]))]
+    assert sum(tokens) <= most, tokens

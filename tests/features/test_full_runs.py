@@ -182,25 +182,37 @@ def test_what_was_saved_can_be_read_by_reference(ask: Ask) -> None:
         return call("load_skill_resource", path=path)
 
     def first_version(answers: list[Answer]) -> ToolCall:
-        return read(answers[2].value["ref"])
+        (saved,) = answers[1].value["artifact_files"]
+        return read(f"artifact://{saved['name']}@{saved['version']}")
 
-    tools = {"tools": "[full, load_skill_resource]"}
-    _, _, saved, _, second, same, old, new, file = ask(
+    save: dict[str, Any] = {"output_files": ["out/a.txt"], "save_as_artifacts": True}
+    _, first, _, old, new, file, skill = ask(
+        LOAD,
+        run_of("echo one > $OUTPUT_DIR/a.txt", **save),
+        run_of("echo two > $OUTPUT_DIR/a.txt", **save),
+        first_version,
+        read("artifact://out/a.txt"),
+        read("workspace://out/a.txt"),
+        read("skill://shout/notes.md"),
+        tools="full",
+    )
+    assert first.value["output_files"][0]["ref"] == "workspace://out/a.txt"
+    assert [old.text, new.text, file.text, skill.text] == ["one\n", "two\n", "two\n", "LOUD NOTES"]
+
+
+@pytest.mark.row("K2")
+def test_a_file_is_saved_once_for_each_content(ask: Ask) -> None:
+    _, _, saved, _, second, same = ask(
         LOAD,
         run_of("echo one > $OUTPUT_DIR/a.txt"),
         call("workspace_save_artifact", path="out/a.txt"),
         run_of("echo two > $OUTPUT_DIR/a.txt"),
         call("workspace_save_artifact", path="out/a.txt"),
         call("workspace_save_artifact", path="out/a.txt"),
-        first_version,
-        read("artifact://out/a.txt"),
-        read("workspace://out/a.txt"),
-        **tools,
     )
     assert set(saved.value) >= {"path", "saved_as", "version", "ref", "mime_type", "size_bytes"}
     assert saved.value["ref"] == f"artifact://{saved.value['saved_as']}@{saved.value['version']}"
     assert saved.value["version"] != second.value["version"] == same.value["version"]
-    assert [old.text, new.text, file.text] == ["one\n", "two\n", "two\n"]
 
 
 @pytest.mark.row("K2")
@@ -219,7 +231,7 @@ def test_reasons_against_saving_have_names(ask: Ask) -> None:
     named = [answer.text.partition(":")[0] for answer in answers if answer.is_error]
     assert named == ["INVALID_PARAMETER", "INVALID_PATH", "FILE_NOT_FOUND", "FILE_TOO_LARGE"]
     (nowhere,) = ask(save("work/inputs/event.json"), **{"artifacts.dir": ""})
-    assert nowhere.text.startswith("ARTIFACT_SAVE_UNAVAILABLE")
+    assert nowhere.text.startswith("This model does not have the tool 'workspace_save_artifact'. Tools: ")
 
 
 @pytest.mark.row("F28")

@@ -181,7 +181,7 @@ def test_skills_docs_files_and_tools_of_all_kinds_in_a_turn(job: Job) -> None:
     asked = job.model.of(DESK, "arrival")
     dynamic = {"weigh", "total", "find_city", "of_turn", "double", "whose"}
     assert [request.tools & dynamic for request in asked[:3]] == [set(), set(), dynamic]
-    assert {"ring", "look_up", "skill_list", "workspace_save_artifact"} <= asked[0].tools
+    assert {"ring", "look_up", "skill_list", "load_skill_resource"} <= asked[0].tools
     for text, since in (("Body of the ledger.", 2), ("Guide to the ledger.", 2), ("Other things about", 3)):
         assert [text in request.system for request in asked] == [at >= since for at in range(len(asked))]
 

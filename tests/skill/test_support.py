@@ -35,7 +35,7 @@ def test_a_skill_of_text_commands_and_python_has_nothing_to_say() -> None:
             "U02",
             "'Read', 'MultiEdit', 'Write': an agent that declares Read, Edit, Write has these tools, and shell ",
         ),
-        ({"allowed_tools": ("skill_run",)}, "U02", "'skill_run': a model with skills.tools: full has it"),
+        ({"allowed_tools": ("skill_run",)}, "U02", "'skill_run': a model has it if skills.tools names it"),
         ({"extra": {"hooks": {"Stop": []}}}, "U05", "hooks"),
         ({"extra": {"context": "fork"}}, "U06", "'context' (fork)"),
         ({"extra": {"agent": "Explore"}}, "U06", "'agent' (Explore)"),

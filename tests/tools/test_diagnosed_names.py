@@ -1,25 +1,34 @@
-"""The names of tools in diagnostics are those of tools that exist. Reads a private module, which has the names."""
+"""The names of tools in diagnostics are those of tools that exist."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
 from flink_skills import AgentSkill
 from flink_skills.skill import check_support
-from flink_skills.skill.support import PROFILE_TOOLS, READY_MADE_TOOLS
+from flink_skills.tools import TOOL_NAMES
 from flink_skills.tools.files import FileToolSet
-from flink_skills.tools.profiles import PROFILES, TOOL_NAMES
 from flink_skills.tools.web import WebFetchTool, WebSearchTool
+
+READY_MADE = ["Edit", "Glob", "Grep", "Read", "Write", "web_fetch", "web_search"]
+# As other agents call them.
+FOREIGN = ["MultiEdit", "NotebookRead", "LS", "WebFetch", "WebSearch", "read_file", "str_replace", "view", "search"]
+
+
+def diagnosed(*names: str) -> list[tuple[str, str]]:
+    return [(each.code, each.message) for each in check_support(AgentSkill("a", "Does it.", allowed_tools=names))]
 
 
 async def test_diagnostics_name_tools_that_exist() -> None:
-    files = await FileToolSet().get_tools(None)
-    ready_made = {tool.spec.name for tool in (*files, WebFetchTool(), WebSearchTool())}
-    assert set(READY_MADE_TOOLS.values()) == ready_made - {"Bash"}
-    assert TOOL_NAMES - set(PROFILES["core"]) == PROFILE_TOOLS
+    tools = [*await FileToolSet().get_tools(None), WebFetchTool(), WebSearchTool()]
+    assert sorted({tool.spec.name for tool in tools} - {"Bash"}) == READY_MADE
+    [(code, message)] = diagnosed(*READY_MADE)
+    declares = re.search(r"an agent that declares (.+) has these tools", message)
+    assert (code, declares is not None and sorted(declares[1].split(", "))) == ("U02", READY_MADE)
 
 
-@pytest.mark.parametrize("name", sorted(TOOL_NAMES | set(READY_MADE_TOOLS.values())))
+@pytest.mark.parametrize("name", sorted({*TOOL_NAMES, *READY_MADE, *FOREIGN}))
 def test_no_tool_that_exists_is_called_missing(name: str) -> None:
-    found = check_support(AgentSkill("a", "Does it.", allowed_tools=(name,)))
-    assert [each.code for each in found] in ([], ["U02"])
+    assert [code for code, _ in diagnosed(name)] in ([], ["U02"])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from flink_skills.errors import SkillsError, near_misses
 from flink_skills.tools.base import Tool
 from flink_skills.tools.dynamic.naming import brought_names
-from flink_skills.tools.profiles import COMMAND_TOOLS, LOAD_SKILL, TOOL_NAMES
+from flink_skills.tools.profiles import LOAD_SKILL, TOOL_NAMES
 from flink_skills.tools.state import ALL, LoadedSkill, SkillState
 
 if TYPE_CHECKING:
@@ -98,8 +98,7 @@ def not_active(
     "Tool 'get_weather' not found. Is the skill loaded? Skill weather has it: call load_skill with it first. …"
     """
     if name in TOOL_NAMES:
-        why = " where commands are turned off or left out" if name in COMMAND_TOOLS else ""
-        return f"Tool {name!r} is none of this model's{why}. Tools: {', '.join(list(taken)[:_SHOWN_NAMES])}"
+        return f"This model does not have the tool {name!r}. Tools: {', '.join(list(taken)[:_SHOWN_NAMES])}"
     choices = list(_choices(state, view, pool_tools, taken, {}))
     known = list(dict.fromkeys((*taken, *(choice.name for choice in choices))))
     # What was the name of one skill's tool is never said to be that of another's.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flink_skills.errors import SkillsError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.profiles import COMMAND_TOOLS, TOOL_NAMES
+from flink_skills.tools.profiles import COMMAND_TOOLS, TOOL_FILES, TOOL_NAMES
 from flink_skills.tools.state import ALL, LoadedSkill, SkillState, load_effect
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Brought", "Offer", "ToolNames", "describe_brought", "offer_of", "offers_brought", "tool_names"]
 
-# As in tools.dynamic, which a model that runs nothing does not need.
-_TOOL_FILES = ("tools.py", "schema.json")
 _NOT_HERE = "The tools that it brings are not available here: this model runs nothing of skills."
 
 
@@ -148,8 +146,7 @@ def _runs_something(services: ToolServices) -> bool:
 
 
 def _has_tool_files(skill: AgentSkill) -> bool:
-    paths = skill.files.paths()
-    return any(name in paths for name in _TOOL_FILES)
+    return not TOOL_FILES.isdisjoint(skill.files.paths())
 
 
 async def offer_of(

@@ -21,7 +21,7 @@ from flink_skills import (
 )
 from flink_skills.agents import ToolMessage
 from flink_skills.testing import ScriptedModel, call, calls
-from flink_skills.tools import FunctionTool
+from flink_skills.tools import TOOL_NAMES, FunctionTool
 from tests.kit.models import scripted_provider
 
 PROVIDER = "functions-test"
@@ -105,7 +105,7 @@ LOAD = calls(call("skill_load", skill="kit"))
 
 
 def offered(request: Any) -> dict[str, Any]:
-    return {spec.name: spec for spec in request.tools if not spec.name.startswith("skill_")}
+    return {spec.name: spec for spec in request.tools if spec.name not in TOOL_NAMES}
 
 
 def told(model: ScriptedModel) -> list[ToolMessage]:

@@ -22,6 +22,7 @@ from flink_skills.tools import (
     profile_tools,
 )
 from flink_skills.tools.interactive import Caller, ProcessSessions, caller_of
+from tests.kit.skills import FULL_AND_WORKSPACE
 from tests.tools.conftest import ShellWith
 
 _PATIENCE = 20.0
@@ -52,7 +53,7 @@ class Talk:
         self.agent = agent
         self.owner = owner
         self.skills = view
-        settings = SkillSettings.of(config, {"skill_tools": "full"})
+        settings = SkillSettings.of(config, {"skill_tools": FULL_AND_WORKSPACE})
         self.services = ToolServices(
             view,
             config=config,

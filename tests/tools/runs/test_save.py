@@ -93,7 +93,7 @@ async def test_a_job_without_a_place_for_artifacts(talk_with: Talk) -> None:
     await run(talk, "echo > out/a")
     result = await save(talk, "out/a")
     assert result.is_error
-    assert result.content.startswith("ARTIFACT_SAVE_UNAVAILABLE: ") and "skills.artifacts.dir" in result.content
+    assert result.content == "There is no tool 'workspace_save_artifact'. Tools: skill_load, skill_run"
 
 
 @pytest.mark.row("K2")

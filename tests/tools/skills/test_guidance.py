@@ -17,6 +17,7 @@ from flink_skills.tools.skills.guidance import HEADING, guidance, introduction
 from tests.tools.conftest import Conversation
 
 FULL = PROFILES["full"]
+WITH_TOOLS = SkillView([AgentSkill("weather", "Knows the weather.", "Tools:\n- get_weather\n\nAsk it.")])
 BUDGETS = {
     "skill_list": 250,
     "skill_unload": 250,
@@ -99,16 +100,16 @@ async def test_the_fixed_cost_of_core(view: SkillView, shell_with) -> None:  # t
 
 
 @pytest.mark.row("E10")
-def test_the_fixed_cost_of_what_runs_nothing(view: SkillView) -> None:
-    talk = Conversation(view, None, settings=SkillSettings(tools=tuple(BUDGETS)))
+def test_the_fixed_cost_of_what_runs_nothing() -> None:
+    talk = Conversation(WITH_TOOLS, None, settings=SkillSettings(tools=tuple(BUDGETS)))
     for tool, budget in BUDGETS.items():
         assert size(talk, tool) <= budget, tool
 
 
 @pytest.mark.row("E9", "E10")
-async def test_the_fixed_cost_of_full(view: SkillView, shell_with) -> None:  # type: ignore[no-untyped-def]
+async def test_the_fixed_cost_of_full(shell_with) -> None:  # type: ignore[no-untyped-def]
     settings = SkillSettings(profile="full", tools=FULL)
-    talk = Conversation(view, await shell_with(), settings=settings, artifacts=object())
+    talk = Conversation(WITH_TOOLS, await shell_with(), settings=settings, artifacts=object())
     assert set(talk.tools.names) == set(FULL)
     sizes = {tool: size(talk, tool) for tool in FULL}
     wrapped = sum(sizes.values()) + len(sizes) * WRAPPING

@@ -92,9 +92,10 @@ async def test_a_skill_outside_of_the_set_is_one_that_does_not_exist(talk_full: 
 @pytest.mark.row("C13")
 def test_names_are_enums_up_to_256() -> None:
     def enums(count: int) -> list[object]:
-        view = SkillView([AgentSkill(f"s-{n}", "Does it.", "Do it.") for n in range(count)])
+        view = SkillView([AgentSkill(f"s-{n}", "Does it.", "Tools:\n- a\n\nDo it.") for n in range(count)])
         specs = Conversation(view, None, settings=full()).tools.specs()
-        return [spec.parameters["properties"]["skill"].get("enum") for spec in specs if spec.name != "skill_list"]
+        schemas = [spec.parameters["properties"] for spec in specs if spec.name != "skill_list"]
+        return [schema.get("skill", schema.get("name", {})).get("enum") for schema in schemas]
 
     assert all(len(names) == 256 for names in enums(256))  # type: ignore[arg-type]
     assert enums(257) == [None] * 6
