@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.event import Record as Record
     from flink_skills.agents.models.base import ChatModel as ChatModel
     from flink_skills.agents.plan import AgentPlan as AgentPlan
-    from flink_skills.agents.prompt import Prompt as Prompt
     from flink_skills.agents.resource import ResourceDescriptor as ResourceDescriptor
     from flink_skills.agents.resource import ResourceName as ResourceName
     from flink_skills.errors import ConfigError as ConfigError
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from flink_skills.options import Option as Option
     from flink_skills.options import SkillConfig as SkillConfig
     from flink_skills.options import SkillOptions as SkillOptions
+    from flink_skills.prompts import Prompt as Prompt
     from flink_skills.skill import AgentSkill as AgentSkill
     from flink_skills.skill import Diagnostic as Diagnostic
     from flink_skills.telemetry.event_record import AgentEvent as AgentEvent
@@ -85,7 +85,7 @@ _HOMES = {
     "ModelError": "errors",
     "Option": "options",
     "PlanError": "errors",
-    "Prompt": "agents.prompt",
+    "Prompt": "prompts",
     "Record": "agents.event",
     "ResourceDescriptor": "agents.resource",
     "ResourceError": "errors",

@@ -12,11 +12,11 @@ from typing import Any
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.attributes import check_attributes
 from flink_skills.agents.decorators import MCP_DEFAULTS, Mark, mark_of
-from flink_skills.agents.prompt import Prompt
 from flink_skills.agents.resource import ResourceDescriptor, ResourceName
 from flink_skills.errors import ConfigError, PlanError, UnknownNameError
 from flink_skills.manager import SkillScope
 from flink_skills.manager.scope import SOURCE_KINDS
+from flink_skills.prompts import Prompt
 from flink_skills.sources import SourceSpec
 from flink_skills.tools.base import Tool
 from flink_skills.tools.dynamic.pool import PoolItem, ToolPool
@@ -126,7 +126,7 @@ class Declaration:
         for key in sources:
             if key not in SOURCE_KINDS:
                 raise PlanError(f"{place}: {UnknownNameError('argument', key, [*SOURCE_KINDS, 'skill_names'])}")
-        values: dict[str, tuple[str, ...]] = {}
+        values: dict[str, Any] = {}
         for kind in SOURCE_KINDS:
             try:
                 values[kind] = declared_sources(kind, sources.get(kind) or ())
@@ -267,7 +267,7 @@ def _read_setup(found: Declaration, agent: Agent, name: str, mark: Mark) -> None
 
 def _read_prompt(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
     value = getattr(agent, name)()
-    if isinstance(value, str):
+    if isinstance(value, str) and not isinstance(value, Prompt):
         value = Prompt(system=value)
     if not isinstance(value, Prompt):
         raise PlanError(

@@ -84,7 +84,9 @@ class Catalog:
     def _choose(self, winner: _Candidate, challenger: _Candidate) -> _Candidate:
         """The one of two skills of the same name that is used; the other one becomes a diagnostic."""
         same_level = winner.source.level == challenger.source.level
-        if same_level and winner.skill.remote and not challenger.skill.remote:
+        if same_level and winner.source.skill is not None and challenger.source.skill is None:
+            why = "was made in code, and wins over the other sources"
+        elif same_level and winner.skill.remote and not challenger.skill.remote:
             winner, challenger = challenger, winner
             why = "is on this machine, and wins over what comes over a network"
         elif winner.source is challenger.source:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from flink_skills.errors import ConfigError
+from flink_skills.skill import AgentSkill
 from flink_skills.sources import SourceSpec
 
 __all__ = ["SOURCE_KINDS", "Level", "SkillScope", "SourceItem"]
@@ -25,7 +26,8 @@ class SkillScope:
     """The sources that one level declares, each list in the order of declaration.
 
     An item is a text (``/opt/skills``, ``https://…/skills.zip#sha256=…``), a mapping with pins
-    (``{"url": …, "sha256": …}``) or a :class:`~flink_skills.sources.SourceSpec`; it is kept as text.
+    (``{"url": …, "sha256": …}``) or a :class:`~flink_skills.sources.SourceSpec`; it is kept as text. ``skills`` are
+    made in code.
 
     >>> SkillScope.from_json(SkillScope("job", paths=("/opt/skills",)).to_json())
     SkillScope(level='job', paths=('/opt/skills',), resources=(), urls=())
@@ -35,6 +37,7 @@ class SkillScope:
     paths: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
+    skills: tuple[AgentSkill, ...] = field(default=(), repr=False)
 
     def __init__(
         self,
@@ -42,6 +45,8 @@ class SkillScope:
         paths: Sequence[SourceItem] = (),
         resources: Sequence[SourceItem] = (),
         urls: Sequence[SourceItem] = (),
+        *,
+        skills: Sequence[AgentSkill] = (),
     ) -> None:
         if level not in ("job", "agent"):
             raise ConfigError(f"skill scope {level!r}: the level is 'job' or 'agent'")
@@ -51,14 +56,22 @@ class SkillScope:
                 shown = SourceSpec.parse(kind, items).shown
                 raise ConfigError(f"skill {name} {shown!r}: give a list, such as [{shown!r}]")
             object.__setattr__(self, name, tuple(str(SourceSpec.parse(kind, item)) for item in items))
+        object.__setattr__(self, "skills", _checked_skills(skills))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no source and no skill."""
+        return not self.sources and not self.skills
 
     @property
     def sources(self) -> list[tuple[str, str]]:
-        """(kind, location) of all sources: local ones first, so that a remote one never hides them."""
+        """(kind, location) of all sources but ``skills``: local ones first, so that a remote one never hides them."""
         return [(kind, item) for name, kind in SOURCE_KINDS.items() for item in getattr(self, name)]
 
     def to_json(self) -> dict[str, Any]:
-        return {"level": self.level, **{name: list(getattr(self, name)) for name in SOURCE_KINDS}}
+        """Return the scope as JSON data. Raise :class:`ResourceError` for a skill in it that has no plain form."""
+        data = {"level": self.level, **{name: list(getattr(self, name)) for name in SOURCE_KINDS}}
+        return data | ({"skills": [skill.model_dump(mode="json") for skill in self.skills]} if self.skills else {})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SkillScope:
@@ -67,4 +80,15 @@ class SkillScope:
             tuple(data.get("paths", ())),
             tuple(data.get("resources", ())),
             tuple(data.get("urls", ())),
+            skills=tuple(AgentSkill.model_validate(skill) for skill in data.get("skills", ())),
         )
+
+
+def _checked_skills(skills: Sequence[AgentSkill]) -> tuple[AgentSkill, ...]:
+    if isinstance(skills, AgentSkill) or not isinstance(skills, Sequence):
+        raise ConfigError(f"skills: a {type(skills).__name__} is not a list. Give a list, such as [AgentSkill(…)].")
+    for skill in skills:
+        if not isinstance(skill, AgentSkill):
+            fix = "Give AgentSkill objects, or declare folders and archives with paths"
+            raise ConfigError(f"skills: a {type(skill).__name__} is not an AgentSkill. {fix}.")
+    return tuple(skills)

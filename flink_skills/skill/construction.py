@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,9 @@ def check_name(name: Any) -> None:
         raise ConfigError(f"skill name {name!r}: expected a string, got {_type(name)}. Give a name such as 'greet'.")
     if not name or name != clean_line(name) or "/" in name or "\\" in name:
         raise ConfigError(f"skill name {name!r}: use lowercase letters, digits and hyphens")
+    if name.startswith((".", "~")) or name != unicodedata.normalize("NFKC", name):
+        # Loading the skill from a file would give it another name.
+        raise ConfigError(f"skill name {name!r}: is a path, or not in Unicode's form NFKC. Use letters and hyphens.")
     if len(name) > MAX_NAME:
         raise ConfigError(f"skill name {name!r}: has {len(name)} characters. Use at most {MAX_NAME}.")
 

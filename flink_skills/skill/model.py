@@ -226,6 +226,12 @@ class AgentSkill:
         """All files with the skill file, for listing, paged reading and digests."""
         return self._files
 
+    def is_program(self, path: str) -> bool:
+        """Return True if the file is executable, or in memory if it begins with ``#!``."""
+        if self.path is None:
+            return self._files.read(path, 0, 2).data == b"#!"
+        return os.access(f"{self.path}/{path}", os.X_OK)
+
     @property
     def digest(self) -> str:
         """sha256 over the sorted (path, size, sha256) of the files; computed once, when it is first asked
