@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     from flink_skills.tools.base import ToolContext as ToolContext
     from flink_skills.tools.base import ToolResult as ToolResult
     from flink_skills.tools.base import ToolSpec as ToolSpec
+    from flink_skills.tools.direct import execute_shell_command as execute_shell_command
+    from flink_skills.tools.direct import load_skill as load_skill
+    from flink_skills.tools.direct import load_skill_resource as load_skill_resource
     from flink_skills.tools.dynamic.registry import get_tool as get_tool
     from flink_skills.tools.dynamic.registry import register_tool as register_tool
     from flink_skills.tools.dynamic.registry import register_tools as register_tools
@@ -107,8 +110,11 @@ _HOMES = {
     "agent_tool": "agents.decorators",
     "chat_model_connection": "agents.decorators",
     "chat_model_setup": "agents.decorators",
+    "execute_shell_command": "tools.direct",
     "get_tool": "tools.dynamic.registry",
     "load_agent_yaml": "agents.declarative",
+    "load_skill": "tools.direct",
+    "load_skill_resource": "tools.direct",
     "mcp_server": "agents.decorators",
     "prompt": "agents.decorators",
     "register_tool": "tools.dynamic.registry",

@@ -146,6 +146,11 @@ class AgentSkillManager:
         """All loaded skills, as :meth:`get_skills` returns them."""
         return self.get_skills()
 
+    @property
+    def config(self) -> SkillConfig:
+        """The options that the manager was made with."""
+        return self._config
+
     def _declared_as(self, name: str) -> list[str]:
         specs = [SourceSpec.parse(SOURCE_KINDS[name], item) for scope in self._scopes for item in getattr(scope, name)]
         return [str(replace(spec, location=spec.shown)) for spec in specs]
