@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, ResourceError
 from flink_skills.skill import AgentSkill
 from flink_skills.sources import SourceSpec
 
-__all__ = ["SOURCE_KINDS", "Level", "SkillScope", "SourceItem"]
+__all__ = ["MAX_CARRIED", "SOURCE_KINDS", "Level", "SkillScope", "SourceItem", "check_carried"]
 
 Level = Literal["job", "agent"]
+
+#: Maximum size in bytes of the skills made in code that a plan carries, as JSON.
+MAX_CARRIED = 1 << 20
 
 # How a source may be declared: "location#sha256=…", a mapping such as {"url": …, "sha256": …}, or a spec.
 SourceItem = str | Mapping[str, Any] | SourceSpec
@@ -68,6 +71,11 @@ class SkillScope:
         """(kind, location) of all sources but ``skills``: local ones first, so that a remote one never hides them."""
         return [(kind, item) for name, kind in SOURCE_KINDS.items() for item in getattr(self, name)]
 
+    def described(self) -> dict[str, Any]:
+        """Return the scope for users: skills made in code by name. URLs are not redacted."""
+        data = {"level": self.level, **{name: list(getattr(self, name)) for name in SOURCE_KINDS}}
+        return data | ({"skills": [skill.name for skill in self.skills]} if self.skills else {})
+
     def to_json(self) -> dict[str, Any]:
         """Return the scope as JSON data. Raise :class:`ResourceError` for a skill in it that has no plain form."""
         data = {"level": self.level, **{name: list(getattr(self, name)) for name in SOURCE_KINDS}}
@@ -81,6 +89,29 @@ class SkillScope:
             tuple(data.get("resources", ())),
             tuple(data.get("urls", ())),
             skills=tuple(AgentSkill.model_validate(skill) for skill in data.get("skills", ())),
+        )
+
+
+def check_carried(skills: Iterable[AgentSkill], place: str) -> None:
+    """Check that a plan can carry ``skills`` to the workers. ``place`` is the start of error messages.
+
+    Raises:
+        ConfigError: The skills are larger than :data:`MAX_CARRIED` together, or one of them has no plain form.
+    """
+    sizes: dict[str, int] = {}
+    for skill in skills:
+        try:
+            sizes[skill.name] = sizes.get(skill.name, 0) + len(skill.model_dump_json().encode())
+        except ResourceError as error:
+            raise ConfigError(f"{place}: {error}") from error
+    total = sum(sizes.values())
+    if total > MAX_CARRIED:
+        largest = sorted(sizes.items(), key=lambda item: -item[1])[:5]
+        shown = ", ".join(f"{name} {size}" for name, size in largest)
+        more = f" and {len(sizes) - len(largest)} more" if len(sizes) > len(largest) else ""
+        raise ConfigError(
+            f"{place}: the skills made in code have {total} bytes as JSON ({shown}{more}), and a job carries at most "
+            f"{MAX_CARRIED}. Put them into a folder or an archive, and declare it with paths or urls."
         )
 
 
