@@ -63,7 +63,7 @@ class SkillScope:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no source and no skill."""
+        """Return True if the scope declares neither a source nor a skill."""
         return not self.sources and not self.skills
 
     @property

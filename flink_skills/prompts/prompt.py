@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["Prompt"]
@@ -12,9 +11,8 @@ __all__ = ["Prompt"]
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-@dataclass(frozen=True, init=False, eq=False)
 class Prompt(str):
-    """Instructions, and a template for the user's message. As a string, a prompt is its instructions.
+    """Instructions, and a template for the user's message. As a string, a prompt is its instructions. It is immutable.
 
     Two prompts are equal if both fields are. A prompt without a template is also equal to the string of its
     instructions.
@@ -30,14 +28,26 @@ class Prompt(str):
     True
     """
 
-    system: str = ""
-    user: str = ""
+    # Not a dataclass: a serializer would take it for its fields instead of for a string.
+    __slots__ = ("_user",)
+    __match_args__ = ("system", "user")
+
+    _user: str
 
     def __new__(cls, system: str = "", user: str = "") -> Prompt:
         prompt = super().__new__(cls, system)
-        object.__setattr__(prompt, "system", str(system))
-        object.__setattr__(prompt, "user", user)
+        prompt._user = user
         return prompt
+
+    @property
+    def system(self) -> str:
+        """The instructions."""
+        return str.__str__(self)
+
+    @property
+    def user(self) -> str:
+        """The template."""
+        return self._user
 
     @classmethod
     def from_text(cls, text: str) -> Prompt:
@@ -77,6 +87,9 @@ class Prompt(str):
 
     def __hash__(self) -> int:
         return hash((self.system, self.user)) if self.user else hash(self.system)
+
+    def __repr__(self) -> str:
+        return f"Prompt(system={self.system!r}, user={self.user!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.system, self.user)

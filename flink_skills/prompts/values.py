@@ -24,7 +24,7 @@ def to_plain(value: Any) -> Any:
     try:
         return to_jsonable_python(value, fallback=str, bytes_mode="utf8", inf_nan_mode="strings")
     except UnicodeDecodeError:
-        # Bytes that are no text, an image in an event for one: all bytes of such a value are base64.
+        # Bytes that are not text, such as an image in an event: all bytes of such a value are base64.
         return to_jsonable_python(value, fallback=str, bytes_mode="base64", inf_nan_mode="strings")
 
 

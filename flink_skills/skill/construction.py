@@ -99,8 +99,8 @@ def resource_files(name: str, resources: Any, limits: Limits) -> dict[str, bytes
             if path[:end] in files:
                 where = f"resource {path!r}: {path[:end]!r} is a file and a directory"
                 raise ConfigError(f"skill {name!r}: {where}. Rename one of them.")
-    if len(files) >= limits.skill_files:
-        raise ConfigError(f"skill {name!r}: has {len(files)} resources. Use fewer than {limits.skill_files}.")
+    if len(files) + 1 >= limits.skill_files:  # with the skill file
+        raise ConfigError(f"skill {name!r}: has {len(files)} resources. Use fewer than {limits.skill_files - 1}.")
     total = sum(map(len, files.values()))
     if total > limits.total:
         raise ConfigError(f"skill {name!r}: its resources have {total} bytes. The limit is {limits.total}.")

@@ -106,20 +106,23 @@ class AgentSkill:
             "extra": extra,
         }
         check_fields(name, values)
-        self.name = name
-        self.description = description
-        self.license = license
-        self.compatibility = compatibility
-        self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata or {}))
-        self.allowed_tools = None if allowed_tools is None else tuple(allowed_tools)
-        self.extra: Mapping[str, Any] = MappingProxyType(dict(extra or {}))
+        self.name = _exact(name)
+        self.description = _exact(description)
+        self.license = None if license is None else _exact(license)
+        self.compatibility = None if compatibility is None else _exact(compatibility)
+        self.metadata: Mapping[str, str] = MappingProxyType(
+            {_exact(key): _exact(value) for key, value in (metadata or {}).items()}
+        )
+        self.allowed_tools = None if allowed_tools is None else tuple(map(_exact, allowed_tools))
+        # A copy: a change of the caller's dict must not change what the digest was taken of.
+        self.extra: Mapping[str, Any] = MappingProxyType(json.loads(json.dumps(dict(extra or {}))))
         self.path: str | None = None
         self.origin = origin
         self.remote = False
         self.form = "skill"
         self._limits = DEFAULT_LIMITS
         self._digest: str | None = None
-        self._instructions: str | None = instructions or ""
+        self._instructions: str | None = _exact(instructions or "")
         files = resource_files(name, resources, self._limits)
         files["SKILL.md"] = encoded(name, "its skill file", self.to_markdown(), self._limits.skill_file)
         self._files: SkillFiles = MemoryFiles(files)
@@ -330,10 +333,13 @@ class AgentSkill:
         return copy.deepcopy(dict(SCHEMA))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> AgentSkill:
-        """Return a copy; with ``update``, a skill in memory with these values in place of the old ones.
+        """Return a copy of the skill.
 
-        The new values are checked. Raises :class:`ConfigError` for a value that cannot be used, and with ``update``
-        what :meth:`model_dump` raises.
+        With ``update``, the copy is in memory and has these values instead of the old ones. They are checked.
+
+        Raises:
+            ConfigError: A new value cannot be used.
+            ResourceError: There are new values, and :meth:`model_dump` fails.
         """
         if not update:
             return copy.copy(self)
@@ -403,6 +409,11 @@ class AgentSkill:
 
     def __repr__(self) -> str:
         return f"AgentSkill({self.name!r}, origin={self.origin!r})"
+
+
+def _exact(text: str) -> str:
+    """Return a plain ``str`` for a value of a subclass, such as a prompt or a member of an enum: YAML needs one."""
+    return str.__str__(text)
 
 
 def _unpickled(kind: type[AgentSkill], state: Mapping[str, Any]) -> AgentSkill:

@@ -156,6 +156,8 @@ class Store:
         """
         try:
             sha256, files = skill.digest, skill.files.manifest()
+            if skill.files.skill_file not in files:
+                raise ResourceError(f"skill {skill.name!r}: its skill file {skill.files.skill_file} is missing")
             self._check_size(files, origin)
         except ResourceError as error:
             raise SourceError(f"skill source {origin}: {error}", source=origin) from None

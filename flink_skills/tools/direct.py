@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 
 def load_skill(manager: AgentSkillManager, name: str) -> str:
-    """Return what a model gets from the tool ``load_skill``: the instructions of a skill and the list of its files.
+    """Return the result of the tool ``load_skill``: the instructions of a skill and the list of its files.
 
-    A skill that hides from models is found, too.
+    Skills with ``disable-model-invocation`` are included.
 
     Raises:
         ResourceError: There is no such skill, or it cannot be read. The message is the tool's result.
@@ -46,7 +46,7 @@ def load_skill(manager: AgentSkillManager, name: str) -> str:
 
 
 def load_skill_resource(manager: AgentSkillManager, name: str, path: str, offset: int = 0) -> str:
-    """Return what a model gets from the tool ``load_skill_resource``: the text of a file of a skill.
+    """Return the result of the tool ``load_skill_resource``: the text of a file of a skill.
 
     Args:
         manager: The skills.
@@ -73,9 +73,9 @@ def execute_shell_command(
     stdin: str | None = None,
     config: SkillConfig | None = None,
 ) -> str:
-    """Run a command in the sandbox of a job, and return what a model gets from the tool ``execute_shell_command``.
+    """Run a command in the sandbox of a job, and return the result of the tool ``execute_shell_command``.
 
-    The text has the exit code, standard output and standard error, also of a command that fails or reaches a limit.
+    The text contains exit code, standard output and standard error, even if the command fails or reaches a limit.
     The workspace is temporary, and removed before this returns.
 
     Args:
@@ -92,7 +92,7 @@ def execute_shell_command(
         ExecutionError: The command was not run. The message is the tool's result. :class:`IsolationError` if the host
             cannot isolate commands as the options demand.
         ResourceError: There is no such skill, or it cannot be read.
-        ConfigError: An option or an argument cannot be used.
+        ConfigError: An option or an argument cannot be used. :class:`UnknownNameError` for an unknown backend.
 
     >>> print(execute_shell_command("echo hi"))
     exit code: 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -109,6 +110,12 @@ def test_a_folder_that_changed_after_its_digest_is_a_failed_source(tmp_path: Pat
     with pytest.raises(SourceError, match="has changed since the skill was loaded"):
         manager.check_sources()
     assert not list((tmp_path / "store").glob("[0-9a-f]*"))
+    shutil.rmtree(folder)
+    gone = load_folder(str(write_skill(tmp_path / "c"))).skill
+    assert gone is not None
+    shutil.rmtree(tmp_path / "c")
+    with pytest.raises(SourceError, match=r"its skill file SKILL\.md is missing"):
+        managed(tmp_path, gone).check_sources()
 
 
 @pytest.mark.parametrize("skills", [SKILL, ["a"], "a", [SKILL.model_dump()]])

@@ -1,13 +1,13 @@
 """Prompt: two fields, and a string."""
 
 import copy
-import dataclasses
 import json
 import pickle
 
 import pytest
 
 from flink_skills import Prompt
+from flink_skills.prompts import event_text, to_plain
 
 BOTH = Prompt(system="Be brief.", user="Is {city} large?")
 
@@ -37,8 +37,9 @@ def test_two_prompts_are_equal_in_both_fields() -> None:
 
 
 def test_a_prompt_does_not_change() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        BOTH.system = "x"  # type: ignore[misc]
+    for name in ("system", "user", "other"):
+        with pytest.raises(AttributeError):
+            setattr(BOTH, name, "x")
 
 
 @pytest.mark.parametrize("prompt", [BOTH, Prompt(), Prompt(user="{event}")])
@@ -46,12 +47,17 @@ def test_copies_and_pickles_have_both_fields(prompt: Prompt) -> None:
     for again in (pickle.loads(pickle.dumps(prompt)), copy.copy(prompt), copy.deepcopy(prompt)):
         assert (type(again), again.system, again.user) == (Prompt, prompt.system, prompt.user)
     assert repr(prompt) == f"Prompt(system={prompt.system!r}, user={prompt.user!r})"
-    assert dataclasses.replace(prompt, system="New.") == Prompt("New.", prompt.user)
 
 
 def test_an_empty_prompt_is_false() -> None:
     assert not Prompt()
     assert Prompt(user="{event}")
+
+
+def test_a_prompt_in_an_event_is_text() -> None:
+    assert to_plain({"p": BOTH}) == {"p": "Be brief."}
+    assert event_text({"p": Prompt("x")}) == '{"p": "x"}'
+    assert event_text(BOTH) is BOTH
 
 
 def test_the_user_message() -> None:

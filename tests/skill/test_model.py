@@ -1,7 +1,9 @@
 """AgentSkill as data: validation, dumps, equality, copies, pickles, and as a field of a pydantic model."""
 
 import copy
+import enum
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from flink_skills.errors import ConfigError, ResourceError
-from flink_skills.skill import AgentSkill, load_folder
+from flink_skills.prompts import Prompt
+from flink_skills.skill import AgentSkill, Limits, load_folder
 from tests.kit.skills import write_skill
 
 SKILL = AgentSkill(
@@ -201,6 +204,38 @@ def test_a_skill_that_is_too_large_is_not_dumped(tmp_path: Path) -> None:
     for use in (AgentSkill.model_dump, pickle.dumps):
         with pytest.raises(ResourceError, match=r"'big\.txt' has 67108865 bytes"):
             use(loaded(folder))
+
+
+def test_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    folder = folder_skill(tmp_path)
+    skill = loaded(folder)
+    shutil.rmtree(folder)
+    with pytest.raises(ResourceError, match=r"SKILL\.md"):
+        skill.model_dump()
+    with pytest.raises(ResourceError, match=r"its skill file SKILL\.md is missing"):
+        pickle.dumps(skill)
+
+
+def test_more_files_than_a_listing_has_are_an_error(tmp_path: Path) -> None:
+    folder = folder_skill(tmp_path)
+    (folder / "a.txt").write_text("a")
+    skill = load_folder(str(folder), limits=Limits(skill_files=2)).skill
+    assert skill is not None
+    with pytest.raises(ResourceError, match="2 files or more"):
+        skill.model_dump()
+
+
+def test_values_of_subclasses_and_later_changes() -> None:
+    class Words(str, enum.Enum):
+        HELLO = "Says hello."
+
+    extra: dict[str, Any] = {"os": ["linux"]}
+    skill = AgentSkill("greet", Words.HELLO, Prompt("Be brief."), metadata={"a": Words.HELLO}, extra=extra)
+    digest = skill.digest
+    extra["os"].append("plan9")
+    assert AgentSkill.model_validate(skill.model_dump()).digest == digest
+    assert type(skill.description) is str
+    assert skill.model_dump()["metadata"] == {"a": "Says hello."}
 
 
 def test_equality_and_hash_by_content(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ GREET = AgentSkill(
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where stores and workspaces are made."""
+    """Folder of stores and workspaces."""
     folder = tmp_path / "tmp"
     folder.mkdir(mode=0o755)
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

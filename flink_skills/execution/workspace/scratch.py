@@ -1,4 +1,4 @@
-"""Workspaces for commands outside of a job, created and removed as those of a job are."""
+"""Temporary workspaces for commands that no job runs."""
 
 from __future__ import annotations
 
