@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.event import Record as Record
     from flink_skills.agents.models.base import ChatModel as ChatModel
     from flink_skills.agents.plan import AgentPlan as AgentPlan
-    from flink_skills.agents.prompt import Prompt as Prompt
     from flink_skills.agents.resource import ResourceDescriptor as ResourceDescriptor
     from flink_skills.agents.resource import ResourceName as ResourceName
     from flink_skills.errors import ConfigError as ConfigError
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from flink_skills.options import Option as Option
     from flink_skills.options import SkillConfig as SkillConfig
     from flink_skills.options import SkillOptions as SkillOptions
+    from flink_skills.prompts import Prompt as Prompt
     from flink_skills.skill import AgentSkill as AgentSkill
     from flink_skills.skill import Diagnostic as Diagnostic
     from flink_skills.telemetry.event_record import AgentEvent as AgentEvent
@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     from flink_skills.tools.base import ToolContext as ToolContext
     from flink_skills.tools.base import ToolResult as ToolResult
     from flink_skills.tools.base import ToolSpec as ToolSpec
+    from flink_skills.tools.direct import execute_shell_command as execute_shell_command
+    from flink_skills.tools.direct import load_skill as load_skill
+    from flink_skills.tools.direct import load_skill_resource as load_skill_resource
     from flink_skills.tools.dynamic.registry import get_tool as get_tool
     from flink_skills.tools.dynamic.registry import register_tool as register_tool
     from flink_skills.tools.dynamic.registry import register_tools as register_tools
@@ -85,7 +88,7 @@ _HOMES = {
     "ModelError": "errors",
     "Option": "options",
     "PlanError": "errors",
-    "Prompt": "agents.prompt",
+    "Prompt": "prompts",
     "Record": "agents.event",
     "ResourceDescriptor": "agents.resource",
     "ResourceError": "errors",
@@ -107,8 +110,11 @@ _HOMES = {
     "agent_tool": "agents.decorators",
     "chat_model_connection": "agents.decorators",
     "chat_model_setup": "agents.decorators",
+    "execute_shell_command": "tools.direct",
     "get_tool": "tools.dynamic.registry",
     "load_agent_yaml": "agents.agent_file",
+    "load_skill": "tools.direct",
+    "load_skill_resource": "tools.direct",
     "mcp_server": "agents.decorators",
     "prompt": "agents.decorators",
     "register_tool": "tools.dynamic.registry",

@@ -24,6 +24,7 @@ LAZY = (
     "flink_skills.execution.isolation",
     "flink_skills.flink",
     "flink_skills.job",
+    "flink_skills.prompts",
     "flink_skills.skill",
     "flink_skills.sources",
     "flink_skills.telemetry",

@@ -12,11 +12,11 @@ from typing import Any
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.attributes import check_attributes
 from flink_skills.agents.decorators import MCP_DEFAULTS, Mark, mark_of
-from flink_skills.agents.prompt import Prompt
 from flink_skills.agents.resource import ResourceDescriptor, ResourceName
 from flink_skills.errors import ConfigError, PlanError, UnknownNameError
 from flink_skills.manager import SkillScope
-from flink_skills.manager.scope import SOURCE_KINDS
+from flink_skills.manager.scope import SOURCE_KINDS, check_carried
+from flink_skills.prompts import Prompt
 from flink_skills.sources import SourceSpec
 from flink_skills.tools.base import Tool
 from flink_skills.tools.dynamic.pool import PoolItem, ToolPool
@@ -114,28 +114,35 @@ class Declaration:
 
         Args:
             arguments: ``paths``, ``resources`` and ``urls``, each a list of texts or of mappings with pins
-                (``{"url": …, "sha256": …}``), and ``skill_names``.
+                (``{"url": …, "sha256": …}``), ``skills``, a list of :class:`AgentSkill`, and ``skill_names``.
             place: The start of error messages.
 
         Raises:
-            PlanError: An argument is unknown, or there is none.
+            PlanError: An argument is unknown, or there is none, or ``skills`` cannot travel with the plan.
             ConfigError: ``skill_names`` is not a list of names.
         """
         sources = dict(arguments)
         filtered = self.add_skill_filter(sources.pop("skill_names", None), f"{place}: skill_names")
+        made = sources.pop("skills", None)
         for key in sources:
             if key not in SOURCE_KINDS:
-                raise PlanError(f"{place}: {UnknownNameError('argument', key, [*SOURCE_KINDS, 'skill_names'])}")
-        values: dict[str, tuple[str, ...]] = {}
+                known = [*SOURCE_KINDS, "skills", "skill_names"]
+                raise PlanError(f"{place}: {UnknownNameError('argument', key, known)}")
+        values: dict[str, Any] = {}
         for kind in SOURCE_KINDS:
             try:
                 values[kind] = declared_sources(kind, sources.get(kind) or ())
             except ConfigError as error:
                 raise PlanError(f"{place}: {error}") from error
-        if any(values.values()):
-            self.skills.append(SkillScope(level="agent", **values))
+        try:
+            scope = SkillScope(level="agent", **values, skills=() if made is None else made)
+            check_carried(scope.skills, "skills")
+        except ConfigError as error:
+            raise PlanError(f"{place}: {error}") from error
+        if not scope.is_empty:
+            self.skills.append(scope)
         elif not filtered:
-            raise PlanError(f"{place}: names no source; give paths=, resources= or urls=")
+            raise PlanError(f"{place}: names no source; give paths=, resources=, urls= or skills=")
 
     def add_skill_filter(self, names: Any, place: str) -> bool:
         """Let the agent see no other skills than ``names``, and return whether there is such a filter (None: no).
@@ -267,7 +274,7 @@ def _read_setup(found: Declaration, agent: Agent, name: str, mark: Mark) -> None
 
 def _read_prompt(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
     value = getattr(agent, name)()
-    if isinstance(value, str):
+    if isinstance(value, str) and not isinstance(value, Prompt):
         value = Prompt(system=value)
     if not isinstance(value, Prompt):
         raise PlanError(

@@ -10,9 +10,9 @@ from pydantic import BaseModel, create_model
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.context import AgentContext
 from flink_skills.agents.declaration import Declaration, mcp_tool_set, pool_item
-from flink_skills.agents.prompt import Prompt
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.errors import ConfigError, PlanError, UnknownNameError
+from flink_skills.prompts import Prompt
 
 __all__ = ["DeclarativeAgent"]
 
@@ -137,6 +137,8 @@ def _descriptor(value: Any, place: str) -> ResourceDescriptor:
 
 
 def _prompt(value: Any, place: str) -> Prompt:
+    if isinstance(value, Prompt):
+        return value
     if isinstance(value, str):
         return Prompt(system=value)
     parts = _mapping(value, place)

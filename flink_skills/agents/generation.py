@@ -17,9 +17,9 @@ from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.permits import Permits
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan, ModelPlan
-from flink_skills.agents.prompt import Prompt
 from flink_skills.errors import TurnError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillView
+from flink_skills.prompts import Prompt
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import Tool, ToolSpec
 from flink_skills.tools.calling import CallGuard

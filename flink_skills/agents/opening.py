@@ -65,7 +65,9 @@ def log_skills(
     Observers are told the same, unless ``quiet``.
     """
     summary = manager.summary()
-    sources = [" ".join(source) for scope in plan.scopes for source in public_scope(scope).sources]
+    shown = [public_scope(scope) for scope in plan.scopes]
+    sources = [" ".join(source) for scope in shown for source in scope.sources]
+    sources += [f"code {skill.name}" for scope in shown for skill in scope.skills]
     _log.log(
         logging.DEBUG if quiet else logging.INFO,
         "agent %s is open: %d skills from %d sources (%d failed); %d errors, %d warnings, %d infos%s; isolation: %s; "

@@ -200,7 +200,7 @@ class AgentPlan:
             "agent": self.agent_id,
             "session": self.session,
             "skill_names": _listed(self.filter_of(None)),
-            "sources": [public_scope(scope).to_json() for scope in self.scopes],
+            "sources": [public_scope(scope).described() for scope in self.scopes],
             "models": {
                 model.name: {
                     "model": model.setup.label,

@@ -43,7 +43,7 @@ class ResourceDescriptor:
             ``connection``, ``model``, ``skill_names``, ``tools``, ``prompt``, ``strategy``, ``price``
             (USD per million tokens, such as ``{"input": 1.25, "output": 10.0}``, where the lists of prices do not know
             it), and model settings such as ``temperature`` and ``max_tokens``. Skills take ``paths``, ``resources``,
-            ``urls``.
+            ``urls``, ``skills`` (a list of :class:`AgentSkill`) and ``skill_names``.
 
     >>> ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, paths=["/opt/skills"]).arguments
     {'paths': ['/opt/skills']}

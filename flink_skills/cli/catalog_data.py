@@ -161,6 +161,7 @@ class _Collector:
         catalog = self._catalog
         for scope in plan.scopes:
             words = [near_path(redact(word)) for _, word in scope.sources]
+            words += [f"code: {skill.name}" for skill in scope.skills]
             catalog.sources += [word for word in dict.fromkeys(words) if word not in catalog.sources]
         try:
             manager = stack.enter_context(AgentSkillManager.from_scopes(plan.scopes, config=self._config))

@@ -43,7 +43,7 @@ def doctor(
         flink-skills doctor --min-level NAMESPACE --format json --set skills.shell.backend=bwrap
     """
     from flink_skills.cli.output import print_json
-    from flink_skills.cli.scratch import check_commands
+    from flink_skills.execution.workspace.scratch import check_commands
 
     config = configuration(set_)
     wanted = _wanted(min_level, config)
@@ -79,10 +79,10 @@ def _examine(config: SkillConfig) -> IsolationReport:
 
     from flink_skills.cli.interruption import Interruption
     from flink_skills.cli.output import complain
-    from flink_skills.cli.scratch import scratch_workspaces
     from flink_skills.errors import ExecutionError
     from flink_skills.execution import WorkspaceManager
     from flink_skills.execution.isolation.selection import choose_backend
+    from flink_skills.execution.workspace.scratch import scratch_workspaces
 
     found: list[IsolationReport] = []
 

@@ -53,6 +53,8 @@ def _models(agent: Mapping[str, Any]) -> None:
         for kind in ("paths", "resources", "urls"):
             for source in scope.get(kind, ()):
                 print_line(f"  skills of the {scope['level']}: {near_path(source)}")
+        if scope.get("skills"):
+            print_line(f"  skills of the {scope['level']}, made in code: {', '.join(scope['skills'])}")
     if agent["skill_names"] is not None:
         print_line(f"  skill_names: {', '.join(agent['skill_names']) or 'none'}")
     if agent["unknown"]:

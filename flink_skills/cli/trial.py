@@ -10,11 +10,11 @@ from typing import Any
 from flink_skills.cli.interruption import Interruption
 from flink_skills.cli.left_files import LeftFiles, look
 from flink_skills.cli.limit_words import asked_limits, capped_notes
-from flink_skills.cli.scratch import check_commands, scratch_workspaces
 from flink_skills.cli.trial_inputs import loaded_skill, named_inputs, put_inputs, read_stdin
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.execution import CommandResult, IsolationLevel, IsolationReport, Workspace, WorkspaceManager
 from flink_skills.execution.configuration import limits_from
+from flink_skills.execution.workspace.scratch import check_commands, scratch_workspaces
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
 from flink_skills.tools import ShellRunner

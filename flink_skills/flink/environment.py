@@ -24,8 +24,9 @@ from flink_skills.flink.configuration import AgentsConfiguration
 from flink_skills.flink.stream import AgentInput, ListInput, StreamInput, plan_json
 from flink_skills.flink.validation import check_artifacts, check_paths, embed_lock, resolve_skills
 from flink_skills.manager import SkillScope
+from flink_skills.manager.scope import check_carried
 from flink_skills.options import SkillOptions
-from flink_skills.skill import Limits
+from flink_skills.skill import AgentSkill, Limits
 from flink_skills.sources import SourceSpec
 
 if TYPE_CHECKING:
@@ -106,6 +107,20 @@ class AgentsExecutionEnvironment:
         """
         self._config.check_open("add_skills_from_urls")
         self._scope = replace(self._scope, urls=(*self._scope.urls, *declared_sources("urls", urls)))
+        return self
+
+    def add_skills(self, skills: Sequence[AgentSkill]) -> AgentsExecutionEnvironment:
+        """Add skills that the program makes, for all agents of the job.
+
+        The skills travel with the job. Together with those of agents they have at most 1 MiB as JSON. Raises
+        :class:`ConfigError` if they are larger, or if one has a binary file.
+
+        >>> agents_env.add_skills([AgentSkill("greet", "Says hello.", "Say hello.")])
+        """
+        self._config.check_open("add_skills")
+        scope = SkillScope("job", skills=skills)
+        check_carried([*self._scope.skills, *scope.skills], "add_skills")
+        self._scope = replace(self._scope, skills=(*self._scope.skills, *scope.skills))
         return self
 
     def get_config(self) -> AgentsConfiguration:
@@ -216,10 +231,13 @@ class AgentsExecutionEnvironment:
             paths=(*config.get(SkillOptions.FROM_PATHS), *self._scope.paths),
             resources=(*config.get(SkillOptions.FROM_RESOURCES), *self._scope.resources),
             urls=(*config.get(SkillOptions.FROM_URLS), *self._scope.urls),
+            skills=self._scope.skills,
         )
-        scopes = [scope] if scope.paths or scope.resources or scope.urls else []
+        scopes = [] if scope.is_empty else [scope]
         plan = compile_plan(agent, job_scopes=scopes, config=config, events=events, outputs=outputs, model=model)
         check_artifacts(plan, local=local)
+        carried = [skill for each in plan.tree() for scope in each.scopes for skill in scope.skills]
+        check_carried(carried, f"agent {plan.agent_id}")
         if not check_skills:
             check_paths(plan)
             return self._compiled(plan)

@@ -35,7 +35,8 @@ class Catalog:
     sources: Sequence[LoadedSource]
     skills: dict[str, AgentSkill] = field(default_factory=dict)
     diagnostics: list[Diagnostic] = field(default_factory=list)
-    _entries: dict[AgentSkill, Entry] = field(default_factory=dict, repr=False)
+    # By identity: a hash of a skill would read all of its files.
+    _entries: dict[int, Entry] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, sources: Sequence[LoadedSource]) -> Catalog:
@@ -47,7 +48,7 @@ class Catalog:
                 for entry in tree.entries:
                     catalog.diagnostics.extend(entry.result.diagnostics)
                     if entry.skill is not None:
-                        catalog._entries[entry.skill] = entry
+                        catalog._entries[id(entry.skill)] = entry
                         challenger = _Candidate(entry, entry.skill, source.declared)
                         winner = winners.setdefault(entry.skill.name, challenger)
                         if winner is not challenger:
@@ -64,16 +65,16 @@ class Catalog:
 
     def entry(self, skill: AgentSkill) -> Entry:
         """What the manager knows of a skill of this catalog."""
-        return self._entries[skill]
+        return self._entries[id(skill)]
 
     def bind(self, skill: AgentSkill) -> str:
         """See :meth:`Entry.bind`."""
-        return self._entries[skill].bind()
+        return self._entries[id(skill)].bind()
 
     def bind_all(self, skills: Iterable[AgentSkill]) -> None:
         """Take the digests of ``skills``, several at once; one that cannot be taken is left for its first
         use to say so."""
-        missing = [entry for skill in skills if not (entry := self._entries[skill]).is_bound]
+        missing = [entry for skill in skills if not (entry := self._entries[id(skill)]).is_bound]
         if len(missing) == 1:
             _try_to_bind(missing[0])
         elif missing:
@@ -83,7 +84,9 @@ class Catalog:
     def _choose(self, winner: _Candidate, challenger: _Candidate) -> _Candidate:
         """The one of two skills of the same name that is used; the other one becomes a diagnostic."""
         same_level = winner.source.level == challenger.source.level
-        if same_level and winner.skill.remote and not challenger.skill.remote:
+        if same_level and winner.source.skill is not None and challenger.source.skill is None:
+            why = "was made in code, and wins over the other sources"
+        elif same_level and winner.skill.remote and not challenger.skill.remote:
             winner, challenger = challenger, winner
             why = "is on this machine, and wins over what comes over a network"
         elif winner.source is challenger.source:

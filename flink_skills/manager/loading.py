@@ -14,8 +14,8 @@ from flink_skills.manager.entry import Entry
 from flink_skills.manager.scope import Level, SkillScope
 from flink_skills.manager.signature import folder_signature
 from flink_skills.options import SkillOptions
-from flink_skills.skill import Diagnostic, LoadResult, Report, find_skills, load_folder
-from flink_skills.sources import SkillSource, SourceContext, SourceTree, open_source
+from flink_skills.skill import AgentSkill, Diagnostic, LoadResult, Report, find_skills, load_folder
+from flink_skills.sources import CodeSource, SkillSource, SourceContext, SourceTree, open_source
 from flink_skills.sources.catalog_index import read_index
 
 __all__ = ["Declared", "LoadedSource", "LoadedTree", "declared_sources", "read_sources"]
@@ -24,11 +24,18 @@ _MOST_AT_ONCE = 8
 
 
 class Declared(NamedTuple):
-    """A source as a scope declares it. ``location`` may hold secrets."""
+    """A source as a scope declares it: a location, which may hold secrets, or a skill that was made in code."""
 
     level: Level
     kind: str
     location: str
+    skill: AgentSkill | None = None
+
+    def open(self, context: SourceContext) -> SkillSource:
+        """Return the source. Raise :class:`ConfigError` for a location that can never work."""
+        if self.skill is not None:
+            return CodeSource(self.skill, context)
+        return open_source(self.kind, self.location, context)
 
 
 @dataclass(eq=False)
@@ -73,8 +80,12 @@ class LoadedSource:
 
 
 def declared_sources(scopes: Iterable[SkillScope]) -> list[Declared]:
-    """All sources of ``scopes``, in order."""
-    return [Declared(scope.level, kind, location) for scope in scopes for kind, location in scope.sources]
+    """All sources of ``scopes``, in order: of each scope first the skills that were made in code."""
+    declared: list[Declared] = []
+    for scope in scopes:
+        declared += [Declared(scope.level, CodeSource.kind, skill.name, skill) for skill in scope.skills]
+        declared += [Declared(scope.level, kind, location) for kind, location in scope.sources]
+    return declared
 
 
 def read_sources(
@@ -90,7 +101,7 @@ def read_sources(
     that fails keeps it. Raises :class:`ConfigError` for a source that can never work, unless there is a before.
     """
     # Every source is made before the first is read: a location that can never work fails at once.
-    sources = [open_source(one.kind, one.location, context) for one in declared]
+    sources = [one.open(context) for one in declared]
     if len(sources) > 1:
         with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(sources)), "skill-sources") as pool:
             resolved = list(pool.map(lambda source: _resolve(source, again=bool(before)), sources))

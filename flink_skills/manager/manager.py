@@ -20,14 +20,15 @@ from flink_skills.manager.inspection import inspect_entries
 from flink_skills.manager.loading import LoadedSource, LoadedTree, declared_sources, read_sources
 from flink_skills.manager.lockfile import SkillLock
 from flink_skills.manager.refresh import Refreshed, compare
-from flink_skills.manager.scope import SkillScope, SourceItem
+from flink_skills.manager.scope import SOURCE_KINDS, SkillScope, SourceItem
 from flink_skills.manager.unfit import unfit_skills
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.prompts import Prompt
 from flink_skills.skill import AgentSkill, Diagnostic, Limits
 from flink_skills.skill.requirements import Surroundings
 from flink_skills.skill.support import check_support
-from flink_skills.sources import SourceContext
+from flink_skills.sources import SourceContext, SourceSpec
 
 __all__ = ["AgentSkillManager"]
 
@@ -48,15 +49,20 @@ class AgentSkillManager:
     that another process has asked since then are not asked again. ``surroundings`` is given where commands run: a
     skill that requires what is not there is in no view then, and a diagnostic says why.
 
-    >>> AgentSkillManager().get_system_prompt()
-    ''
+    ``paths``, ``resources`` and ``urls`` are lists of sources, one source as a string, or None. ``skills`` are skills
+    that a program made: each is a source of its own, whose files are in the store while the manager uses them. Of two
+    skills with the same name, one of ``skills`` takes precedence over one of a path, a resource or a URL.
+
+    >>> AgentSkillManager().get_system_prompt() == ""
+    True
     """
 
     def __init__(
         self,
-        paths: Sequence[SourceItem] = (),
-        resources: Sequence[SourceItem] = (),
-        urls: Sequence[SourceItem] = (),
+        paths: Sequence[SourceItem] | str | None = None,
+        resources: Sequence[SourceItem] | str | None = None,
+        urls: Sequence[SourceItem] | str | None = None,
+        skills: Sequence[AgentSkill] | None = None,
         *,
         config: SkillConfig | None = None,
         resource_paths: Mapping[str, Sequence[str]] | None = None,
@@ -68,7 +74,8 @@ class AgentSkillManager:
         opened: float | None = None,
         surroundings: Surroundings | None = None,
     ) -> None:
-        self._scopes: tuple[SkillScope, ...] = (SkillScope("job", paths, resources, urls),)
+        listed = [[items] if isinstance(items, str) else items or () for items in (paths, resources, urls)]
+        self._scopes: tuple[SkillScope, ...] = (SkillScope("job", *listed, skills=() if skills is None else skills),)
         self._config = config or SkillConfig()
         self._limits = limits or Limits.from_config(self._config)
         opened = time.time() if opened is None else opened
@@ -118,6 +125,35 @@ class AgentSkillManager:
         # Sorting is stable: within a level the order of declaration stays.
         manager._scopes = tuple(sorted(scopes, key=lambda scope: scope.level != "agent"))
         return manager
+
+    @property
+    def paths(self) -> list[str]:
+        """The declared paths."""
+        return self._declared_as("paths")
+
+    @property
+    def resources(self) -> list[str]:
+        """The declared resources of the job's jars."""
+        return self._declared_as("resources")
+
+    @property
+    def urls(self) -> list[str]:
+        """The declared URLs, without credentials and queries."""
+        return self._declared_as("urls")
+
+    @property
+    def skills(self) -> list[AgentSkill]:
+        """All loaded skills, as :meth:`get_skills` returns them."""
+        return self.get_skills()
+
+    @property
+    def config(self) -> SkillConfig:
+        """The options that the manager was made with."""
+        return self._config
+
+    def _declared_as(self, name: str) -> list[str]:
+        specs = [SourceSpec.parse(SOURCE_KINDS[name], item) for scope in self._scopes for item in getattr(scope, name)]
+        return [str(replace(spec, location=spec.shown)) for spec in specs]
 
     def load_skills(self) -> list[AgentSkill]:
         """Load all sources, the first time; the skills sorted by name.
@@ -243,13 +279,14 @@ class AgentSkillManager:
             "codes": dict(sorted(Counter(diagnostic.code for diagnostic in diagnostics).items())),
         }
 
-    def get_system_prompt(self, names: Sequence[str] | None = None) -> str:
-        """The menu for these skills (all by default), within ``skills.prompt.max-chars``; "" when there is
-        none.
+    def get_system_prompt(self, names: Sequence[str] | None = None) -> Prompt:
+        """Return the menu of these skills (all by default), within ``skills.prompt.max-chars``.
+
+        The prompt is also a string. It is empty if there are no skills.
 
         Raises :class:`UnknownNameError` for a name that no source has.
         """
-        return self.view(names).menu()
+        return Prompt(system=self.view(names).menu())
 
     def view(self, names: Sequence[str] | None = None) -> SkillView:
         """The skills that one model may use: ``names``, or all that do not ask to be hidden from models.

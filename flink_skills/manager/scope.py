@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, ResourceError
+from flink_skills.skill import AgentSkill
 from flink_skills.sources import SourceSpec
 
-__all__ = ["SOURCE_KINDS", "Level", "SkillScope", "SourceItem"]
+__all__ = ["MAX_CARRIED", "SOURCE_KINDS", "Level", "SkillScope", "SourceItem", "check_carried"]
 
 Level = Literal["job", "agent"]
+
+#: Maximum size in bytes of the skills made in code that a plan carries, as JSON.
+MAX_CARRIED = 1 << 20
 
 # How a source may be declared: "location#sha256=…", a mapping such as {"url": …, "sha256": …}, or a spec.
 SourceItem = str | Mapping[str, Any] | SourceSpec
@@ -25,7 +29,8 @@ class SkillScope:
     """The sources that one level declares, each list in the order of declaration.
 
     An item is a text (``/opt/skills``, ``https://…/skills.zip#sha256=…``), a mapping with pins
-    (``{"url": …, "sha256": …}``) or a :class:`~flink_skills.sources.SourceSpec`; it is kept as text.
+    (``{"url": …, "sha256": …}``) or a :class:`~flink_skills.sources.SourceSpec`; it is kept as text. ``skills`` are
+    made in code.
 
     >>> SkillScope.from_json(SkillScope("job", paths=("/opt/skills",)).to_json())
     SkillScope(level='job', paths=('/opt/skills',), resources=(), urls=())
@@ -35,6 +40,7 @@ class SkillScope:
     paths: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
+    skills: tuple[AgentSkill, ...] = field(default=(), repr=False)
 
     def __init__(
         self,
@@ -42,6 +48,8 @@ class SkillScope:
         paths: Sequence[SourceItem] = (),
         resources: Sequence[SourceItem] = (),
         urls: Sequence[SourceItem] = (),
+        *,
+        skills: Sequence[AgentSkill] = (),
     ) -> None:
         if level not in ("job", "agent"):
             raise ConfigError(f"skill scope {level!r}: the level is 'job' or 'agent'")
@@ -51,14 +59,27 @@ class SkillScope:
                 shown = SourceSpec.parse(kind, items).shown
                 raise ConfigError(f"skill {name} {shown!r}: give a list, such as [{shown!r}]")
             object.__setattr__(self, name, tuple(str(SourceSpec.parse(kind, item)) for item in items))
+        object.__setattr__(self, "skills", _checked_skills(skills))
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if the scope declares neither a source nor a skill."""
+        return not self.sources and not self.skills
 
     @property
     def sources(self) -> list[tuple[str, str]]:
-        """(kind, location) of all sources: local ones first, so that a remote one never hides them."""
+        """(kind, location) of all sources but ``skills``: local ones first, so that a remote one never hides them."""
         return [(kind, item) for name, kind in SOURCE_KINDS.items() for item in getattr(self, name)]
 
+    def described(self) -> dict[str, Any]:
+        """Return the scope for users: skills made in code by name. URLs are not redacted."""
+        data = {"level": self.level, **{name: list(getattr(self, name)) for name in SOURCE_KINDS}}
+        return data | ({"skills": [skill.name for skill in self.skills]} if self.skills else {})
+
     def to_json(self) -> dict[str, Any]:
-        return {"level": self.level, **{name: list(getattr(self, name)) for name in SOURCE_KINDS}}
+        """Return the scope as JSON data. Raise :class:`ResourceError` for a skill in it that has no plain form."""
+        data = {"level": self.level, **{name: list(getattr(self, name)) for name in SOURCE_KINDS}}
+        return data | ({"skills": [skill.model_dump(mode="json") for skill in self.skills]} if self.skills else {})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SkillScope:
@@ -67,4 +88,38 @@ class SkillScope:
             tuple(data.get("paths", ())),
             tuple(data.get("resources", ())),
             tuple(data.get("urls", ())),
+            skills=tuple(AgentSkill.model_validate(skill) for skill in data.get("skills", ())),
         )
+
+
+def check_carried(skills: Iterable[AgentSkill], place: str) -> None:
+    """Check that a plan can carry ``skills`` to the workers. ``place`` is the start of error messages.
+
+    Raises:
+        ConfigError: The skills are larger than :data:`MAX_CARRIED` together, or one of them has no plain form.
+    """
+    sizes: dict[str, int] = {}
+    for skill in skills:
+        try:
+            sizes[skill.name] = sizes.get(skill.name, 0) + len(skill.model_dump_json().encode())
+        except ResourceError as error:
+            raise ConfigError(f"{place}: {error}") from error
+    total = sum(sizes.values())
+    if total > MAX_CARRIED:
+        largest = sorted(sizes.items(), key=lambda item: -item[1])[:5]
+        shown = ", ".join(f"{name} {size}" for name, size in largest)
+        more = f" and {len(sizes) - len(largest)} more" if len(sizes) > len(largest) else ""
+        raise ConfigError(
+            f"{place}: the skills made in code have {total} bytes as JSON ({shown}{more}), and a job carries at most "
+            f"{MAX_CARRIED}. Put them into a folder or an archive, and declare it with paths or urls."
+        )
+
+
+def _checked_skills(skills: Sequence[AgentSkill]) -> tuple[AgentSkill, ...]:
+    if isinstance(skills, AgentSkill) or not isinstance(skills, Sequence):
+        raise ConfigError(f"skills: a {type(skills).__name__} is not a list. Give a list, such as [AgentSkill(…)].")
+    for skill in skills:
+        if not isinstance(skill, AgentSkill):
+            fix = "Give AgentSkill objects, or declare folders and archives with paths"
+            raise ConfigError(f"skills: a {type(skill).__name__} is not an AgentSkill. {fix}.")
+    return tuple(skills)

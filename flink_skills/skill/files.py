@@ -74,8 +74,9 @@ class SkillFiles(ABC):
 class MemoryFiles(SkillFiles):
     """Files of a skill that was made in memory."""
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
+    def __init__(self, files: Mapping[str, bytes], skill_file: str = "SKILL.md") -> None:
         self._files = dict(files)
+        self.skill_file = skill_file
         self._manifest: dict[str, tuple[int, str]] | None = None
 
     def paths(self) -> tuple[str, ...]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flink_skills.errors import ConfigError, ResourceError
+from flink_skills.skill.construction import check_fields, check_name, encoded, resource_files
 from flink_skills.skill.fields import Fields, split_tools
 from flink_skills.skill.files import FolderFiles, MemoryFiles, SkillFiles
 from flink_skills.skill.frontmatter import split_body
 from flink_skills.skill.limits import Limits
-from flink_skills.skill.paths import resource_parts
 from flink_skills.skill.render import render_skill_file
-from flink_skills.skill.text import clean_line
 from flink_skills.skill.tools_section import tools_section
+
+if TYPE_CHECKING:
+    from pydantic_core.core_schema import CoreSchema
 
 __all__ = ["AgentSkill"]
 
@@ -26,16 +29,38 @@ DEFAULT_LIMITS = Limits()
 class AgentSkill:
     """A skill: what it is for, how to do it, and the files that it brings.
 
-    Made in memory, or backed by a folder (:meth:`from_folder`), in which case instructions and resources are
-    read when they are asked for.
+    A skill is made in memory, or backed by a folder (:meth:`from_folder`). The instructions and resources of a folder
+    are read when they are requested.
 
-    ``path`` is the folder or None, ``origin`` says where the skill came from (without secrets), ``extra``
-    holds front-matter fields that the format does not know. ``allowed_tools`` is None where the skill names
-    none. ``form`` is ``"skill"``, or ``"heading"`` for a file without front matter.
+    Skills are equal if they have the same name and the same :attr:`digest`. A comparison, a hash, a dump and a pickle
+    read the files of a folder, and raise :class:`ResourceError` if this fails. A skill can be the type of a field of a
+    pydantic model.
+
+    A pickle contains the files, because another host may not have the folder. A skill that was unpickled is in memory:
+    its ``path`` is None, and its digest is the same. A copy in the same process keeps the folder.
+
+    Attributes:
+        path: The folder, or None.
+        origin: The source of the skill, without secrets.
+        extra: Fields of the front matter that the format does not define.
+        allowed_tools: Names of tools. None: the skill names none.
+        form: ``"skill"``, or ``"heading"`` for a file without front matter.
+
+    Args:
+        name: At most 64 characters: lowercase letters, digits and hyphens. Other letters are a diagnostic when a
+            manager loads the skill.
+        description: What the skill does and when to use it, at most 1,024 characters.
+        instructions: Markdown for the model. None: empty.
+        resources: Content of the other files by relative path.
+
+    Raises:
+        ConfigError: An argument has the wrong type, is empty or too long, or a path cannot be a file of a skill.
 
     >>> skill = AgentSkill("greet", "Says hello.", "Say hello.", {"references/a.md": "Hi"})
     >>> skill.name, list(skill.resources)
     ('greet', ['references/a.md'])
+    >>> AgentSkill.model_validate(skill.model_dump()) == skill
+    True
     """
 
     __slots__ = (
@@ -66,30 +91,40 @@ class AgentSkill:
         license: str | None = None,
         compatibility: str | None = None,
         metadata: Mapping[str, str] | None = None,
-        allowed_tools: tuple[str, ...] | None = None,
+        allowed_tools: Sequence[str] | None = None,
         extra: Mapping[str, Any] | None = None,
         origin: str = "",
     ) -> None:
-        if not name or name != clean_line(name) or "/" in name or "\\" in name:
-            raise ConfigError(f"skill name {name!r}: use lowercase letters, digits and hyphens")
-        if not description.strip():
-            raise ConfigError(f"skill {name!r}: the description is empty; say what it does and when to use it")
-        self.name = name
-        self.description = description
-        self.license = license
-        self.compatibility = compatibility
-        self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata or {}))
-        self.allowed_tools = allowed_tools
-        self.extra: Mapping[str, Any] = MappingProxyType(dict(extra or {}))
+        check_name(name)
+        values = {
+            "description": description,
+            "instructions": instructions,
+            "license": license,
+            "compatibility": compatibility,
+            "metadata": metadata,
+            "allowed_tools": allowed_tools,
+            "extra": extra,
+        }
+        check_fields(name, values)
+        self.name = _exact(name)
+        self.description = _exact(description)
+        self.license = None if license is None else _exact(license)
+        self.compatibility = None if compatibility is None else _exact(compatibility)
+        self.metadata: Mapping[str, str] = MappingProxyType(
+            {_exact(key): _exact(value) for key, value in (metadata or {}).items()}
+        )
+        self.allowed_tools = None if allowed_tools is None else tuple(map(_exact, allowed_tools))
+        # A copy: a change of the caller's dict must not change what the digest was taken of.
+        self.extra: Mapping[str, Any] = MappingProxyType(json.loads(json.dumps(dict(extra or {}))))
         self.path: str | None = None
         self.origin = origin
         self.remote = False
         self.form = "skill"
         self._limits = DEFAULT_LIMITS
         self._digest: str | None = None
-        self._instructions: str | None = instructions or ""
-        files = {"/".join(_checked(name, path)): text.encode() for path, text in (resources or {}).items()}
-        files["SKILL.md"] = self.to_markdown().encode()
+        self._instructions: str | None = _exact(instructions or "")
+        files = resource_files(name, resources, self._limits)
+        files["SKILL.md"] = encoded(name, "its skill file", self.to_markdown(), self._limits.skill_file)
         self._files: SkillFiles = MemoryFiles(files)
 
     @classmethod
@@ -128,6 +163,26 @@ class AgentSkill:
         skill._digest = digest
         skill._instructions = None
         skill._files = FolderFiles(folder, root, skill_file, limits) if files is None else files
+        return skill
+
+    @classmethod
+    def _in_memory(
+        cls,
+        fields: Fields,
+        files: SkillFiles,
+        form: str,
+        *,
+        instructions: str | None = None,
+        origin: str = "",
+        remote: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> AgentSkill:
+        """Return a skill with these fields and files, which agree."""
+        skill = cls.from_folder(
+            "", fields, root="", origin=origin, remote=remote, limits=limits, form=form, files=files
+        )
+        skill.path = None
+        skill._instructions = instructions
         return skill
 
     @property
@@ -174,6 +229,12 @@ class AgentSkill:
         """All files with the skill file, for listing, paged reading and digests."""
         return self._files
 
+    def is_program(self, path: str) -> bool:
+        """Return True if the file is executable, or in memory if it begins with ``#!``."""
+        if self.path is None:
+            return self._files.read(path, 0, 2).data == b"#!"
+        return os.access(f"{self.path}/{path}", os.X_OK)
+
     @property
     def digest(self) -> str:
         """sha256 over the sorted (path, size, sha256) of the files; computed once, when it is first asked
@@ -209,8 +270,164 @@ class AgentSkill:
             {key: value for key, value in own.items() if value is not None} | dict(self.extra), self.instructions
         )
 
+    def model_dump(self, *, mode: Literal["python", "json"] = "python") -> dict[str, Any]:
+        """Return the skill as plain data, from which :meth:`model_validate` makes an equal skill.
+
+        The keys are ``name``, ``description``, ``instructions`` and ``resources``, and of the others those that are
+        set. ``skill_file`` has the path and the text of a skill file that :meth:`to_markdown` would write differently.
+
+        Args:
+            mode: ``"json"`` for JSON values only.
+
+        Raises:
+            ResourceError: A file is binary, is too large, or cannot be read. The message names the file.
+        """
+        # Not above: commands that only list skills need none of this.
+        from flink_skills.skill.content import plain_content
+
+        return plain_content(
+            self._fields(), self.instructions, self.to_markdown(), self._files, limits=self._limits, mode=mode
+        )
+
+    def model_dump_json(self, *, indent: int | None = None) -> str:
+        """Return :meth:`model_dump` as JSON text."""
+        return json.dumps(self.model_dump(mode="json"), indent=indent, ensure_ascii=False)
+
+    @classmethod
+    def model_validate(cls, obj: Any) -> AgentSkill:
+        """Return the skill that ``obj`` describes: a mapping of arguments, or a skill, which is returned as it is.
+
+        Raises :class:`ConfigError` for a value that cannot be used.
+        """
+        from flink_skills.skill.content import checked_data, verbatim_fields
+
+        if isinstance(obj, AgentSkill):
+            return obj
+        data = checked_data(obj)
+        verbatim = data.pop("skill_file", None)
+        if verbatim is None:
+            return cls(**data)
+        path, raw, fields, form = verbatim_fields(data, verbatim)
+        if (data.get("instructions") or "").strip("\n") != cls.body_of(raw):
+            raise ConfigError(
+                f"skill {fields.name!r}: skill_file has other instructions than the skill. "
+                "Leave skill_file out to use the new instructions."
+            )
+        files = resource_files(fields.name, data.get("resources"), DEFAULT_LIMITS)
+        return cls._in_memory(fields, MemoryFiles({**files, path: raw}, path), form)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes) -> AgentSkill:
+        """Return the skill that JSON text describes, see :meth:`model_validate`."""
+        try:
+            data = json.loads(json_data)
+        except ValueError as error:
+            raise ConfigError(f"skill: not valid JSON ({error}). Give the text of model_dump_json.") from None
+        return cls.model_validate(data)
+
+    @classmethod
+    def model_json_schema(cls) -> dict[str, Any]:
+        """Return the JSON schema of :meth:`model_dump`."""
+        from flink_skills.skill.content import SCHEMA
+
+        return copy.deepcopy(dict(SCHEMA))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> AgentSkill:
+        """Return a copy of the skill.
+
+        With ``update``, the copy is in memory and has these values instead of the old ones. They are checked.
+
+        Raises:
+            ConfigError: A new value cannot be used.
+            ResourceError: There are new values, and :meth:`model_dump` fails.
+        """
+        if not update:
+            return copy.copy(self)
+        data = self.model_dump()
+        data.pop("skill_file", None)
+        return type(self).model_validate(data | dict(update))
+
+    def _fields(self) -> Fields:
+        return Fields(
+            self.name,
+            self.description,
+            self.license,
+            self.compatibility,
+            self.metadata,
+            self.allowed_tools,
+            self.extra,
+        )
+
+    def __copy__(self) -> AgentSkill:
+        return self._same()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AgentSkill:
+        return self._same()
+
+    def _same(self) -> AgentSkill:
+        """Return another object with the same values. Files are shared: neither skill changes them."""
+        skill = type(self).__new__(type(self))
+        for name in AgentSkill.__slots__:
+            setattr(skill, name, getattr(self, name))
+        return skill
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), self._pickled())
+
+    def _pickled(self) -> dict[str, Any]:
+        from flink_skills.skill.content import all_files
+
+        fields = self._fields()._replace(metadata=dict(self.metadata), extra=dict(self.extra))
+        return {
+            "fields": tuple(fields),
+            "files": all_files(self.name, self._files, self._limits),
+            "skill_file": self._files.skill_file,
+            "form": self.form,
+            "instructions": self._instructions,
+            "origin": self.origin,
+            "remote": self.remote,
+            "limits": self._limits,
+        }
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AgentSkill):
+            return NotImplemented
+        return self is other or (self.name == other.name and self.digest == other.digest)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
+        from flink_skills.skill.pydantic_schema import core_schema
+
+        return core_schema(cls.model_validate)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: Any) -> dict[str, Any]:
+        return cls.model_json_schema()
+
     def __repr__(self) -> str:
         return f"AgentSkill({self.name!r}, origin={self.origin!r})"
+
+
+def _exact(text: str) -> str:
+    """Return a plain ``str`` for a value of a subclass, such as a prompt or a member of an enum: YAML needs one."""
+    return str.__str__(text)
+
+
+def _unpickled(kind: type[AgentSkill], state: Mapping[str, Any]) -> AgentSkill:
+    fields = Fields(*state["fields"])
+    fields = fields._replace(metadata=MappingProxyType(fields.metadata), extra=MappingProxyType(fields.extra))
+    return kind._in_memory(
+        fields,
+        MemoryFiles(state["files"], state["skill_file"]),
+        state["form"],
+        instructions=state["instructions"],
+        origin=state["origin"],
+        remote=state["remote"],
+        limits=state["limits"],
+    )
 
 
 def _written(tools: tuple[str, ...]) -> str | list[str]:
@@ -248,13 +465,3 @@ class _Resources(Mapping[str, str]):
 
     def __contains__(self, path: object) -> bool:
         return any(path == known for known in self)
-
-
-def _checked(skill: str, path: str) -> tuple[str, ...]:
-    try:
-        parts = resource_parts(path)
-    except ValueError as error:
-        raise ConfigError(f"skill {skill!r}: resource {path!r}: {error}") from None
-    if re.fullmatch("skill.md", path, re.IGNORECASE):
-        raise ConfigError(f"skill {skill!r}: resource {path!r}: this is where the instructions go")
-    return parts

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from flink_skills.sources.base import SkillSource as SkillSource
     from flink_skills.sources.base import SourceContext as SourceContext
     from flink_skills.sources.base import SourceTree as SourceTree
+    from flink_skills.sources.code import CodeSource as CodeSource
     from flink_skills.sources.download import RemoteFile as RemoteFile
     from flink_skills.sources.entries import ArchiveRefusedError as ArchiveRefusedError
     from flink_skills.sources.fetch_record import FetchRecord as FetchRecord
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AddressPolicy": "address",
     "ArchiveRefusedError": "entries",
+    "CodeSource": "code",
     "FetchRecord": "fetch_record",
     "INDEX_PATH": "wellknown",
     "RemoteFile": "download",

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from flink_skills.errors import ResourceError, SourceError
 from flink_skills.options import SkillOptions
-from flink_skills.skill import Limits, Report
+from flink_skills.skill import AgentSkill, Limits, Report
 from flink_skills.skill.fields import judge_fields
 from flink_skills.skill.frontmatter import find_block, read_front_matter
 from flink_skills.skill.paths import skill_file_in
@@ -147,6 +147,47 @@ class Store:
             return {file_name: (len(data), sha256)}
 
         return self._open_or_make(sha256, fill, origin, deadline)
+
+    def add_skill(self, skill: AgentSkill, origin: str, *, deadline: float | None = None) -> StoredTree:
+        """Write the files of a skill there, in a folder of its name, under the skill's digest.
+
+        Raises :class:`SourceError` for a skill that is larger than the limits allow, whose files cannot be read, or
+        that does not fit on the disk.
+        """
+        try:
+            sha256, files = skill.digest, skill.files.manifest()
+            if skill.files.skill_file not in files:
+                raise ResourceError(f"skill {skill.name!r}: its skill file {skill.files.skill_file} is missing")
+            self._check_size(files, origin)
+        except ResourceError as error:
+            raise SourceError(f"skill source {origin}: {error}", source=origin) from None
+
+        def fill(folder: str) -> Mapping[str, tuple[int, str]]:
+            name = skill.name if len(skill.name.encode()) <= 255 else "skill"
+            for path, (size, _) in files.items():
+                target = os.path.join(folder, name, path)
+                os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+                with open(target, "xb") as file:
+                    file.write(skill.files.read(path, 0, size).data)
+                os.chmod(target, 0o555 if skill.is_program(path) else 0o444)
+            return {f"{name}/{path}": entry for path, entry in files.items()}
+
+        try:
+            return self._open_or_make(sha256, fill, origin, deadline)
+        except ResourceError as error:
+            raise SourceError(f"skill source {origin}: {error}", source=origin) from None
+
+    def _check_size(self, files: Mapping[str, tuple[int, str]], origin: str) -> None:
+        limits, sizes = self._limits, {path: size for path, (size, _) in files.items()}
+        large = max(sizes, key=lambda path: sizes[path])
+        for value, limit, what, option in (
+            (len(sizes), limits.skill_files, "files", SkillOptions.LIMIT_SKILL_FILES),
+            (sizes[large], limits.file, f"bytes in {large!r}", SkillOptions.LIMIT_FILE),
+            (sum(sizes.values()), limits.total, "bytes in its files", SkillOptions.LIMIT_TOTAL),
+        ):
+            if value > limit:
+                message = f"skill source {origin}: has {value} {what}. The limit is {limit}"
+                raise SourceError(f"{message} ({option.key}).", source=origin)
 
     def lock_path(self, key: str) -> str:
         """The lock file of a key, its folder made; what a holder left behind that was killed is removed."""

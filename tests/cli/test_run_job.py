@@ -53,6 +53,27 @@ def test_a_job_runs_checks_and_is_explained(tmp_path: Path, flink_skills: FlinkS
     assert error["path"] == ["output", "table"]
 
 
+@pytest.mark.flink
+def test_skills_made_in_code_are_explained_by_name(tmp_path: Path, run_here: FlinkSkills) -> None:
+    (tmp_path / "greeter.py").write_text(
+        "from flink_skills import Agent, AgentSkill, ResourceDescriptor, ResourceName, skills\n\n\n"
+        "class Greeter(Agent):\n"
+        "    model = 'offline'\n\n"
+        "    @skills\n"
+        "    @staticmethod\n"
+        "    def own():\n"
+        "        made = [AgentSkill('greet', 'Says hello.', 'Body text.')]\n"
+        "        return ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, skills=made)\n"
+    )
+    write_job(tmp_path, agent="greeter:Greeter")
+    done = run_here("job.yaml", "--explain")
+    assert done.code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "  skills of the agent, made in code: greet" in lines
+    assert "    skills: greet" in lines
+    assert "Body text." not in done.stdout
+
+
 def test_what_is_wrong_with_a_file_is_said_line_by_line(tmp_path: Path, run_here: FlinkSkills) -> None:
     write_job(tmp_path, outptu="{}", flink="{skills.strict: true}")
     done = run_here("job.yaml")

@@ -92,7 +92,7 @@ def test_a_relative_path_fails_before_anything_is_read(tree: Path) -> None:
     with pytest.raises(ConfigError, match="is relative"):
         AgentSkillManager([str(tree), "skills"]).load_skills()
     with pytest.raises(ConfigError, match="give a list"):
-        AgentSkillManager(str(tree))
+        AgentSkillManager({"path": str(tree)})  # type: ignore[arg-type]
 
 
 @pytest.mark.row("A5")

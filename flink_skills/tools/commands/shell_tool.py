@@ -55,8 +55,9 @@ class ExecuteShellCommand(Tool):
 
     uses_workspace = True
 
-    def __init__(self, services: ToolServices) -> None:
-        """Raises :class:`ConfigError` where the job has no shell."""
+    def __init__(self, services: ToolServices, env: Mapping[str, str] | None = None) -> None:
+        """Raises :class:`ConfigError` where the job has no shell. ``env`` are variables that each command has in
+        addition."""
         shell = services.shell
         if shell is None:
             option = SkillOptions.SHELL_ENABLED.key
@@ -65,6 +66,7 @@ class ExecuteShellCommand(Tool):
             )
         self._shell = shell
         self._services = services
+        self._env = env
         self._arguments = Arguments(EXECUTE_SHELL_COMMAND, _ShellArguments)
         self._spec = ToolSpec(
             EXECUTE_SHELL_COMMAND,
@@ -105,6 +107,7 @@ class ExecuteShellCommand(Tool):
                 run_dir=run_dir,
                 skill_name=last,
                 call_id=context.call_id,
+                env=self._env,
                 stdin=(asked.stdin or "").encode("utf-8", "replace"),
                 timeout=timeout,
             )

@@ -1,4 +1,4 @@
-"""Workspaces for one call of the command, made and removed as those of a job are."""
+"""Temporary workspaces for commands that no job runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import tempfile
 from collections.abc import Iterator
 
 from flink_skills.errors import ConfigError, ExecutionError, IsolationError, UnknownNameError
-from flink_skills.execution import WorkspaceManager, backend_names
 from flink_skills.execution.configuration import command_user
-from flink_skills.execution.workspace import open_workspaces
+from flink_skills.execution.registry import backend_names
+from flink_skills.execution.workspace.manager import WorkspaceManager
+from flink_skills.execution.workspace.opening import open_workspaces
 from flink_skills.options import SkillConfig, SkillOptions
 
 __all__ = ["check_commands", "scratch_workspaces"]
@@ -34,7 +35,7 @@ def scratch_workspaces(config: SkillConfig) -> Iterator[WorkspaceManager]:
     Raises :class:`ExecutionError` where no folder can be made or something in it cannot be removed.
     """
     try:
-        scratch = tempfile.mkdtemp(prefix="flink-skills-cli-")
+        scratch = tempfile.mkdtemp(prefix="flink-skills-scratch-")
     except OSError as error:
         raise ExecutionError(
             f"no temporary folder can be made for workspaces ({error}): set TMPDIR to a folder that can be written"

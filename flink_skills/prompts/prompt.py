@@ -1,0 +1,95 @@
+"""Prompt: the system prompt of an agent and, if wanted, a template of the user's message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["Prompt"]
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class Prompt(str):
+    """Instructions, and a template for the user's message. As a string, a prompt is its instructions. It is immutable.
+
+    Two prompts are equal if both fields are. A prompt without a template is also equal to the string of its
+    instructions.
+
+    Args:
+        system: The instructions.
+        user: Template with ``{field}`` placeholders: names of the event's fields, or ``{event}`` for the whole event's
+            text. Only plain names are replaced, once: what an event contains is never read as a template.
+
+    >>> Prompt(system="Answer in one word.", user="Is {city} large?").render_user({"city": "Ulm"})
+    'Is Ulm large?'
+    >>> f"{Prompt('Be brief.')} Please." == Prompt("Be brief.") + " Please."
+    True
+    """
+
+    # Not a dataclass: a serializer would take it for its fields instead of for a string.
+    __slots__ = ("_user",)
+    __match_args__ = ("system", "user")
+
+    _user: str
+
+    def __new__(cls, system: str = "", user: str = "") -> Prompt:
+        prompt = super().__new__(cls, system)
+        prompt._user = user
+        return prompt
+
+    @property
+    def system(self) -> str:
+        """The instructions."""
+        return str.__str__(self)
+
+    @property
+    def user(self) -> str:
+        """The template."""
+        return self._user
+
+    @classmethod
+    def from_text(cls, text: str) -> Prompt:
+        """Return a prompt that is instructions only."""
+        return cls(system=text)
+
+    def render_user(self, event: Any) -> str:
+        """Return the user's message for ``event``: the template filled in, or the event's text."""
+        # Not above: this needs pydantic, and prompts of skills do not.
+        from flink_skills.prompts.values import event_text
+
+        if not self.user:
+            return event_text(event)
+        fields: Mapping[str, Any] = event if isinstance(event, Mapping) else getattr(event, "__dict__", {})
+
+        def value(match: re.Match[str]) -> str:
+            name = match.group(1)
+            if name in fields:
+                return event_text(fields[name])
+            return event_text(event) if name == "event" else match.group(0)
+
+        return _PLACEHOLDER.sub(value, self.user)
+
+    def __bool__(self) -> bool:
+        return bool(self.system or self.user)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Prompt):
+            return (self.system, self.user) == (other.system, other.user)
+        if isinstance(other, str):
+            return not self.user and self.system == other
+        return NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        equal = self == other
+        return not equal
+
+    def __hash__(self) -> int:
+        return hash((self.system, self.user)) if self.user else hash(self.system)
+
+    def __repr__(self) -> str:
+        return f"Prompt(system={self.system!r}, user={self.user!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.system, self.user)
