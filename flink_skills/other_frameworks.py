@@ -16,7 +16,7 @@ _OUTPUT = "use output_type"
 _AGENTS = "declare a method with @agent_tool for each agent"
 _LISTENERS = "return observers from listeners()"
 _STEPS = "set the option skills.turn.max-steps"
-_SESSION = "use session = 'key' for a conversation that goes on, and ctx.state for data"
+_SESSION = "use session = 'key' to continue a conversation, and ctx.state for data"
 _COMMANDS = "set the option skills.shell.allowed-commands of the job"
 _TIMEOUT = "set the option skills.model.timeout"
 _RETRIES = "set the option skills.model.max-retries"
@@ -123,8 +123,8 @@ CONTEXT_WORDS: Mapping[str, str] = {
     "config": "use an attribute of the agent: AgentContext has no options",
     "action_config": "use an attribute of the agent: AgentContext has no options",
     "get_action_config_value": "use an attribute of the agent: AgentContext has no options",
-    "agent_metric_group": "return an observer from listeners(), which is told of each call",
-    "action_metric_group": "return an observer from listeners(), which is told of each call",
+    "agent_metric_group": "return an observer from listeners(): it is notified of each call",
+    "action_metric_group": "return an observer from listeners(): it is notified of each call",
     "actions": "call ctx.emit(value), or change ctx.state",
     "invocation_id": "use ctx.call_id",
     "user_content": "on_event(self, event, ctx) gets the event",

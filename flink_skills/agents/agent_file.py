@@ -1,4 +1,4 @@
-"""Reads an agent without code from a YAML file, and reports everything that is wrong with it at once."""
+"""Reads an agent without code from a YAML file, and reports all of its problems together."""
 
 from __future__ import annotations
 

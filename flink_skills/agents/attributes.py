@@ -16,7 +16,7 @@ from flink_skills.other_frameworks import AGENT_WORDS
 __all__ = ["check_attributes"]
 
 _PACKAGE = __name__.partition(".")[0]
-# 'skill_name' and 'instruction' are near what they were meant to be, 'model_path' is a name of its own.
+# 'skill_name' and 'instruction' are near known names, 'model_path' is not.
 _NEAR = 0.8
 
 
@@ -35,13 +35,13 @@ def check_attributes(agent: object, base: type, id_: str) -> None:
             problems.append(f"attribute {name!r}: {advice}")
     if problems:
         raise PlanError(
-            f"agent {id_} has attributes without an effect: {'; '.join(problems)}. An attribute of your own needs "
-            "another name, a leading underscore, or a method of the agent that reads it"
+            f"agent {id_} has attributes without an effect: {'; '.join(problems)}. To keep such an "
+            "attribute, rename it, start its name with an underscore, or read it in a method of the agent"
         )
 
 
 def _attributes(agent: object, known: Sequence[str]) -> Iterator[str]:
-    """The names of the agent's own attributes that are neither private nor methods, in the order of declaration."""
+    """Yield the names of public attributes of the agent that are not methods, in the order of declaration."""
     seen = set(known)
     own: list[Mapping[str, Any]] = [vars(cls) for cls in reversed(type(agent).__mro__) if _is_of_users(cls)]
     for attributes in (*own, vars(agent)):
@@ -68,7 +68,7 @@ def _advice(name: str, known: Sequence[str]) -> str:
 
 
 def _reads(cls: type, name: str) -> bool:
-    """Whether a method of the class reads an attribute ``name``."""
+    """Return whether a method of the class reads an attribute ``name``."""
     codes = (
         code for base in cls.__mro__ if _is_of_users(base) for value in vars(base).values() for code in _codes(value)
     )
@@ -76,7 +76,7 @@ def _reads(cls: type, name: str) -> bool:
 
 
 def _codes(value: Any) -> Iterator[CodeType]:
-    """The code of a method, a property or a class that is an attribute."""
+    """Yield the code of a method, a property or a nested class."""
     if isinstance(value, property):
         functions: list[Any] = [value.fget, value.fset]
     elif isinstance(value, type):

@@ -1,4 +1,4 @@
-"""Compiles an agent to its plan, in the client: checks what it declares, and says how workers get its code."""
+"""Compiles an agent to its plan in the client. Checks the declarations, and records how workers get the code."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _compile_callees(
     model: ModelSetup | None,
     callers: tuple[str, ...],
 ) -> dict[str, AgentPlan]:
-    """The plans of the agents that are tools; raises :class:`PlanError` where they call each other without end."""
+    """Return the plans of the agents that are tools. Raises :class:`PlanError` if they call each other in a circle."""
     chain = (*callers, declared.agent_id)
     if declared.agents and len(chain) >= _DEEPEST:
         raise PlanError(f"agents call each other {len(chain)} deep: {' -> '.join(chain)}; {_DEEPEST} is the most")
@@ -113,14 +113,14 @@ def _compile_callees(
 
 
 def _replaced(declared: ModelSetup, model: ModelSetup) -> ModelSetup:
-    """``model``, with the declared settings where they are for any provider."""
+    """Return ``model`` with the declared settings that any provider accepts."""
     return replace(
         model, settings={**declared.settings, **model.settings}, strategy=model.strategy or declared.strategy
     )
 
 
 def instantiate(agent: Agent | type[Agent]) -> Agent:
-    """An agent instance of an instance or a class."""
+    """Return an agent instance for an instance or a class."""
     if isinstance(agent, Agent):
         return agent
     if isinstance(agent, type) and issubclass(agent, Agent):
@@ -227,7 +227,7 @@ def _check_filter(names: Sequence[str] | None, place: str, has_sources: bool) ->
 
 
 def _provider(clazz: str, kind: str, place: str) -> tuple[str, str | None]:
-    """Provider and model name of a descriptor's class: ``openai.setup`` or ``openai:gpt-…``."""
+    """Return provider and model name of a descriptor's class: ``openai.setup`` or ``openai:gpt-…``."""
     if ":" in clazz and kind == "setup":
         provider, _, model = clazz.partition(":")
         return provider, model
@@ -241,7 +241,7 @@ def _provider(clazz: str, kind: str, place: str) -> tuple[str, str | None]:
 
 
 def _reference(agent: Agent, declared: Declaration) -> dict[str, Any]:
-    """How a worker gets the agent: by import where that gives the same thing, else by value."""
+    """Return how a worker gets the agent: by import if that gives the same agent, else by value."""
     spec = getattr(agent, "spec", None)
     if isinstance(spec, Mapping):
         return {"kind": "spec", "class": _import_path(type(agent)), "spec": dict(spec)}

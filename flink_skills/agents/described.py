@@ -69,7 +69,7 @@ class _Described(Tool):
 
 
 def _store(config: SkillConfig) -> ArtifactStore | None:
-    """The store of artifacts, which is not contacted; None also for one that can only be opened in the cluster."""
+    """Return the store of artifacts without contacting it. None also if only the cluster can open it."""
     try:
         return ArtifactStore.open(config)
     except ConfigError:

@@ -143,7 +143,7 @@ class AgentPlan:
             yield from callee.tree()
 
     def filter_of(self, model: ModelPlan | None) -> tuple[str, ...] | None:
-        """Return the skills that the agent and ``model`` name, sorted; None if neither names any.
+        """Return the skills that the agent and ``model`` name, sorted. None if neither names any.
 
         ``model`` is None for an agent without models. Each ``skill_names`` narrows the others.
         """

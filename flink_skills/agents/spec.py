@@ -1,4 +1,4 @@
-"""What the YAML file of an agent may say, as pydantic models: the source of its schema and of its checks."""
+"""The keys of an agent's YAML file as pydantic models, from which its schema and its checks are derived."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Text = Annotated[StrictStr, Field(min_length=1)]
 
 
 class StrictPart(BaseModel):
-    """A mapping that has no other keys than these."""
+    """A mapping that accepts only the declared keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,7 +37,7 @@ class SourcePins(StrictPart):
 
 
 class SkillsSection(StrictPart):
-    """Where skills come from."""
+    """The sources of skills."""
 
     paths: list[Text | SourcePins] = Field([], description="Folders or archives of skills on the TaskManagers.")
     resources: list[Text | SourcePins] = Field([], description="Folders or zips inside the job's jars.")
@@ -45,13 +45,13 @@ class SkillsSection(StrictPart):
 
 
 class AgentSkillsSection(SkillsSection):
-    """Where skills of an agent come from, and which it may see."""
+    """The sources of skills of an agent, and a filter."""
 
     skill_names: list[Text] | None = Field(None, description="As `skill_names` of the agent; both narrow.")
 
 
 class ConnectionSpec(StrictPart):
-    """How to reach a provider of chat models."""
+    """A connection to a provider of chat models."""
 
     clazz: Text = Field(description="The provider's connection, such as `openai.connection`.")
     base_url: Text | None = Field(None, description="Where the provider's API is.")
@@ -59,7 +59,7 @@ class ConnectionSpec(StrictPart):
 
 
 class SetupSpec(BaseModel):
-    """A chat model and what it may see. Settings of the model stand beside the other keys."""
+    """A chat model with its skills and tools. Other keys are settings of the model."""
 
     model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
 
@@ -88,7 +88,7 @@ class SetupSpec(BaseModel):
 class PromptSpec(StrictPart):
     """Texts of a prompt."""
 
-    system: StrictStr = Field("", description="What the model is told of its task.")
+    system: StrictStr = Field("", description="The system text.")
     user: StrictStr = Field("", description="The text around the event; `{event}` is the event.")
 
 
@@ -99,12 +99,14 @@ class AgentSpec(StrictPart):
     """An agent without code: the keys of an agent's YAML file."""
 
     name: Text | None = Field(None, description="The agent's id, which its state belongs to; default: the job's name.")
-    instructions: StrictStr | None = Field(None, description="What the models are told of their task.")
+    instructions: StrictStr | None = Field(None, description="The instructions of all models: a system text.")
     session: Literal["event", "key"] | None = Field(
-        None, description="Whether each event is a conversation of its own, or the conversation of a key goes on."
+        None,
+        description="`event`: each event is a separate conversation. `key`: the events of a key continue one "
+        "conversation.",
     )
     session_selector: Text | None = Field(
-        None, description="With `session: key`, the column that tells the conversations of one key apart."
+        None, description="With `session: key`: the column whose value selects one of several conversations of a key."
     )
     model: Text | None = Field(None, description="`PROVIDER:MODEL` or `offline`, for one model without settings.")
     output_type: Text | dict[Text, FieldType] | None = Field(
@@ -114,7 +116,9 @@ class AgentSpec(StrictPart):
     skill_names: list[Text] | None = Field(
         None, description="The only skills of the job and the agent that its models may see."
     )
-    skills: AgentSkillsSection | None = Field(None, description="Skills of this agent, besides those of the job.")
+    skills: AgentSkillsSection | None = Field(
+        None, description="Skills of this agent, in addition to those of the job."
+    )
     chat_model_connections: dict[Text, ConnectionSpec] | None = Field(None, description="Connections by name.")
     chat_model_setups: dict[Text, SetupSpec] | None = Field(None, description="Chat models by name.")
     prompts: dict[Text, StrictStr | PromptSpec] | None = Field(None, description="Prompts by name.")

@@ -224,7 +224,7 @@ def _render(words: Sequence[str], names: Sequence[str] | None, config: SkillConf
 def _render_of_agent(
     words: Sequence[str], agent: str, chat_model: str | None, names: Sequence[str] | None, config: SkillConfig
 ) -> _Shown:
-    """What a chat model of ``agent`` sees in a job with the sources ``words``; ``names`` narrow it further."""
+    """Return the menu of a chat model of ``agent`` in a job with the sources ``words``. ``names`` narrow it further."""
     from flink_skills.agents import compile_plan
     from flink_skills.agents.generation import check_names
     from flink_skills.cli.agents import find_agent, job_scope

@@ -1,4 +1,4 @@
-"""YAML documents that people write: their values with lines, and everything that is wrong with them at once."""
+"""YAML documents of users: their values with lines, and all problems of a document together."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _read(path: FilePath) -> str:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             # A pipe that nobody writes to would be waited for.
-            raise DocumentError([Problem(str(path), "is no regular file")])
+            raise DocumentError([Problem(str(path), "is not a regular file")])
         with path.open("rb") as file:
             content = file.read(_LARGEST + 1)
         if len(content) > _LARGEST:

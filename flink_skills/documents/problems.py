@@ -1,4 +1,4 @@
-"""What is wrong with a document: each problem with its place, all of them at once."""
+"""Problems of a document, each with its place."""
 
 from __future__ import annotations
 

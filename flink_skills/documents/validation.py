@@ -1,4 +1,4 @@
-"""What a schema has against a document, in words and with places."""
+"""Checks a document against a schema, and reports each problem with its place."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ COMMAND_TOOLS = frozenset({"execute_shell_command", *(n for n in FACES if n.star
     *("skill_run", "skill_exec", "skill_write_stdin", "skill_poll_session", "skill_kill_session")
 }
 
-#: Files in which a skill brings tools of its own. As in tools.dynamic, which a model that runs nothing does not need.
+#: Files in which a skill brings tools. tools.dynamic has the same names, and most models do not import it.
 TOOL_FILES = frozenset({"tools.py", "schema.json"})
 
 #: Tools about the tools of skills, which no model needs if no skill has any.

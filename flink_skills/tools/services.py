@@ -66,7 +66,7 @@ def profile_tools(names: Sequence[str], services: ToolServices) -> list[Tool]:
 
 
 def _skills_have_tools(services: ToolServices) -> bool:
-    """Whether a skill of the model names tools, or brings some. Reads skills up to the first that does."""
+    """Return whether a skill of the model names tools or brings some. Reads skills up to the first that does."""
     for name in services.view.names:
         skill = services.view.get(name)
         try:

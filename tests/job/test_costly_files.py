@@ -48,7 +48,7 @@ def test_a_number_that_nobody_can_write_is_refused(tmp_path: Path, number: str) 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "job.yaml"
     os.mkfifo(pipe)
-    with pytest.raises(DocumentError, match="is no regular file"):
+    with pytest.raises(DocumentError, match="is not a regular file"):
         read_document(pipe)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# The user of Flink's images; there is no entry for it in /etc/passwd, as in many clusters. The kernel counts the
-# processes of a user in all pods, so suites that run side by side have users of their own.
+# The user of Flink's images. It has no entry in /etc/passwd, as in many clusters. The kernel counts the processes of a
+# user in all pods, so each parallel process of pytest has another user.
 USER = 9999 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 CHECKOUT = Path(__file__).resolve().parents[2]
 

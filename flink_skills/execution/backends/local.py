@@ -175,7 +175,7 @@ def _rlimits(limits: Limits) -> dict[str, int]:
     cpu = math.ceil(limits.cpu_time or limits.wall_time * (os.cpu_count() or 1)) + 1
     wanted = {"RLIMIT_FSIZE": limits.file_size, "RLIMIT_NOFILE": limits.open_files, "RLIMIT_CPU": cpu}
     if limits.processes:
-        # For what forks faster than anybody can count. The kernel counts all processes of the user, so the limit leaves
-        # room for other commands, and the launcher adds the processes that exist already.
+        # Stops programs that fork faster than the supervisor counts. The kernel counts all processes of the user, so
+        # the limit leaves room for other commands, and the launcher adds the processes that exist already.
         wanted["RLIMIT_NPROC"] = limits.processes + max(_SPARE_PROCESSES, limits.processes)
     return {**{name: value for name, value in wanted.items() if value > 0}, "RLIMIT_CORE": 0}

@@ -37,7 +37,7 @@ def supervise(control: socket.socket, stdio: tuple[int, int, int], filters: Filt
     if order is None:
         return
     if "RLIMIT_NPROC" in order.rlimits:
-        # The kernel counts all tasks of the user on the node, also those of other pods, which this process cannot see.
+        # The kernel counts all tasks of the user on the node. This process cannot see those of other pods.
         order.rlimits["RLIMIT_NPROC"] += tasks_of_machine()
     try:
         control.sendall(STARTING)

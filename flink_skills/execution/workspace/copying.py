@@ -69,7 +69,7 @@ class CopySource:
         return is_folder
 
     def _measure(self, name: str, parent: int, depth: int = 0) -> None:
-        """Add the sizes of the files in a folder; what is over a limit, or cannot be read, is not counted."""
+        """Add the sizes of the files in a folder, up to the limits of a copy. Unreadable files are not counted."""
         if depth > _DEEPEST or self._seen > self._max_files:
             return
         with suppress(OSError, PlaceError), ExitStack() as held:

@@ -79,7 +79,7 @@ class PreparedRun:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """End the span of the command when the context ends, also where the command was refused."""
+        """End the span of the command when the context ends, even if the command was refused."""
         try:
             yield
         finally:

@@ -21,7 +21,7 @@ _numbers = count(1)
 class RunSpan:
     """The time of one command in the workspace ``root``: from its preparation to :meth:`end`.
 
-    A command that is prepared and never starts, because it is refused, is no company of others.
+    A command that is prepared and refused does not count for others, because it never starts.
 
     >>> one, other, refused = RunSpan(root), RunSpan(root), RunSpan(root)
     >>> one.start()
@@ -44,7 +44,7 @@ class RunSpan:
 
     @property
     def alone(self) -> bool:
-        """Whether no other command ran in the workspace between the preparation of this one and its end."""
+        """Return whether no other command ran in the workspace between the preparation of this one and its end."""
         return not self._met
 
     def covers(self, moment: int) -> bool:

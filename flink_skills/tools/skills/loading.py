@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadSkill", "SkillLoad", "SkillUnload", "UnloadSkill"]
 
-# What models call the file of a skill that they want.
+# Names that models give to an argument for a file of a skill.
 _FILE_WORDS = frozenset(("path", "file", "filepath", "filename", "resource", "resourcepath"))
 
 
