@@ -109,7 +109,7 @@ def test_without_it_nothing_changes(flink_skills: FlinkSkills) -> None:
     assert set(shown) == {"prompt", "chars", "tokens", "max_chars", "skills", "shortened", "left_out", "hidden"}
 
 
-@pytest.mark.row("E9", "E10")
+@pytest.mark.row("E10")
 @pytest.mark.parametrize(("profile", "most"), [("core", 430), ("full", 1600)])
 def test_a_request_with_one_short_skill_has_few_tokens(
     profile: str, most: int, flink_skills: FlinkSkills, tmp_path: Path
