@@ -101,7 +101,8 @@ def test_lenient_and_strict_are_the_same_pass(front: str, body: str) -> None:
 @given(_YAMLISH | _LINES)
 def test_what_was_read_is_written_and_read_again_the_same(front: str) -> None:
     fields, _ = parse(f"---\ndescription: d\n{front}\n---\nBody".encode(), "a")
-    if fields is None:
+    # A file may have a longer name, which is reported; a skill made in code may not.
+    if fields is None or len(fields.name) > 64:
         return
     skill = AgentSkill(
         fields.name,
