@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AgentRuntime": "runtime",
+    "AgentSpec": "spec",
     "AnswerType": "answers",
     "AppendStep": "turn",
-    "AgentSpec": "spec",
     "AssistantMessage": "messages",
     "Conversation": "session",
     "DeclarativeAgent": "declarative",

@@ -47,7 +47,7 @@ class Agent:
 
         def __init__(self, *arguments: Any, **named: Any) -> None:
             if arguments or named:
-                given = ", ".join([*map(repr, arguments), *(f"{name}=…" for name in named)])
+                given = ", ".join([*("…" for _ in arguments), *(f"{name}=…" for name in named)])
                 raise PlanError(
                     f"{type(self).__qualname__}({given}): an agent is configured by attributes of a class, such as "
                     "'class Triage(Agent): name = \"triage\"', or by arguments that its own __init__ declares"

@@ -64,8 +64,8 @@ def read_agent_document(path: str | FilePath) -> Document:
 def agent_of(spec: Mapping[str, Any], document: Document, at: Path) -> DeclarativeAgent:
     """Return the agent of ``spec``, which is at ``at`` of ``document``.
 
-    Raises :class:`DocumentError` with all that is wrong with it: what is at a wrong key is left out, and the rest is
-    tried again.
+    Raises :class:`DocumentError` with all problems. To find the next one, the value of a wrong key is removed and the
+    rest is tried again.
     """
     problems: list[Problem] = []
     rest = copy.deepcopy(dict(spec))
@@ -85,7 +85,7 @@ def agent_of(spec: Mapping[str, Any], document: Document, at: Path) -> Declarati
 
 
 def _path_of(message: str, spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """The path that the error of an agent begins with: ``prompts.main: …``."""
+    """Return the path that starts the message of an agent's error: ``prompts.main: …``."""
     path: list[str] = []
     data: Any = spec
     for part in message.partition(": ")[0].split("."):

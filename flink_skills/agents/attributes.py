@@ -1,4 +1,4 @@
-"""Finds attributes of an agent that would have no effect: misspelt ones, and words of other frameworks."""
+"""Finds attributes of an agent that would have no effect: misspelled ones, and words of other frameworks."""
 
 from __future__ import annotations
 

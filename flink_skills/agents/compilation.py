@@ -72,7 +72,7 @@ def compile_plan(
         models = [replace(of, setup=_replaced(of.setup, model)) for of in models]
     return AgentPlan(
         agent_id=declared.agent_id,
-        # One that is a tool comes with the code of its caller.
+        # The code of an agent that is a tool travels with its caller.
         agent=_reference(agent, declared) if not _callers else {"kind": "callee", "class": _import_path(type(agent))},
         session=declared.session,
         scopes=scopes,
@@ -99,7 +99,7 @@ def _compile_callees(
     """Return the plans of the agents that are tools. Raises :class:`PlanError` if they call each other in a circle."""
     chain = (*callers, declared.agent_id)
     if declared.agents and len(chain) >= _DEEPEST:
-        raise PlanError(f"agents call each other {len(chain)} deep: {' -> '.join(chain)}; {_DEEPEST} is the most")
+        raise PlanError(f"agents call each other {len(chain)} deep: {' -> '.join(chain)}; the maximum is {_DEEPEST}")
     found = {}
     for name, callee in declared.agents.items():
         callee_id = agent_id(callee.agent)
@@ -183,7 +183,7 @@ def _model_plan(
     _check_filter(skill_names, place, has_sources)
     tools = name_list(arguments.pop("tools", None), f"{place}: tools")
     for tool in tools or ():
-        # What tool sets give is known when they run.
+        # The tools of tool sets are known when these run.
         if tool not in declared.own_tools and tool not in declared.agents and not declared.toolsets:
             raise UnknownNameError("tool", tool, [*declared.own_tools, *declared.agents], place=place)
     said = {key: arguments.pop(key) for key in MODEL_KEYS if key in arguments}
@@ -252,7 +252,7 @@ def _reference(agent: Agent, declared: Declaration) -> dict[str, Any]:
         from flink_skills.agents.by_value import dumps, obstacle
     except ImportError as error:
         raise PlanError(
-            f"agent {declared.agent_id} is defined in the main script or has attributes of its own, so it travels "
+            f"agent {declared.agent_id} is defined in the main script or has instance attributes, so it travels "
             "by value, and that needs cloudpickle: pip install 'flink-skills[flink]'"
         ) from error
     try:

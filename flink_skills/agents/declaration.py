@@ -113,7 +113,7 @@ class Declaration:
         """Add the sources of the agent, and its filter of skills.
 
         Args:
-            arguments: ``paths``, ``resources`` and ``urls``, each a list of texts or of mappings with pins
+            arguments: ``paths``, ``resources`` and ``urls``, each a list of strings or of mappings with pins
                 (``{"url": …, "sha256": …}``), ``skills``, a list of :class:`AgentSkill`, and ``skill_names``.
             place: The start of error messages.
 

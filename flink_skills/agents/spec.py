@@ -86,7 +86,7 @@ class SetupSpec(BaseModel):
 
 
 class PromptSpec(StrictPart):
-    """Texts of a prompt."""
+    """The parts of a prompt."""
 
     system: StrictStr = Field("", description="The system text.")
     user: StrictStr = Field("", description="The text around the event; `{event}` is the event.")

@@ -66,6 +66,7 @@ class SkillView:
         self._docs: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._doc_chars = 0
         self._declared: dict[str, tuple[str, ...]] = {}
+        self._with_tools: dict[str, bool] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._skills
@@ -86,13 +87,16 @@ class SkillView:
 
     def only(self, names: Container[str]) -> SkillView:
         """Return a view of the skills that are in ``names``."""
-        return SkillView(
+        view = SkillView(
             [skill for skill in self._skills.values() if skill.name in names],
             max_chars=self._max_chars,
             limits=self._limits,
             bind=self._bind,
             audit=self._audit,
         )
+        # The skills are the same objects, and a turn may need a new view.
+        view._with_tools = self._with_tools
+        return view
 
     def menu(self, introduction: str = INTRODUCTION) -> str:
         """The menu for the system prompt, after ``introduction``; "" where there is nothing to offer."""
@@ -170,6 +174,24 @@ class SkillView:
             except ResourceError as error:
                 raise _of_skill(name, error) from None
         return list(declared)
+
+    def has_tools(self, files: frozenset[str]) -> bool:
+        """Return whether a skill names tools or has one of ``files``, which bring tools.
+
+        Skills are read up to the first that does, and each once, also for the views that :meth:`only` returns. A skill
+        that cannot be read counts as one that does: its tools report the error.
+        """
+        return any(self._has_tools(skill, files) for skill in self._skills.values())
+
+    def _has_tools(self, skill: AgentSkill, files: frozenset[str]) -> bool:
+        known = self._with_tools.get(skill.name)
+        if known is None:
+            try:
+                known = bool(skill.tools) or not files.isdisjoint(skill.files.paths())
+            except ResourceError:
+                return True
+            self._with_tools[skill.name] = known
+        return known
 
     def content(self, name: str) -> Activation:
         """What :meth:`activate` gives, for a skill that a model has loaded already: not audited again."""

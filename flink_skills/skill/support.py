@@ -17,19 +17,19 @@ from flink_skills.skill.markdown import without_code
 from flink_skills.skill.model import AgentSkill
 from flink_skills.skill.requirements import missing_requirements
 
-__all__ = ["PROFILE_TOOLS", "READY_MADE_TOOLS", "check_support"]
+__all__ = ["check_support"]
 
 _DEFAULT_LIMITS = Limits()
 _COMMAND_TOOLS = frozenset({"bash", "shell", "sh", "execute_shell_command", "run_shell_command", "exec", "terminal"})
 _SKILL_TOOLS = frozenset({"load_skill", "unload_skill", "load_skill_resource", "skill"})
-#: Tools that a model has with another profile, in the spelling of this runtime.
-PROFILE_TOOLS = frozenset(
+# Tools that a model has with another profile, in the spelling of this runtime.
+_PROFILE_TOOLS = frozenset(
     {"skill_list", "skill_load", "skill_unload", "skill_list_docs", "skill_select_docs", "skill_list_tools",
      "skill_select_tools", "skill_run", "skill_exec", "skill_write_stdin", "skill_poll_session", "skill_kill_session",
      "workspace_exec", "workspace_write_stdin", "workspace_kill_session", "workspace_save_artifact"}
 )  # fmt: skip
-#: Tools of other agents, and the ready-made tool that does the same here for an agent that declares it.
-READY_MADE_TOOLS: Mapping[str, str] = {
+# Tools of other agents, and the ready-made tool that does the same here for an agent that declares it.
+_READY_MADE_TOOLS: Mapping[str, str] = {
     **dict.fromkeys(("read", "read_file", "view", "notebookread"), "Read"),
     **dict.fromkeys(("write", "write_file", "create"), "Write"),
     **dict.fromkeys(("edit", "multiedit", "str_replace", "notebookedit"), "Edit"),
@@ -95,10 +95,10 @@ def _tools(skill: AgentSkill, report: Report, commands: bool, tools: Collection[
         name = allowed.split("(")[0]
         if not name or name == "*" or name.lower() in here:
             continue
-        if name in PROFILE_TOOLS:
+        if name in _PROFILE_TOOLS:
             profile.append(name)
-        elif name.lower() in READY_MADE_TOOLS:
-            ready[name] = READY_MADE_TOOLS[name.lower()]
+        elif name.lower() in _READY_MADE_TOOLS:
+            ready[name] = _READY_MADE_TOOLS[name.lower()]
         else:
             unknown.append(name)
     if unknown:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flink_skills.errors import ResourceError
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.tools.base import Tool
@@ -56,25 +55,13 @@ def profile_tools(names: Sequence[str], services: ToolServices) -> list[Tool]:
     if services.artifacts is None:
         missing.add("workspace_save_artifact")
     about_tools = not TOOLS_ABOUT_TOOLS.isdisjoint(names)
-    if about_tools and services.pool is None and not _skills_have_tools(services):
+    if about_tools and services.pool is None and not services.view.has_tools(TOOL_FILES):
         missing |= TOOLS_ABOUT_TOOLS
     return [
         _face(name)(services)
         for name in names
         if name not in missing and (services.view.names or _needs_no_skill(name))
     ]
-
-
-def _skills_have_tools(services: ToolServices) -> bool:
-    """Return whether a skill of the model names tools or brings some. Reads skills up to the first that does."""
-    for name in services.view.names:
-        skill = services.view.get(name)
-        try:
-            if skill is not None and (not TOOL_FILES.isdisjoint(skill.files.paths()) or skill.tools):
-                return True
-        except ResourceError:
-            return True  # the tools say what cannot be read
-    return False
 
 
 def _needs_no_skill(name: str) -> bool:

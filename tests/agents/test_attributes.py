@@ -137,6 +137,9 @@ def test_arguments_say_how_an_agent_is_configured() -> None:
 
     with pytest.raises(PlanError, match=r"Triage\(name=…\): an agent is configured by attributes of a class"):
         Triage(name="triage")  # type: ignore[call-arg]
+    with pytest.raises(PlanError, match=r"Triage\(…, key=…\)") as caught:
+        Triage("pl4nted", key="pl4nted")  # type: ignore[call-arg]
+    assert "pl4nted" not in str(caught.value)
 
     class Own(Agent):
         def __init__(self, name: str) -> None:

@@ -62,7 +62,9 @@ def test_on_error_fail() -> None:
         (lambda env: env.get_config().set("skills.turn.on-error", "fail"), "option skills.turn.on-error"),
     ],
 )
-def test_what_comes_after_apply_is_an_error(late: Callable[[AgentsExecutionEnvironment], object], what: str) -> None:
+def test_options_and_sources_after_apply_are_errors(
+    late: Callable[[AgentsExecutionEnvironment], object], what: str
+) -> None:
     env = AgentsExecutionEnvironment.get_execution_environment()
     events = env.from_list(["x"])
     # An agent that cannot be compiled closes nothing: the mistake may be corrected.

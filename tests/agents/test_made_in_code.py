@@ -132,7 +132,7 @@ def test_a_binary_file_does_not_travel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [GREET, "greet", ["greet"]])
-def test_what_is_no_list_of_skills(value: Any) -> None:
+def test_other_values_than_lists_of_skills_are_refused(value: Any) -> None:
     with pytest.raises(ConfigError, match="Give"):
         AgentsExecutionEnvironment.get_execution_environment().add_skills(value)
     with pytest.raises(PlanError, match="Give"):

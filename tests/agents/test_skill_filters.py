@@ -114,7 +114,7 @@ def test_an_instance_has_its_own(three: Path, script: Script) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["ants", 3, ["ants", 3], {"ants": True}])
-def test_what_is_not_a_list_of_names_is_refused(three: Path, script: Script, wrong: Any) -> None:
+def test_other_values_than_lists_of_names_are_refused(three: Path, script: Script, wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"agent filtered: skill_names is .*; give a list of names"):
         plan_of(filtered(wrong), three)
 

@@ -41,7 +41,7 @@ def test_parts_are_the_whole(profile: str, flink_skills: FlinkSkills) -> None:
     tools = [tool["name"] for tool in shown["tools"]]
     assert list(sizes) == ["introduction", "menu entries", "guidance", *tools, "skill names in tools"]
     named = {name for word in profile.split(",") for name in PROFILES.get(word.strip(), (word.strip(),))}
-    # No skill has tools, so that the tools about these would be of no use.
+    # No skill has tools, so the tools that list or select tools are not offered.
     assert set(tools) == named - {"skill_list_tools", "skill_select_tools"}
     assert shown["profile"] == (profile if profile in PROFILES else ",".join(tools))
 
@@ -114,7 +114,7 @@ def test_without_it_nothing_changes(flink_skills: FlinkSkills) -> None:
 def test_a_request_with_one_short_skill_has_few_tokens(
     profile: str, most: int, flink_skills: FlinkSkills, tmp_path: Path
 ) -> None:
-    # A skill that has tools: a model has all tools of its profile then.
+    # With a skill that has tools, a model has all tools of its profile.
     write_skill(tmp_path / "s/a", description="Any.", body="Tools:\n- any\n\nDo it.")
     options = ("--set", f"skills.artifacts.dir=file://{tmp_path}/artifacts")
     shown = flink_skills("prompt", "s", "--profile", profile, "--format", "json", *options).json

@@ -81,7 +81,7 @@ def test_what_a_job_cannot_say_names_the_option() -> None:
 def test_tools_are_those_of_the_option_and_no_more(profile: str, run: Run, script: Script) -> None:
     model = script([calls(call("skill_list"), call("load_skill", name="shout")), "done"])
     assert run(tools=profile) == ["done"]
-    # No skill has tools, so that the tools about these would be of no use.
+    # No skill has tools, so the tools that list or select tools are not offered.
     assert [tool.name for tool in model.requests[0].tools] == [
         name for name in PROFILES[profile] if name not in ("skill_list_tools", "skill_select_tools")
     ]

@@ -119,7 +119,7 @@ def test_a_folder_that_changed_after_its_digest_is_a_failed_source(tmp_path: Pat
 
 
 @pytest.mark.parametrize("skills", [SKILL, ["a"], "a", [SKILL.model_dump()]])
-def test_what_is_no_list_of_skills(skills: object) -> None:
+def test_other_values_than_lists_of_skills_are_refused(skills: object) -> None:
     with pytest.raises(ConfigError, match=r"Give a list|Give AgentSkill objects"):
         AgentSkillManager(skills=skills)  # type: ignore[arg-type]
 

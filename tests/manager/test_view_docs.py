@@ -9,6 +9,7 @@ import pytest
 from flink_skills.errors import ResourceError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, AuditEvent, SkillView
 from flink_skills.skill import AgentSkill
+from tests.kit.skills import write_skill
 
 BODY = "Tools:\n- one\n- two\n\nText."
 
@@ -68,3 +69,21 @@ def test_a_part_of_a_view() -> None:
     with pytest.raises(UnknownNameError):
         part.activate("b")
     assert view.names == ("a", "b", "c")
+
+
+def test_each_skill_is_read_once_for_its_tools_also_by_narrower_views(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, body in (("a", "Do."), ("b", "Do."), ("c", "Tools:\n- t\n\nDo.")):
+        write_skill(tmp_path / name, body=body)
+    (tmp_path / "b/tools.yaml").write_text("")
+    skills = AgentSkillManager([str(tmp_path)]).get_skills()
+    read: list[str] = []
+    whole = AgentSkill.instructions.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(AgentSkill, "instructions", property(lambda skill: read.append(skill.name) or whole(skill)))
+    view = SkillView(skills)
+    assert view.has_tools(frozenset())
+    assert not view.only({"a", "b"}).has_tools(frozenset())
+    assert view.only({"b", "c"}).has_tools(frozenset())
+    assert read == ["a", "b", "c"]
+    assert SkillView(skills[:2]).has_tools(frozenset({"tools.yaml"}))

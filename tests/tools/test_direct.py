@@ -57,7 +57,7 @@ def test_a_hidden_skill_can_be_read(manager_of_greet: AgentSkillManager) -> None
     assert flink_skills.load_skill_resource(manager_of_greet, "greet", "references/a.md") == "Text."
 
 
-def test_what_cannot_be_read(manager: AgentSkillManager) -> None:
+def test_unreadable_skills_and_files_are_errors(manager: AgentSkillManager) -> None:
     with pytest.raises(ResourceError, match=r"There is no skill 'log-triag'\. Did you mean log-triage\?"):
         load_skill(manager, "log-triag")
     with pytest.raises(ResourceError, match=r"there is no file 'references/level\.md'"):
@@ -93,7 +93,7 @@ def test_a_command_that_runs_too_long() -> None:
     assert "ran longer than 0.2 s" in execute_shell_command("sleep 60", 0.2, config=HYGIENE)
 
 
-def test_what_is_not_run(manager_of_greet: AgentSkillManager) -> None:
+def test_commands_that_are_not_run_are_errors(manager_of_greet: AgentSkillManager) -> None:
     with pytest.raises(ExecutionError, match="NUL character"):
         execute_shell_command("echo \0", config=HYGIENE)
     with pytest.raises(ExecutionError, match="outside of the workspace"):

@@ -25,7 +25,7 @@ def test_the_time_of_a_command() -> None:
     after = RunSpan(Path("/ws_1"))
     assert after.alone
     after.end()
-    # What is forgotten without an end meets nobody either.
+    # A span that is deleted without an end does not count for later ones.
     del elsewhere
     assert RunSpan(Path("/ws_2")).alone
 
