@@ -112,7 +112,9 @@ async def test_two_seconds_after_a_worker_is_killed_none_of_ten_trees_is_left(
         # Of each command: itself, three daemons with one process each, and the one that forks.
         await until(lambda: len(mark.processes()) >= 10 * 5, "ten trees to grow", within=30)
         # One look can miss a process that forks again and ends meanwhile.
-        all_of_it = await until(lambda: _at_least(descendants(worker.pid), 10 * 6), "all to be seen in one look", within=30)
+        all_of_it = await until(
+            lambda: _at_least(descendants(worker.pid), 10 * 6), "all processes to be seen at once", within=30
+        )
         assert launcher in [process.pid for process in all_of_it]
         assert len(all_of_it) >= 10 * 6
         os.kill(worker.pid, signal.SIGKILL)
