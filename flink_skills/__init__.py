@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from flink_skills.options import SkillConfig as SkillConfig
     from flink_skills.options import SkillOptions as SkillOptions
     from flink_skills.prompts import Prompt as Prompt
+    from flink_skills.resource import Resource as Resource
     from flink_skills.skill import AgentSkill as AgentSkill
     from flink_skills.skill import Diagnostic as Diagnostic
     from flink_skills.telemetry.event_record import AgentEvent as AgentEvent
@@ -90,6 +91,7 @@ _HOMES = {
     "PlanError": "errors",
     "Prompt": "prompts",
     "Record": "agents.event",
+    "Resource": "resource",
     "ResourceDescriptor": "agents.resource",
     "ResourceError": "errors",
     "ResourceName": "agents.resource",

@@ -90,7 +90,7 @@ IMPORTS: Mapping[str, str] = {
     "ReActAgent": "subclass Agent without on_event: its default is the loop of model and tools",
     "LlmAgent": "subclass Agent, and set instructions and model",
     "RunnerContext": "use AgentContext",
-    "ResourceType": "use the decorators, such as @chat_model_setup, and ResourceName",
+    "ResourceType": "use the decorators, such as @chat_model_setup, or add_resource(name, ResourceDescriptor(…))",
     "WorkflowAgent": "subclass Agent and override on_event",
     "action": "override on_event: one method handles an event from its start to its end",
     "Event": "an event is any value of the stream: on_event(self, event, ctx) gets it as it is",

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 
 from flink_skills.agents.agent import Agent
-from flink_skills.agents.declaration import Declaration, agent_id, declared_pool, name_list, read_declaration
+from flink_skills.agents.declaration import (
+    Declaration,
+    DeclaredAgent,
+    agent_id,
+    declared_pool,
+    name_list,
+    read_declaration,
+)
 from flink_skills.agents.models.registry import ModelSetup, check_setup
 from flink_skills.agents.models.setup import SETTINGS, is_setting
 from flink_skills.agents.plan import AgentPlan, ModelPlan
 from flink_skills.agents.resource import ResourceDescriptor
+from flink_skills.agents.shared import SharedResources
 from flink_skills.agents.subagent import agent_tool_spec
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
 from flink_skills.manager import SkillScope
@@ -39,15 +47,34 @@ def compile_plan(
     events: str = "pickle",
     outputs: str = "value",
     model: ModelSetup | None = None,
+    shared: SharedResources | None = None,
     _callers: tuple[str, ...] = (),
 ) -> AgentPlan:
-    """Compile and check ``agent``. ``model`` takes the place of the models that the agent declares, which keep their
-    skills, tools and prompts. Raises :class:`SkillsError` naming what is wrong; nothing is contacted."""
+    """Compile and check ``agent``. Nothing is contacted.
+
+    Args:
+        agent: An instance, or a class that needs no arguments.
+        job_scopes: The sources of skills of the job.
+        config: The options of the job.
+        events: The form of event bytes, see :class:`AgentPlan`.
+        outputs: The form of outputs, see :class:`AgentPlan`.
+        model: Replaces the models that the agent declares, which keep their skills, tools and prompts.
+        shared: The resources that all agents of the job share.
+
+    Raises:
+        SkillsError: A declaration is wrong.
+    """
     agent = instantiate(agent)
     config = config or SkillConfig()
-    declared = read_declaration(agent)
+    shared = shared or SharedResources()
+    declared = read_declaration(agent, shared)
     declared_pool(declared)  # checks it
-    agents = _compile_callees(declared, job_scopes, config, model, _callers)
+    agents = {
+        name: compile_plan(
+            callee.agent, job_scopes=job_scopes, config=config, model=model, shared=shared, _callers=chain
+        )
+        for name, callee, chain in _callees(declared, _callers)
+    }
     tools = [tool.make().spec for tool in declared.own_tools.values()]
     tools += [agent_tool_spec(name, of.description, of.agent) for name, of in declared.agents.items()]
     for spec in tools:
@@ -89,18 +116,14 @@ def compile_plan(
     )
 
 
-def _compile_callees(
-    declared: Declaration,
-    job_scopes: Sequence[SkillScope],
-    config: SkillConfig,
-    model: ModelSetup | None,
-    callers: tuple[str, ...],
-) -> dict[str, AgentPlan]:
-    """Return the plans of the agents that are tools. Raises :class:`PlanError` if they call each other in a circle."""
+def _callees(declared: Declaration, callers: tuple[str, ...]) -> Iterator[tuple[str, DeclaredAgent, tuple[str, ...]]]:
+    """Yield the tool name of each agent that is a tool, the agent, and the ids of its callers.
+
+    Raises :class:`PlanError` if agents call each other in a circle.
+    """
     chain = (*callers, declared.agent_id)
     if declared.agents and len(chain) >= _DEEPEST:
         raise PlanError(f"agents call each other {len(chain)} deep: {' -> '.join(chain)}; the maximum is {_DEEPEST}")
-    found = {}
     for name, callee in declared.agents.items():
         callee_id = agent_id(callee.agent)
         if callee_id in chain:
@@ -108,8 +131,7 @@ def _compile_callees(
                 f"agent {declared.agent_id}: its tool {name!r} leads back to agent {callee_id} "
                 f"({' -> '.join((*chain, callee_id))}): an agent cannot call itself"
             )
-        found[name] = compile_plan(callee.agent, job_scopes=job_scopes, config=config, model=model, _callers=chain)
-    return found
+        yield name, callee, chain
 
 
 def _replaced(declared: ModelSetup, model: ModelSetup) -> ModelSetup:
@@ -196,8 +218,8 @@ def _model_plan(
     prompt = arguments.pop("prompt", None)
     if prompt is not None and prompt not in declared.prompts:
         raise UnknownNameError("prompt", str(prompt), declared.prompts, place=place)
-    if prompt is None and declared.prompts:
-        prompt = "instructions" if "instructions" in declared.prompts else next(iter(declared.prompts))
+    if prompt is None:
+        prompt = declared.default_prompt
     for key in arguments:
         if key not in _SETUP_KEYS and not is_setting(key, provider):
             known = [*_SETUP_KEYS, *MODEL_KEYS, *SETTINGS]

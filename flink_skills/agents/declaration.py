@@ -13,6 +13,7 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.attributes import check_attributes
 from flink_skills.agents.decorators import MCP_DEFAULTS, Mark, mark_of
 from flink_skills.agents.resource import ResourceDescriptor, ResourceName
+from flink_skills.agents.shared import SharedResources
 from flink_skills.errors import ConfigError, PlanError, UnknownNameError
 from flink_skills.manager import SkillScope
 from flink_skills.manager.scope import SOURCE_KINDS, check_carried
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 _SESSIONS = ("event", "key")
+_NOT_SHARED = SharedResources()
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class Declaration:
     """Everything that an agent declares, in the order of declaration.
 
     ``tools`` are its own functions, with those that are dynamic; ``toolsets`` give more that models always have, and
-    ``pool`` is what its pools hold.
+    ``pool`` is what its pools hold. ``connections``, ``setups`` and ``prompts`` include those that all agents of
+    the job share. ``default_prompt`` is the prompt of a model that names none.
     """
 
     agent_id: str
@@ -91,6 +94,7 @@ class Declaration:
     agents: dict[str, DeclaredAgent] = field(default_factory=dict)
     run_code: bool | None = None
     skill_filters: list[tuple[str, ...]] = field(default_factory=list)
+    default_prompt: str | None = None
 
     @property
     def own_tools(self) -> dict[str, DeclaredTool]:
@@ -174,8 +178,15 @@ def agent_id(agent: Agent) -> str:
     return agent.name or f"{type(agent).__module__}.{type(agent).__qualname__}"
 
 
-def read_declaration(agent: Agent) -> Declaration:
-    """What ``agent`` declares. Raises :class:`PlanError` naming the agent, the declaration and the mend."""
+def read_declaration(agent: Agent, shared: SharedResources = _NOT_SHARED) -> Declaration:
+    """Return what ``agent`` declares, and the ``shared`` resources of its job.
+
+    A resource of the agent takes precedence over a shared one of its name. ``agent.model`` may name a shared setup,
+    which becomes the agent's first model.
+
+    Raises:
+        PlanError: A declaration is wrong. The message names the agent and the declaration.
+    """
     id_ = agent_id(agent)
     if agent.session not in _SESSIONS:
         raise PlanError(f"agent {id_}: session={agent.session!r} is not known; write 'event' or 'key'")
@@ -197,9 +208,17 @@ def read_declaration(agent: Agent) -> Declaration:
     declared = getattr(agent, "declare", None)
     if callable(declared):
         declared(found)
+    found.default_prompt = "instructions" if "instructions" in found.prompts else next(iter(found.prompts), None)
     # A setup may be a method of that name.
     if agent.model is not None and mark_of(agent.model) is None:
-        found.setups.setdefault("model", ResourceDescriptor(clazz=_setup_class(agent.model)))
+        if agent.model in shared.setups and agent.model not in found.setups:
+            found.setups[agent.model] = shared.setups[agent.model]
+        else:
+            found.setups.setdefault("model", ResourceDescriptor(clazz=_setup_class(agent.model)))
+    found.connections = {**shared.connections, **found.connections}
+    found.prompts = {**shared.prompts, **found.prompts}
+    # The order counts: the first setup is the agent's default.
+    found.setups = {**found.setups, **{name: of for name, of in shared.setups.items() if name not in found.setups}}
     return found
 
 

@@ -63,8 +63,8 @@ class AgentsConfiguration:
         """Raise :class:`ConfigError` if an agent of the job is compiled, because ``what`` would not reach it."""
         if self._agent:
             raise ConfigError(
-                f"{what}: agent {self._agent} is compiled already and would not have it; set options and add skills "
-                "before the first apply"
+                f"{what}: agent {self._agent} is compiled already and would not have it; set options and add "
+                "skills and resources before the first apply"
             )
 
     def close(self, agent: str) -> None:

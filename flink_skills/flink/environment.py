@@ -19,6 +19,8 @@ from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.declaration import declared_sources
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.resource import ResourceDescriptor
+from flink_skills.agents.shared import SharedResources
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.configuration import AgentsConfiguration
 from flink_skills.flink.stream import AgentInput, ListInput, StreamInput, plan_json
@@ -26,6 +28,7 @@ from flink_skills.flink.validation import check_artifacts, check_paths, embed_lo
 from flink_skills.manager import SkillScope
 from flink_skills.manager.scope import check_carried
 from flink_skills.options import SkillOptions
+from flink_skills.prompts import Prompt
 from flink_skills.skill import AgentSkill, Limits
 from flink_skills.sources import SourceSpec
 
@@ -65,6 +68,7 @@ class AgentsExecutionEnvironment:
         if env is not None:
             _use_this_python(env)
         self._scope = SkillScope(level="job")
+        self._shared = SharedResources()
         self._plans: list[AgentPlan] = []
         self._names: set[str] = set()
 
@@ -121,6 +125,34 @@ class AgentsExecutionEnvironment:
         scope = SkillScope("job", skills=skills)
         check_carried([*self._scope.skills, *scope.skills], "add_skills")
         self._scope = replace(self._scope, skills=(*self._scope.skills, *scope.skills))
+        return self
+
+    def add_resource(self, name: str, resource: ResourceDescriptor | Prompt | str) -> AgentsExecutionEnvironment:
+        """Add a connection, a chat model setup or a prompt that all agents of the job share.
+
+        A chat model setup names a connection, and a prompt, of its agent or of the job. Every agent has the shared chat
+        models after its own; ``model = NAME`` in an agent makes one of them its first. A resource of an agent takes
+        precedence over a shared one of its name.
+
+        Args:
+            name: The name, which is unique among the resources of its kind.
+            resource: A descriptor of a connection or a chat model setup, a prompt, or the text of a prompt. A
+                descriptor names the environment variable of a credential and never holds the credential.
+
+        Raises:
+            ConfigError: ``name`` is in use, ``resource`` is of another kind, or an agent was applied before.
+
+        >>> agents_env.add_resource(
+        ...     "gateway",
+        ...     ResourceDescriptor(
+        ...         clazz=ResourceName.ChatModel.OPENAI_COMPATIBLE_CONNECTION,
+        ...         base_url="http://llm-gateway:8000/v1",
+        ...         api_key_env="GATEWAY_KEY",
+        ...     ),
+        ... )
+        """
+        self._config.check_open("add_resource")
+        self._shared = self._shared.with_resource(name, resource)
         return self
 
     def get_config(self) -> AgentsConfiguration:
@@ -234,7 +266,15 @@ class AgentsExecutionEnvironment:
             skills=self._scope.skills,
         )
         scopes = [] if scope.is_empty else [scope]
-        plan = compile_plan(agent, job_scopes=scopes, config=config, events=events, outputs=outputs, model=model)
+        plan = compile_plan(
+            agent,
+            job_scopes=scopes,
+            config=config,
+            events=events,
+            outputs=outputs,
+            model=model,
+            shared=self._shared,
+        )
         check_artifacts(plan, local=local)
         carried = [skill for each in plan.tree() for scope in each.scopes for skill in scope.skills]
         check_carried(carried, f"agent {plan.agent_id}")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from flink_skills.errors import ConfigError, SkillFormatError, SkillsError, SourceError, UnknownNameError
 from flink_skills.manager.audit import AuditHook, log_event
@@ -25,6 +25,7 @@ from flink_skills.manager.unfit import unfit_skills
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.prompts import Prompt
+from flink_skills.resource import Resource
 from flink_skills.skill import AgentSkill, Diagnostic, Limits
 from flink_skills.skill.requirements import Surroundings
 from flink_skills.skill.support import check_support
@@ -35,7 +36,7 @@ __all__ = ["AgentSkillManager"]
 _KEPT_VIEWS = 64
 
 
-class AgentSkillManager:
+class AgentSkillManager(Resource):
     """Loads skills from paths, job-JAR resources and URLs, and shows models what they may see of them.
 
     One bad skill or source takes nothing else down: it is a diagnostic, or an entry of :attr:`failures`,
@@ -56,6 +57,8 @@ class AgentSkillManager:
     >>> AgentSkillManager().get_system_prompt() == ""
     True
     """
+
+    resource_type: ClassVar[str] = "skills"
 
     def __init__(
         self,

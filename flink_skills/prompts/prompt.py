@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
+
+from flink_skills.resource import Resource
 
 __all__ = ["Prompt"]
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-class Prompt(str):
+class Prompt(str, Resource):
     """Instructions, and a template for the user's message. As a string, a prompt is its instructions. It is immutable.
 
     Two prompts are equal if both fields are. A prompt without a template is also equal to the string of its
@@ -31,6 +33,8 @@ class Prompt(str):
     # Not a dataclass: a serializer would take it for its fields instead of for a string.
     __slots__ = ("_user",)
     __match_args__ = ("system", "user")
+
+    resource_type: ClassVar[str] = "prompt"
 
     _user: str
 

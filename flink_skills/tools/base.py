@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from flink_skills.errors import ExecutionError
+from flink_skills.resource import Resource
 
 if TYPE_CHECKING:
     from flink_skills.execution.workspace import Workspace
@@ -92,7 +93,7 @@ class TurnInterruptedError(Exception):
     """Ends or restarts the turn that a tool was called in. The one error of a tool that becomes no result."""
 
 
-class Tool(ABC):
+class Tool(Resource, ABC):
     """A tool. A mistake by the model is a :class:`ToolResult` with ``is_error``, never an exception.
 
     ``uses_workspace`` says whether calls need ``context.workspace``: a key's workspace is only made for those that do.
@@ -108,6 +109,8 @@ class Tool(ABC):
     One that ``is_streaming`` is given arguments while the model writes them (:meth:`on_arguments`), before it is called
     with all of them; requests that offer it are made as streams.
     """
+
+    resource_type: ClassVar[str] = "tool"
 
     uses_workspace: bool = False
     changes_state: bool = False
@@ -141,7 +144,7 @@ class Tool(ABC):
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Run the tool. ``arguments`` were parsed from the model's JSON and not yet validated."""
 
-    async def on_arguments(self, streamed: StreamedArguments, context: ToolContext) -> None:  # noqa: B027
+    async def on_arguments(self, streamed: StreamedArguments, context: ToolContext) -> None:
         """A model has written more of the arguments of a call. Asked of tools that are ``is_streaming``.
 
         ``context`` is that of the call to come, with the same ``call_id``, but no call may follow: what is given may be

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.agents.well_formed import well_formed_calls
+from flink_skills.resource import Resource
 from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
 
 __all__ = ["ChatModel", "tell_calls", "tell_whole"]
 
 
-class ChatModel(ABC):
+class ChatModel(Resource, ABC):
     """A chat model: a request goes in, text and tool calls come out.
 
     One instance serves all turns of a worker at once, so it keeps nothing about a conversation: a
@@ -24,6 +26,8 @@ class ChatModel(ABC):
             async def request(self, request: ModelRequest) -> ModelResponse:
                 return ModelResponse(text=request.messages[-1].content)
     """
+
+    resource_type: ClassVar[str] = "chat_model_connection"
 
     name: str
     """What logs, metrics and errors call the model, such as ``openai:gpt-x``. Holds no secret."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from flink_skills.endpoint import check_endpoint, redact, user_of
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.other_frameworks import SETUP_WORDS
+from flink_skills.resource import Resource
 from flink_skills.telemetry.prices import Price
 
 __all__ = ["SETTINGS", "ModelSetup", "Strategy", "check_shape", "is_setting"]
@@ -41,7 +42,7 @@ _SECRET_HEADER = re.compile(r"authorization|cookie|api[-_]?key|token|secret|pass
 
 
 @dataclass(frozen=True)
-class ModelSetup:
+class ModelSetup(Resource):
     """A chat model as a job declares it. It travels in the job's plan, so it holds no credentials:
     ``api_key_env`` *names* the environment variable in which the workers find the key.
 
@@ -52,6 +53,8 @@ class ModelSetup:
     >>> ModelSetup.parse("openai-compatible:qwen", base_url="http://localhost:8000/v1").model
     'qwen'
     """
+
+    resource_type: ClassVar[str] = "chat_model_setup"
 
     provider: str
     model: str = ""
