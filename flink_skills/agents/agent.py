@@ -35,6 +35,8 @@ class Agent:
         state_type: A pydantic model for ``ctx.state``; None: a dict.
         skill_names: The only skills of the job and of the agent that its models may see, a list of names. None: all of
             them. The ``skill_names`` of a chat model narrow this further. An agent that is a tool has its own.
+        approve_tools: Tools whose calls :meth:`approve` answers for, by name or pattern, in addition to those of
+            ``skills.tools.approve``.
         run_code: Whether the code of its models' answers is run in the sandbox; None: as ``skills.code.enabled`` says.
         model: Shorthand for a chat model without a ``@chat_model_setup``: ``"offline"`` or ``"provider:model"``.
 
@@ -62,6 +64,7 @@ class Agent:
     state_type: Any = None
     model: Any = None
     run_code: bool | None = None
+    approve_tools: Sequence[str] = ()
     skill_names: Sequence[str] | None = None
 
     #: Field of an event that holds files for commands: a list of mappings with ``name`` and ``data`` (bytes or base64),

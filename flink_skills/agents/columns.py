@@ -14,9 +14,20 @@ from typing import Any
 from flink_skills.agents.column_types import ColumnType, MisfitError, fit
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 
-__all__ = ["RECORD_FIELDS", "ColumnFill", "Filling", "OutputShape", "TableFill", "plan_columns"]
+__all__ = [
+    "RECORD_FIELDS",
+    "ColumnFill",
+    "FieldPath",
+    "Filling",
+    "OutputShape",
+    "TableFill",
+    "checked_path",
+    "plan_columns",
+    "value_of",
+]
 
 RECORD_FIELDS = (
+    "agent",
     "key",
     "turn",
     "output",
@@ -144,6 +155,7 @@ def plan_columns(
     *,
     declared: Mapping[str, str | None],
     event: Sequence[str],
+    is_open: bool = False,
     shape: OutputShape,
     filling: Filling,
 ) -> tuple[TableFill, list[tuple[str, SkillsError]], list[str]]:
@@ -154,6 +166,7 @@ def plan_columns(
         columns: Names and types of the columns that can be written.
         declared: What the job file says of columns.
         event: The columns of the input.
+        is_open: Events may have more fields than ``event``.
         shape: What is known of the outputs.
         filling: What goes to the column that is left.
 
@@ -168,7 +181,7 @@ def plan_columns(
             problems.append((name, UnknownNameError("column", name, types, place=f"table {table}")))
             continue
         try:
-            paths[name] = () if text is None else (_checked(text, event, shape),)
+            paths[name] = () if text is None else (checked_path(text, event, shape, is_open=is_open),)
         except SkillsError as error:
             problems.append((name, error))
             paths[name] = ()
@@ -224,15 +237,18 @@ def _default(name: str, event: Sequence[str], shape: OutputShape, filling: Filli
     return tuple(found)
 
 
-def _checked(text: str, event: Sequence[str], shape: OutputShape) -> FieldPath:
-    """The path that a job file says. Raises :class:`SkillsError` for one that leads nowhere."""
+def checked_path(text: str, event: Sequence[str], shape: OutputShape, *, is_open: bool = False) -> FieldPath:
+    """Return the path into a record that a job file names, for a record of an event with the fields ``event``.
+
+    ``is_open`` says that events may have more fields. Raises :class:`SkillsError` for a path that leads nowhere.
+    """
     path = tuple(match[1] or match[2].strip() for match in _PART.finditer(text))
     if not path or _PART.sub("", text).replace(".", "").strip() or ".." in text or text[0] == "." or text[-1] == ".":
         raise ConfigError(f"{text!r} is no path; write one such as event.id")
     if path[0] not in RECORD_FIELDS:
         hint = f"; for the column of the input write event.{path[0]}" if path[0] in event else ""
         raise ConfigError(str(UnknownNameError("field", path[0], RECORD_FIELDS, place="a record")) + hint)
-    if path[0] == "event" and len(path) > 1 and path[1] not in event:
+    if path[0] == "event" and len(path) > 1 and path[1] not in event and not is_open:
         raise UnknownNameError("column", path[1], event, place="the input")
     if path[0] == "output" and len(path) > 1:
         if shape.is_text:

@@ -158,6 +158,16 @@ class Declaration:
             self.skill_filters.append(listed)
         return listed is not None
 
+    def add_agent(self, name: str, callee: DeclaredAgent, place: str) -> None:
+        """Add an agent that is a tool. Raises :class:`PlanError` naming ``place``."""
+        if name in self.tools or name in self.agents:
+            raise PlanError(f"{place}: two tools are named {name!r}; rename one")
+        for key in ("max_steps", "max_tokens"):
+            most = callee.manner.get(key, 0)
+            if not isinstance(most, int) or most < 0:
+                raise PlanError(f"{place}: {key} is {most!r}; give a whole number, 0 for what the turn has left")
+        self.agents[name] = callee
+
     def add_tool(self, item: PoolItem, place: str) -> None:
         """Add a tool that models always have; raises :class:`PlanError` naming ``place``."""
         if isinstance(item, BaseToolSet):
@@ -199,6 +209,7 @@ def read_declaration(agent: Agent, shared: SharedResources = _NOT_SHARED) -> Dec
     check_attributes(agent, Agent, id_)
     found = Declaration(id_, agent.session, agent.output_type, agent.state_type, run_code=agent.run_code)
     found.add_skill_filter(agent.skill_names, f"agent {id_}: skill_names")
+    name_list(agent.approve_tools, f"agent {id_}: approve_tools")
     if not isinstance(agent.instructions, str) and mark_of(agent.instructions) is None:
         raise PlanError(f"agent {id_}: instructions must be a text, or a method with @prompt")
     if isinstance(agent.instructions, str) and agent.instructions:
@@ -445,15 +456,9 @@ def _read_agent(found: Declaration, agent: Agent, name: str, mark: Mark) -> None
             raise PlanError(f"{place}: {callee.__qualname__} cannot be made ({error}): return an instance") from error
     if not isinstance(callee, Agent):
         raise PlanError(f"{place} returns {type(callee).__name__}; return an Agent")
-    tool_name = mark.name or name
-    if tool_name in found.tools or tool_name in found.agents:
-        raise PlanError(f"agent {found.agent_id}: two tools are named {tool_name!r}; rename one with name=…")
-    for key in ("max_steps", "max_tokens"):
-        most = mark.arguments.get(key, 0)
-        if not isinstance(most, int) or most < 0:
-            raise PlanError(f"{place}: {key} is {most!r}; give a whole number, 0 for what the turn has left")
     doc = inspect.getdoc(getattr(type(agent), name)) or ""
-    found.agents[tool_name] = DeclaredAgent(mark.description or doc.split("\n\n")[0], callee, mark.arguments)
+    described = mark.description or doc.split("\n\n")[0]
+    found.add_agent(mark.name or name, DeclaredAgent(described, callee, mark.arguments), place)
 
 
 _READERS: dict[str, Callable[[Declaration, Agent, str, Mark], None]] = {

@@ -8,13 +8,17 @@ from typing import Any
 from pydantic import BaseModel, create_model
 
 from flink_skills.agents.agent import Agent
+from flink_skills.agents.compilation import instantiate
 from flink_skills.agents.context import AgentContext
-from flink_skills.agents.declaration import Declaration, mcp_tool_set, pool_item
+from flink_skills.agents.declaration import Declaration, DeclaredAgent, mcp_tool_set, pool_item
+from flink_skills.agents.event import field_of
 from flink_skills.agents.resource import ResourceDescriptor
-from flink_skills.errors import ConfigError, PlanError, UnknownNameError
+from flink_skills.agents.state_schema import state_model
+from flink_skills.errors import ConfigError, PlanError, TurnError, UnknownNameError
 from flink_skills.prompts import Prompt
+from flink_skills.tools.calling import ApprovalRequest
 
-__all__ = ["DeclarativeAgent"]
+__all__ = ["DeclarativeAgent", "descriptor_of", "prompt_of"]
 
 _KEYS = (
     "name",
@@ -22,9 +26,14 @@ _KEYS = (
     "session",
     "session_selector",
     "model",
+    "input_type",
     "output_type",
     "run_code",
     "skill_names",
+    "visible_skills",
+    "files",
+    "state",
+    "approve",
     "skills",
     "chat_model_connections",
     "chat_model_setups",
@@ -32,6 +41,8 @@ _KEYS = (
     "tools",
     "tool_pool",
     "mcp_servers",
+    # Of an agent in a job file with several: each tool with what it calls.
+    "agent_tools",
 )
 _MCP_ARGUMENTS = ("prefix", "tools", "prompts", "resources", "interval")
 _TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict, "any": Any}
@@ -54,7 +65,17 @@ class DeclarativeAgent(Agent):
         if self.run_code is not None and not isinstance(self.run_code, bool):
             raise ConfigError(f"run_code: is {self.run_code!r}; write true or false")
         self.skill_names = spec.get("skill_names")
-        self.output_type = _output_type(spec.get("output_type"), self.name)
+        self._visible_column = _text(spec, "visible_skills")
+        self.files_field = _text(spec, "files") or Agent.files_field
+        self.input_type = _answer_type(spec.get("input_type"), f"{self.name or 'Agent'}Input", "input_type")
+        self.output_type = _answer_type(spec.get("output_type"), f"{self.name or 'Agent'}Output", "output_type")
+        state = spec.get("state")
+        self.state_type = None if state is None else state_model(_mapping(state, "state"))
+        approve = _mapping(spec.get("approve") or {}, "approve")
+        self.approve_tools = approve.get("tools", ())
+        self._approver = _load(approve["by"], "approve.by") if approve else None
+        if not (self._approver is None or callable(self._approver)):
+            raise ConfigError(f"approve.by: {approve['by']!r} is not a function")
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> DeclarativeAgent:
@@ -62,6 +83,36 @@ class DeclarativeAgent(Agent):
         agent = cls(spec)
         agent.declare(Declaration(agent.name, agent.session, None, None))
         return agent
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the event that the agent names, by the key that names them."""
+        named = {
+            "session_selector": self.session_selector,
+            "visible_skills": self._visible_column,
+            "files": _text(self.spec, "files"),
+        }
+        return {key: column for key, column in named.items() if column}
+
+    def visible_skills(self, event: Any, ctx: AgentContext) -> list[str] | None:
+        """Return the skills that the column names."""
+        if not self._visible_column:
+            return None
+        try:
+            value = field_of(event, self._visible_column)
+        except ConfigError as error:
+            raise TurnError(f"visible_skills: {error}") from None
+        names = [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+        if names is not None and not (isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)):
+            raise TurnError(
+                f"visible_skills: column {self._visible_column!r} is {type(value).__name__}; make it an array of "
+                "texts, or a text with names separated by commas"
+            )
+        return None if names is None else list(names)
+
+    def approve(self, request: ApprovalRequest) -> Any:
+        """Return what the function of ``approve.by`` returns."""
+        return super().approve(request) if self._approver is None else self._approver(request)
 
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
         answer = await ctx.chat(event)
@@ -74,11 +125,11 @@ class DeclarativeAgent(Agent):
         if skills is not None:
             found.add_skills({str(key): value for key, value in _mapping(skills, "skills").items()}, "skills")
         for name, value in _section(self.spec, "chat_model_connections"):
-            found.connections[name] = _descriptor(value, f"chat_model_connections.{name}")
+            found.connections[name] = descriptor_of(value, f"chat_model_connections.{name}")
         for name, value in _section(self.spec, "chat_model_setups"):
-            found.setups[name] = _descriptor(value, f"chat_model_setups.{name}")
+            found.setups[name] = descriptor_of(value, f"chat_model_setups.{name}")
         for name, value in _section(self.spec, "prompts"):
-            found.prompts[name] = _prompt(value, f"prompts.{name}")
+            found.prompts[name] = prompt_of(value, f"prompts.{name}")
         for path in _list(self.spec, "tools", "'module:name' and of names of registered tools"):
             place = f"tools: {path!r}"
             found.add_tool(pool_item(_load(path, "tools") if ":" in path else path, place), place)
@@ -91,6 +142,17 @@ class DeclarativeAgent(Agent):
             found.toolsets.append(mcp_tool_set(name, _stdio(server), arguments, place))
         for path in _list(self.spec, "tool_pool", "'module:name' and of names of registered tools"):
             found.pool.append(pool_item(_load(path, "tool_pool") if ":" in path else path, f"tool_pool: {path!r}"))
+        for name, value in _section(self.spec, "agent_tools"):
+            found.add_agent(name, _callee(_mapping(value, f"agent_tools.{name}"), name), f"agent_tools.{name}")
+
+
+def _callee(value: Mapping[str, Any], tool: str) -> DeclaredAgent:
+    """Return the agent that a tool calls: ``spec`` or ``class`` is the agent, the rest is how it is called."""
+    said = dict(value)
+    description = said.pop("description", None) or f"Ask the agent {tool}."
+    spec, path = said.pop("spec", None), said.pop("class", None)
+    agent = DeclarativeAgent.from_spec(spec) if path is None else instantiate(_load(path, f"agent_tools.{tool}"))
+    return DeclaredAgent(str(description), agent, said)
 
 
 def _stdio(server: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +190,9 @@ def _section(spec: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
     return [(str(name), item) for name, item in _mapping(value, key).items()] if value is not None else []
 
 
-def _descriptor(value: Any, place: str) -> ResourceDescriptor:
+def descriptor_of(value: Any, place: str) -> ResourceDescriptor:
+    """Return the descriptor that a mapping with ``clazz`` declares. Raises :class:`ConfigError` that starts with
+    ``place``."""
     arguments = dict(_mapping(value, place))
     clazz = arguments.pop("clazz", None)
     if not isinstance(clazz, str):
@@ -136,7 +200,8 @@ def _descriptor(value: Any, place: str) -> ResourceDescriptor:
     return ResourceDescriptor(clazz=clazz, **{str(k): v for k, v in arguments.items()})
 
 
-def _prompt(value: Any, place: str) -> Prompt:
+def prompt_of(value: Any, place: str) -> Prompt:
+    """Return the prompt of a text, or of a mapping with ``system`` and ``user``. Raises :class:`ConfigError`."""
     if isinstance(value, Prompt):
         return value
     if isinstance(value, str):
@@ -148,17 +213,17 @@ def _prompt(value: Any, place: str) -> Prompt:
     return Prompt(system=_text(parts, "system"), user=_text(parts, "user"))
 
 
-def _output_type(value: Any, agent: str) -> Any:
+def _answer_type(value: Any, model_name: str, key: str) -> Any:
     if value is None:
         return None
     if isinstance(value, str):
-        return _TYPES[value] if value in _TYPES else _load(value, "output_type")
+        return _TYPES[value] if value in _TYPES else _load(value, key)
     fields: dict[str, Any] = {}
-    for name, of in _mapping(value, "output_type").items():
+    for name, of in _mapping(value, key).items():
         if of not in _TYPES:
-            raise UnknownNameError("type", str(of), _TYPES, place=f"output_type.{name}")
+            raise UnknownNameError("type", str(of), _TYPES, place=f"{key}.{name}")
         fields[str(name)] = (_TYPES[of], ...)
-    model: type[BaseModel] = create_model(f"{agent or 'Agent'}Output", **fields)
+    model: type[BaseModel] = create_model(model_name, **fields)
     return model
 
 

@@ -1,14 +1,15 @@
-"""From a turn's records to rows of tables, in the worker: no other stage of Python is needed behind an agent."""
+"""From records of turns to rows of tables and events of other agents, in the worker, without another Python stage."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flink_skills.agents.column_types import MisfitError
 from flink_skills.agents.columns import TableFill
+from flink_skills.agents.next_event import NEXT_TAG, NextEvent
 
 __all__ = ["RecordRows", "TableRow"]
 
@@ -23,32 +24,46 @@ class TableRow(tuple[Any, ...]):
 
 @dataclass(frozen=True)
 class RecordRows:
-    """How the tables of a job are filled. Without ``errors`` error records go nowhere; without ``events`` events stay
-    what they are."""
+    """How the records of an agent leave.
 
-    output: TableFill
+    ``output``, ``errors`` and ``events`` are tables. Without ``output`` no table gets the outputs, without ``errors``
+    error records are only logged, and without ``events`` events are not rows. ``next`` are the agents that get an event
+    for each output, by name.
+    """
+
+    output: TableFill | None
     errors: TableFill | None = None
     events: TableFill | None = None
+    next: Mapping[str, NextEvent] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         tables = {"output": self.output, "errors": self.errors, "events": self.events}
-        return {name: None if fill is None else fill.to_json() for name, fill in tables.items()}
+        found: dict[str, Any] = {name: None if fill is None else fill.to_json() for name, fill in tables.items()}
+        return {**found, **({"next": {name: of.to_json() for name, of in self.next.items()}} if self.next else {})}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RecordRows:
         def table(name: str) -> TableFill | None:
             return None if data[name] is None else TableFill.from_json(data[name])
 
-        return cls(TableFill.from_json(data["output"]), table("errors"), table("events"))
+        following = {name: NextEvent.from_json(of) for name, of in data.get("next", {}).items()}
+        return cls(table("output"), table("errors"), table("events"), following)
 
-    def of_record(self, record: Mapping[str, Any]) -> tuple[str | None, TableRow | None]:
-        """The problem and the row of an output; a value that does not fit its column is a problem."""
-        try:
-            return None, TableRow(self.output.values(record))
-        except MisfitError as error:
-            # Without the value: a log is no place for what an agent said.
-            _log.error("turn %s: %s", record["call_id"], error.reason)
-            return f"MisfitError: {error}", None
+    def of_record(self, record: Mapping[str, Any]) -> tuple[str | None, list[tuple[str, Any]]]:
+        """Return the problem of an output, and what leaves for it, with tags.
+
+        A value that does not fit its column is a problem. Then nothing leaves.
+        """
+        leaving: list[tuple[str, Any]] = []
+        if self.output is not None:
+            try:
+                leaving.append(("", TableRow(self.output.values(record))))
+            except MisfitError as error:
+                # The value belongs to the output, not to a log.
+                _log.error("turn %s: %s", record["call_id"], error.reason)
+                return f"MisfitError: {error}", []
+        leaving += [(NEXT_TAG + name, of.keyed(record)) for name, of in self.next.items()]
+        return None, leaving
 
     def of_failure(self, record: Mapping[str, Any]) -> TableRow | None:
         """The row of an error record; None where there is no table for it."""

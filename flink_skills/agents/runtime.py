@@ -112,7 +112,7 @@ class AgentRuntime:
                 },
             },
             services=services,
-            guard=CallGuard(self.config, agent.approve),
+            guard=CallGuard(self.config, agent.approve, agent.approve_tools),
             default_answer=AnswerType.of(declared.output_type),
             timeout=self.config.get(SkillOptions.MODEL_TIMEOUT),
         )

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 __all__ = [
+    "AgentParts",
     "AgentSpec",
+    "ApproveSpec",
     "ConnectionSpec",
     "PromptSpec",
     "SetupSpec",
@@ -95,10 +97,22 @@ class PromptSpec(StrictPart):
 FieldType = Literal["str", "int", "float", "bool", "list", "dict", "any"]
 
 
-class AgentSpec(StrictPart):
-    """An agent without code: the keys of an agent's YAML file."""
+class ApproveSpec(StrictPart):
+    """Calls of tools that are made only after an approval."""
 
-    name: Text | None = Field(None, description="The agent's id, which its state belongs to; default: the job's name.")
+    tools: Annotated[list[Text], Field(min_length=1)] = Field(
+        description="The tools, by name or pattern (`Write`, `mcp_*`), besides those of the option "
+        "`skills.tools.approve`."
+    )
+    by: Text = Field(
+        description="`module:function`, which gets an `ApprovalRequest` and returns true, false, or a text: the reason "
+        "for a refusal."
+    )
+
+
+class AgentParts(StrictPart):
+    """What an agent without code declares."""
+
     instructions: StrictStr | None = Field(None, description="The instructions of all models: a system text.")
     session: Literal["event", "key"] | None = Field(
         None,
@@ -109,6 +123,11 @@ class AgentSpec(StrictPart):
         None, description="With `session: key`: the column whose value selects one of several conversations of a key."
     )
     model: Text | None = Field(None, description="`PROVIDER:MODEL` or `offline`, for one model without settings.")
+    input_type: Text | dict[Text, FieldType] | None = Field(
+        None,
+        description="What the agent is asked as a tool of another one: a mapping of field to type, or `module:Class`; "
+        "default: a text.",
+    )
     output_type: Text | dict[Text, FieldType] | None = Field(
         None, description="What the answer must be: a mapping of field to type, or `module:Class`; default: text."
     )
@@ -116,6 +135,16 @@ class AgentSpec(StrictPart):
     skill_names: list[Text] | None = Field(
         None, description="The only skills of the job and the agent that its models may see."
     )
+    visible_skills: Text | None = Field(
+        None,
+        description="The column whose value lists the only skills that the models may see for the event: an array of "
+        "names, or a text with names separated by commas. NULL: all that they have.",
+    )
+    files: Text | None = Field(None, description="The column that has the files of the event; default: `files`.")
+    state: dict[Text, Any] | None = Field(
+        None, description="JSON schema of the key's state, an object whose properties have defaults."
+    )
+    approve: ApproveSpec | None = Field(None, description="Calls of tools that are made only after an approval.")
     skills: AgentSkillsSection | None = Field(
         None, description="Skills of this agent, in addition to those of the job."
     )
@@ -127,3 +156,9 @@ class AgentSpec(StrictPart):
         None, description="MCP servers by name, each with `url` or `command`, whose tools the models have."
     )
     tool_pool: list[Text] | None = Field(None, description="Tools that a model gets with a skill that names them.")
+
+
+class AgentSpec(AgentParts):
+    """An agent without code: the keys of an agent's YAML file."""
+
+    name: Text | None = Field(None, description="The agent's id, which its state belongs to; default: the job's name.")

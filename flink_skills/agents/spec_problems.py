@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.declarative import DeclarativeAgent
 from flink_skills.agents.models.registry import provider_names
 from flink_skills.agents.models.setup import SETTINGS
+from flink_skills.agents.shared import SharedResources
 from flink_skills.agents.spec import SetupSpec
 from flink_skills.documents.document import Document
 from flink_skills.documents.problems import Path, Problem
@@ -24,6 +26,7 @@ from flink_skills.other_frameworks import SETUP_WORDS
 __all__ = ["setup_problems"]
 
 _SETUPS, _CONNECTIONS = "chat_model_setups", "chat_model_connections"
+_OWN_NAMES: Mapping[str, str] = {_SETUPS: _SETUPS, _CONNECTIONS: _CONNECTIONS}
 # Which key an unknown name was found at.
 _KEYS = {
     "tool": "tools",
@@ -44,11 +47,20 @@ def setup_problems(
     has_sources: bool,
     config: SkillConfig,
     known: Iterable[Path] = (),
+    shared: SharedResources | None = None,
+    names: Mapping[str, str] = _OWN_NAMES,
 ) -> list[Problem]:
-    """What is wrong with the setups and connections of ``spec``, which stands at ``at`` of ``document``.
+    """Return what is wrong with the setups and connections of ``spec``.
 
-    ``has_sources`` says whether the job has skills beside those of the agent. What is at one of the paths ``known`` is
-    wrong already, and neither looked at nor said again.
+    Args:
+        spec: The agent as its file declares it.
+        document: The file.
+        at: The path of ``spec`` in the file.
+        has_sources: Whether the job has skills beside those of the agent.
+        config: The options of the job.
+        known: Paths of values that are reported already. These values are not checked.
+        shared: The resources that all agents of the job share.
+        names: The names of ``chat_model_setups`` and ``chat_model_connections`` in the file.
     """
     setups, connections = spec.get(_SETUPS), spec.get(_CONNECTIONS) or {}
     if not isinstance(setups, Mapping) or not isinstance(connections, Mapping):
@@ -75,12 +87,23 @@ def setup_problems(
             if given.get("connection") in set(connections) - set(usable):
                 del given["connection"]
             whole = {**rest, "name": rest.get("name", "agent"), _CONNECTIONS: {n: dict(c) for n, c in usable.items()}}
-            found |= _problems_of(whole, str(name), given, has_sources=has_sources, config=config)
-    return [document.problem((*at, *path), message, at_key=path[-1] != "clazz") for path, message in found.items()]
+            found |= _problems_of(
+                whole, str(name), given, has_sources=has_sources, config=config, shared=shared or SharedResources()
+            )
+    return [
+        document.problem((*at, names[str(path[0])], *path[1:]), message, at_key=path[-1] != "clazz")
+        for path, message in found.items()
+    ]
 
 
 def _problems_of(
-    spec: dict[str, Any], name: str, setup: dict[str, Any], *, has_sources: bool, config: SkillConfig
+    spec: dict[str, Any],
+    name: str,
+    setup: dict[str, Any],
+    *,
+    has_sources: bool,
+    config: SkillConfig,
+    shared: SharedResources,
 ) -> dict[Path, str]:
     """The problems of one setup, by their paths in the spec."""
     found: dict[Path, str] = {}
@@ -88,11 +111,13 @@ def _problems_of(
         found[_SETUPS, name, "clazz"] = message
         _make_plain(setup)
     scopes = [SkillScope("job", paths=["skills"])] if has_sources else []
+    # The shared setups are looked at by themselves.
+    only_others = replace(shared, setups={})
     # Each round takes one key out, or is the last one.
     while True:
         try:
             agent = DeclarativeAgent.from_spec({**spec, _SETUPS: {name: setup}})
-            compile_plan(agent, job_scopes=scopes, config=config)
+            compile_plan(agent, job_scopes=scopes, config=config, shared=only_others)
         except SkillsError as error:
             path = _path_of(error, name, setup, spec[_CONNECTIONS])
             found[path] = _message(error, path)

@@ -294,7 +294,7 @@ class Turn:
             raise self._mismatch
         if result is not None:
             self.emit("", result)
-        outputs = [pair for tag, value in self._outputs if (pair := self._leaving(tag, value)) is not None]
+        outputs = [pair for tag, value in self._outputs for pair in self._leaving(tag, value)]
         state = plain_state(self.main.state)
         if self.runtime.keeps_conversation:
             session, change = self.start.session.after(
@@ -341,6 +341,7 @@ class Turn:
 
     def _record(self, output: Any = None, error: str | None = None) -> dict[str, Any]:
         return {
+            "agent": self.runtime.plan.operator_name,
             "key": to_plain(self.key),
             "turn": self.start.number,
             "output": output,
@@ -356,18 +357,16 @@ class Turn:
             **self._row_fields(),
         }
 
-    def _leaving(self, tag: str, value: Any) -> tuple[str, Any] | None:
-        """An output as it leaves the turn: under its tag, or as an error record where it fits no row of its table."""
+    def _leaving(self, tag: str, value: Any) -> Sequence[tuple[str, Any]]:
+        """Return what leaves the turn for an output, with tags: an error record if it does not fit its table."""
         if tag or not self.runtime.records:
-            return tag, value
+            return [(tag, value)]
         record = self._record(output=self._recorded(value))
         rows = self.runtime.rows
         if rows is None:
-            return tag, record
-        problem, row = rows.of_record(record)
-        if problem is None:
-            return tag, row
-        return next(iter(self._failures({**record, "error": problem})), None)
+            return [(tag, record)]
+        problem, leaving = rows.of_record(record)
+        return leaving if problem is None else self._failures({**record, "error": problem})
 
     def _failures(self, record: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
         """An error record as it leaves: as it is, as a row, or not at all where the job has no table for it."""

@@ -13,6 +13,7 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.generation import effective_view
 from flink_skills.agents.plan import AgentPlan, ModelPlan
+from flink_skills.agents.shared import SharedResources
 from flink_skills.cli.agents import find_agent, job_scope
 from flink_skills.cli.catalog_skill import CatalogSkill, describe_skill
 from flink_skills.cli.output import diagnostic_json
@@ -111,26 +112,32 @@ def catalog_of_job(
     job or agent that cannot be read.
     """
     if job is not None:
-        title, declared, config, scope = _read_job(job, assignments)
+        title, declared, config, scope, shared = _read_job(job, assignments)
     else:
-        declared = find_agent(agent, "")
+        declared, shared = [find_agent(agent, "")], None
         title, scope = "", SkillScope("job")
     if words or agent is not None:
         scope = job_scope(words, config)
-    plan = compile_plan(declared, job_scopes=[scope] if scope.sources else [], config=config)
-    collector = _Collector(Catalog(title or plan.agent_id), config)
+    scopes = [scope] if scope.sources else []
+    plans = [compile_plan(of, job_scopes=scopes, config=config, shared=shared) for of in declared]
+    collector = _Collector(Catalog(title or plans[0].agent_id), config)
     with ExitStack() as stack:
-        for one in plan.tree():
-            collector.add(one, stack)
+        for plan in plans:
+            for one in plan.tree():
+                collector.add(one, stack)
     return collector.finished()
 
 
-def _read_job(job: Path, assignments: Sequence[str]) -> tuple[str, Agent, SkillConfig, SkillScope]:
-    from flink_skills.job.agent_source import job_agent
+def _read_job(
+    job: Path, assignments: Sequence[str]
+) -> tuple[str, list[Agent], SkillConfig, SkillScope, SharedResources | None]:
+    from flink_skills.job.agent_source import AgentSources
     from flink_skills.job.building import sources_of
     from flink_skills.job.reading import read_job
+    from flink_skills.job.resources import shared_resources
 
     read = read_job(job, assignments, lenient=True)
+    sources = AgentSources(read)
     options, section = read.settings.skills, read.job.skills
     listed: dict[str, list[Any]] = {
         kind: [] if section is None else sources_of(section, kind) for kind in ("paths", "resources", "urls")
@@ -144,7 +151,8 @@ def _read_job(job: Path, assignments: Sequence[str]) -> tuple[str, Agent, SkillC
         [*options.get(SkillOptions.FROM_RESOURCES), *listed["resources"]],
         [*options.get(SkillOptions.FROM_URLS), *listed["urls"]],
     )
-    return read.job.name, job_agent(read), options, scope
+    agents = [sources.of(stage.name).agent for stage in read.stages]
+    return read.job.name, agents, options, scope, shared_resources(read)
 
 
 class _Collector:

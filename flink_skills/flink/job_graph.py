@@ -18,6 +18,7 @@ from pyflink.util.java_utils import get_j_env_configuration
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.column_types import ColumnType
 from flink_skills.agents.columns import TableFill
+from flink_skills.agents.next_event import NEXT_TAG
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.record_rows import RecordRows
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
@@ -30,7 +31,7 @@ from flink_skills.flink.sql_errors import sql_errors
 from flink_skills.flink.stream import AgentOutput, StreamInput
 from flink_skills.flink.table_types import column_type
 
-__all__ = ["JobGraph", "TableColumn", "TableShape", "refused_options"]
+__all__ = ["JobGraph", "PlacedAgent", "TableColumn", "TableShape", "refused_options"]
 
 _ON_CONFLICT = "table.exec.sink.require-on-conflict"
 _ROWTIME = "flink_skills_rowtime"
@@ -60,6 +61,15 @@ class TableShape:
         return [column.name for column in self.columns]
 
 
+@dataclass(frozen=True)
+class PlacedAgent:
+    """An agent in the job: its outputs, how they fill tables, and the start of the uids of stages that belong to it."""
+
+    output: AgentOutput
+    rows: RecordRows
+    uids: str = ""
+
+
 class JobGraph:
     """Puts one job together. Each method may raise :class:`SkillsError`; nothing runs before :meth:`execute`.
 
@@ -80,8 +90,6 @@ class JobGraph:
             self.t_env = StreamTableEnvironment.create(self.env)
         self._allow_upserts()
         self.agents = AgentsExecutionEnvironment.get_execution_environment(self.env, self.t_env)
-        self._output = AgentOutput()
-        self._rows: RecordRows
 
     @property
     def is_local(self) -> bool:
@@ -154,40 +162,53 @@ class JobGraph:
             times = [checks.isRowtimeAttribute(c.getDataType().getLogicalType()) for c in resolved.getColumns()]
         return TableShape(name, columns, any(times))
 
-    def read(self, *, table: str | None, query: str | None, key: Sequence[str]) -> StreamInput:
-        """The rows of a table or query as events, with one column or several as the key."""
+    def read(self, *, table: str | None, query: str | None, key: Sequence[str], uids: str = "") -> StreamInput:
+        """Return the rows of a table or query as events, with one column or several as the key."""
         with sql_errors():
             given = self.t_env.sql_query(query) if query is not None else self.t_env.from_path(str(table))
             before = self._roots()
             stream = self.agents.from_table(given, key[0] if len(key) == 1 else list(key))
         assert isinstance(stream, StreamInput)  # noqa: S101 - from_table gives nothing else
-        self._give_uids("input", before, stream.keyed)
+        self._give_uids(f"{uids}input", before, stream.keyed)
         return stream
 
+    def follow(self, sources: Mapping[str, PlacedAgent], name: str) -> StreamInput:
+        """Return the outputs of the agents ``sources``, by name, as the events of the agent ``name``."""
+        keyed: Any = None
+        for source, placed in sources.items():
+            stream = placed.output.to_datastream(tag=NEXT_TAG + name)
+            pairs = add_bridge(self.env).keyPairs(stream._j_data_stream, f"from {source}")
+            pairs.getTransformation().setUid(f"{name}-from-{source}")
+            keyed = pairs if keyed is None else keyed.union(_streams([pairs]))
+        return StreamInput(self.agents, self.env, keyed, "record")
+
     def compile(self, agent: Agent, *, check_skills: bool = True) -> AgentPlan:
-        """The checked plan of the job's agent; its skills are looked up where they can be."""
+        """Return the checked plan of an agent of the job. Its skills are looked up where they can be."""
         if check_skills:
             return self.agents.compile(agent, local=self.is_local, outputs="record")
         return self.agents.compile(agent, local=False, outputs="record", check_skills=False)
 
-    def apply(self, given: StreamInput, plan: AgentPlan, rows: RecordRows) -> None:
-        """Put a compiled agent on events; what it says fills ``rows``."""
-        self._rows = rows
-        self._output = given.apply_plan(replace(plan, rows=rows.to_json()))
+    def apply(self, given: StreamInput, plan: AgentPlan, rows: RecordRows, name: str = "") -> PlacedAgent:
+        """Put a compiled agent on events, as the operator ``name``. Its records leave as ``rows`` says."""
+        plan = replace(plan, rows=rows.to_json(), events=given.events)
+        return PlacedAgent(given.apply_plan(plan, name or None), rows, f"{name}-" if name else "")
 
-    def write_output(self, *, event_time: bool) -> None:
+    def write_output(self, placed: PlacedAgent, *, event_time: bool) -> None:
         """Write outputs to their table. ``event_time`` says whether rows have timestamps."""
-        self._insert("output", self._output.to_datastream(), self._rows.output, event_time=event_time)
+        if placed.rows.output is not None:
+            stream = placed.output.to_datastream()
+            self._insert(f"{placed.uids}output", stream, placed.rows.output, event_time=event_time)
 
-    def write_errors(self, *, event_time: bool) -> None:
+    def write_errors(self, placed: PlacedAgent, *, event_time: bool) -> None:
         """Write error records to their table."""
-        if self._rows.errors is not None:
-            self._insert("errors", self._output.to_datastream(tag="errors"), self._rows.errors, event_time=event_time)
+        if placed.rows.errors is not None:
+            stream = placed.output.to_datastream(tag="errors")
+            self._insert(f"{placed.uids}errors", stream, placed.rows.errors, event_time=event_time)
 
-    def write_events(self) -> None:
+    def write_events(self, placed: PlacedAgent) -> None:
         """Write the stream of events to its table."""
-        if self._rows.events is not None:
-            self._insert("events", self._output.to_event_stream(), self._rows.events, event_time=False)
+        if placed.rows.events is not None:
+            self._insert(f"{placed.uids}events", placed.output.to_event_stream(), placed.rows.events, event_time=False)
 
     def _insert(self, role: str, stream: DataStream, fill: TableFill, *, event_time: bool) -> None:
         before = self._roots()
@@ -287,6 +308,15 @@ def _column(column: Any) -> TableColumn:
     return TableColumn(
         str(column.getName()), str(data_type.getLogicalType().asSummaryString()), of, column.isPersisted()
     )
+
+
+def _streams(streams: Sequence[Any]) -> Any:
+    """Return a ``DataStream[]``."""
+    gateway = get_gateway()
+    found = gateway.new_array(gateway.jvm.org.apache.flink.streaming.api.datastream.DataStream, len(streams))
+    for number, stream in enumerate(streams):
+        found[number] = stream
+    return found
 
 
 def _quoted(name: str) -> str:

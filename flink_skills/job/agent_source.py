@@ -1,4 +1,4 @@
-"""The agent of a job file: a YAML file beside it, ``module:Class``, or the mapping in the file itself."""
+"""The agents of a job file: YAML files beside it, ``module:Class``, or mappings in the file itself."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from flink_skills.documents.document import Document
 from flink_skills.documents.problems import DocumentError, Path
 from flink_skills.documents.validation import schema_problems
 from flink_skills.errors import ConfigError, PlanError, SkillsError
+from flink_skills.job.model import AgentToolSpec, JobAgent
 from flink_skills.job.reading import ReadJob, hidden
 from flink_skills.job.references import References
 
-__all__ = ["AgentSource", "agent_source", "import_agent", "job_agent"]
+__all__ = ["AgentSource", "AgentSources", "import_agent"]
 
 _YAML = (".yaml", ".yml")
+# Keys of an agent among several that say where it stands in the job.
+_AROUND = ("agent", "input", "output", "errors", "events", "agent_tools")
 
 
 @dataclass(frozen=True)
@@ -36,28 +39,86 @@ class AgentSource:
     references: References | None = None
 
 
-def job_agent(read: ReadJob) -> Agent:
-    """The agent of a job. Raises :class:`DocumentError` with places in the file that is wrong."""
-    return agent_source(read).agent
+class AgentSources:
+    """The agents of a job, each with where it comes from. An agent is loaded once."""
+
+    def __init__(self, read: ReadJob) -> None:
+        self._read = read
+        self._found: dict[str, AgentSource] = {}
+        self._loading: list[str] = []
+
+    def of(self, name: str = "") -> AgentSource:
+        """Return an agent of the job, "" for the one of a job with one.
+
+        Raises :class:`DocumentError` with places in the file that is wrong.
+        """
+        if name not in self._found:
+            self._found[name] = self._load(name)
+        return self._found[name]
+
+    def _load(self, name: str) -> AgentSource:
+        if not name:
+            given = self._read.job.agent
+            if isinstance(given, str):
+                return self._named(given, ("agent",))
+            return self._inline(self._read.job.name, given.model_dump(exclude_unset=True) if given else {}, ("agent",))
+        entry = (self._read.job.agents or {})[name]
+        at: Path = ("agents", name)
+        spec = entry.model_dump(exclude_unset=True, exclude=set(_AROUND))
+        if entry.agent is None:
+            return self._inline(name, {**spec, **self._tools(name, entry)}, at)
+        if spec:
+            raise self._read.problem(
+                (*at, next(iter(spec))), f"the agent is {entry.agent}, which has its own keys; write it there"
+            )
+        source = self._named(entry.agent, (*at, "agent"))
+        tools = self._tools(name, entry)
+        if not tools:
+            return source
+        if source.document is None:
+            raise self._read.problem(
+                (*at, "agent_tools"), "an agent of code declares the agents that it calls with @agent_tool"
+            )
+        return _declared({**source.spec, **tools}, source.document, source.at, source.references)
+
+    def _tools(self, name: str, entry: JobAgent) -> dict[str, Any]:
+        """Return the agents that an agent calls, as a declarative agent has them."""
+        found = {}
+        for tool, of in (entry.agent_tools or {}).items():
+            called = AgentToolSpec.model_validate({"agent": of}) if isinstance(of, str) else of
+            path: Path = ("agents", name, "agent_tools", tool)
+            if called.agent not in (self._read.job.agents or {}) or called.agent in (name, *self._loading):
+                raise DocumentError([])  # reported where agents are connected
+            self._loading.append(name)
+            try:
+                callee = self.of(called.agent)
+            finally:
+                self._loading.pop()
+            manner = called.model_dump(exclude={"agent"}, exclude_none=True)
+            if callee.document is not None:
+                found[tool] = {**manner, "spec": dict(callee.spec)}
+            elif (self._read.job.agents or {})[called.agent].agent is not None:
+                found[tool] = {**manner, "class": (self._read.job.agents or {})[called.agent].agent}
+            else:
+                raise self._read.problem(path, f"agent {called.agent} cannot be called")
+        return {"agent_tools": found} if found else {}
+
+    def _named(self, word: str, at: Path) -> AgentSource:
+        read = self._read
+        if word.endswith(_YAML):
+            return _from_file(read, read.folder / word, at)
+        try:
+            return AgentSource(import_agent(word, f"agent {word!r}", [read.folder, FilePath.cwd()]))
+        except SkillsError as error:
+            raise read.problem(at, str(error)) from error
+
+    def _inline(self, name: str, spec: Mapping[str, Any], at: Path) -> AgentSource:
+        return _declared({"name": name, **_without_nulls(spec)}, self._read.document, at, self._read.references)
 
 
-def agent_source(read: ReadJob) -> AgentSource:
-    """The agent of a job, and where it comes from. Raises :class:`DocumentError`."""
-    given = read.job.agent
-    if not isinstance(given, str):
-        spec = given.model_dump(exclude_unset=True, mode="python")
-        return _declared({"name": read.job.name, **_without_nulls(spec)}, read.document, ("agent",), read.references)
-    if given.endswith(_YAML):
-        return _from_file(read, read.folder / given)
-    try:
-        return AgentSource(import_agent(given, f"agent {given!r}", [read.folder, FilePath.cwd()]))
-    except SkillsError as error:
-        raise read.problem(("agent",), str(error)) from error
-
-
-def _from_file(read: ReadJob, path: FilePath) -> AgentSource:
+def _from_file(read: ReadJob, path: FilePath, at: Path) -> AgentSource:
     if not path.is_file():
-        raise read.problem(("agent",), f"there is no file {path}; write its path from the folder of the job file")
+        raise read.problem(at, f"there is no file {path}; write its path from the folder of the job file")
     document = read_agent_document(path)
     problems = schema_problems(document, AgentSpec)
     references = References(document, read.folder, at=("agent",), known=read.references)
@@ -67,11 +128,11 @@ def _from_file(read: ReadJob, path: FilePath) -> AgentSource:
     return _declared({"name": path.stem, **data}, document, (), references)
 
 
-def _declared(spec: Mapping[str, Any], document: Document, at: Path, references: References) -> AgentSource:
+def _declared(spec: Mapping[str, Any], document: Document, at: Path, references: References | None) -> AgentSource:
     try:
         return AgentSource(agent_of(spec, document, at), document, at, spec, references)
     except DocumentError as error:
-        raise error.redacted(references.hide) from None
+        raise (error if references is None else error.redacted(references.hide)) from None
 
 
 def _without_nulls(value: Any) -> Any:

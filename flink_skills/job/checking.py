@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from flink_skills.agents.columns import OutputShape
+from flink_skills.agents.agent import Agent
 from flink_skills.agents.messages import ModelRequest, UserMessage
 from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.plan import AgentPlan, ModelPlan
@@ -17,13 +17,16 @@ from flink_skills.agents.record_rows import RecordRows
 from flink_skills.documents.problems import DocumentError, Problem
 from flink_skills.errors import ConfigError, SkillsError, SourceError
 from flink_skills.job.advice import job_warnings
-from flink_skills.job.building import JobBuilder, output_shape
+from flink_skills.job.agent_building import AgentBuilder
+from flink_skills.job.building import JobBuilder
+from flink_skills.job.model_problems import problems_of_declared
 from flink_skills.job.reading import ReadJob, survey_job
 from flink_skills.job.skills_here import skills_here
+from flink_skills.job.stages import Stage
 from flink_skills.options import SkillConfig, SkillOptions
 
 if TYPE_CHECKING:
-    from flink_skills.flink.job_graph import JobGraph, TableShape
+    from flink_skills.flink.job_graph import JobGraph
 
 __all__ = ["Check", "CheckReport", "check_job"]
 
@@ -105,14 +108,17 @@ class _Checker:
         for problem in read.missing:
             self._add(Check("references", "error", str(problem), problem))
         builder = JobBuilder(read, local=True)
-        if _is_broken(read, "agent", "skills"):
-            agent = None
-            self._step("agent", builder.check_declared_models)
+        agents: dict[str, Agent] = {}
+        if _is_broken(read, "agent", "agents", "skills"):
+            self._step("agent", lambda: _raised(problems_of_declared(read)))
         else:
-            agent = self._step("agent", builder.load_agent)
+            for each in builder.agents:
+                agent = self._step("agent", each.load)
+                if agent is not None:
+                    agents[each.stage.name] = agent
         graph = self._graph(builder)
         if graph is not None:
-            self._tables(builder, graph, agent, reach=reach)
+            self._tables(builder, graph, agents, reach=reach)
         return self._report
 
     def _graph(self, builder: JobBuilder) -> JobGraph | None:
@@ -136,94 +142,118 @@ class _Checker:
             self._ok("flink", "Flink takes the options")
         return graph
 
-    def _tables(self, builder: JobBuilder, graph: JobGraph, agent: Any, *, reach: bool) -> None:
+    def _tables(self, builder: JobBuilder, graph: JobGraph, agents: Mapping[str, Agent], *, reach: bool) -> None:
         read = builder.read
         defined = self._step("tables", lambda: _done(builder.define_tables))
         if defined and not _is_broken(read, "tables"):
             self._ok("tables", ", ".join(statement.title for statement in read.statements))
-        shape = None if _is_broken(read, "input") else self._step("input", builder.input_shape)
-        keyed = shape is not None and ("input", "key") not in read.broken
-        if shape is not None and keyed and self._step("input", lambda: _done(lambda: builder.check_keys(shape))):
-            time_of = ", with event time" if shape.has_rowtime else ""
-            self._ok("input", f"{len(shape.columns)} columns, key {', '.join(builder.keys)}{time_of}")
-        plan = self._plan(builder, agent) if agent is not None else None
-        if plan is not None:
-            self._skills(read, graph, plan, reach=reach)
-        if shape is None or _is_broken(read, "output", "errors", "events"):
-            self._step("columns", builder.check_tables)
-        else:
-            # Without the agent nothing is known of its outputs.
-            known = output_shape(agent, plan) if plan is not None else OutputShape()
-            filled = self._step("columns", lambda: builder.fill_tables(shape, known))
-            if plan is None:
-                builder.warnings.clear()
-            elif filled is not None:
-                self._columns(filled)
-                keys = [name for name in dict.fromkeys(builder.keys) if name in shape.names]
-                if keyed and keys:
-                    self._connectors(builder, shape, plan, filled, keys)
+        for each in builder.agents:
+            self._agent(builder, each, graph, agents.get(each.stage.name), reach=reach)
+        # Of all agents first: what one agent gives is the input of another one.
+        filled = [each for each in builder.agents if self._fill(builder, each)]
+        if filled and len(filled) == len(builder.agents):
+            self._connectors(builder)
         for warning in job_warnings(builder):
             self._add(Check("warning", "warning", warning))
-        if reach and plan is not None:
-            self._models(read, plan)
+        if reach:
+            for each in builder.agents:
+                if each.plan is not None:
+                    self._models(each.stage, each.plan)
 
-    def _plan(self, builder: JobBuilder, agent: Any) -> AgentPlan | None:
-        """The agent's plan; sources that only the cluster may have are looked at in a step of their own."""
-        plan = self._step("agent", lambda: builder.compile(agent, check_skills=False))
+    def _agent(
+        self, builder: JobBuilder, each: AgentBuilder, graph: JobGraph, agent: Agent | None, *, reach: bool
+    ) -> None:
+        """Check the input and the plan of one agent."""
+        read, stage = builder.read, each.stage
+        shape = None if stage.path("input") in read.broken else self._step("input", each.find_input)
+        keyed = shape is not None and stage.path("input", "key") not in read.broken
+        if shape is not None and keyed and self._step("input", lambda: _done(lambda: each.check_columns(shape))):
+            time_of = ", with event time" if shape.has_rowtime else ""
+            count = f"{len(shape.columns)}{' or more' if shape.is_open else ''} columns"
+            self._ok("input", stage.title(f"{count}, key {', '.join(each.keys)}{time_of}"))
+        if agent is None:
+            return
+        # Sources that only the cluster may have are looked at in a step of their own.
+        plan = self._step("agent", lambda: each.compile(agent, check_skills=False))
         if plan is not None:
             models = ", ".join(f"{model.name} ({model.setup.label})" for model in plan.models) or "no model"
-            self._ok("agent", f"agent {plan.agent_id}: {models}")
-        return plan
+            self._ok("agent", f"agent {stage.name or plan.agent_id}: {models}")
+            self._skills(stage, graph, plan, reach=reach)
 
-    def _skills(self, read: ReadJob, graph: JobGraph, plan: AgentPlan, *, reach: bool) -> None:
+    def _fill(self, builder: JobBuilder, each: AgentBuilder) -> bool:
+        """Check the tables of one agent; return whether it can be connected."""
+        read, stage, shape = builder.read, each.stage, each.shape
+        broken = [stage.path(role)[:1] for role in ("output", "errors", "events")]
+        if shape is None or any(path in read.broken for path in broken):
+            self._step("columns", each.check_tables)
+            return False
+        warnings = len(builder.warnings)
+        filled = self._step("columns", lambda: each.fill_tables(shape))
+        if each.plan is None:
+            # Without the plan nothing is known of the outputs.
+            del builder.warnings[warnings:]
+            return False
+        if filled is None:
+            return False
+        self._columns(stage, filled)
+        return stage.path("input", "key") not in read.broken and any(name in shape.names for name in each.keys)
+
+    def _skills(self, stage: Stage, graph: JobGraph, plan: AgentPlan, *, reach: bool) -> None:
         if not plan.scopes:
-            self._ok("skills", "the job has no source of skills")
+            self._ok("skills", stage.title("the job has no source of skills"))
             return
         try:
             here = skills_here(plan, graph, remote=reach)
         except SourceError as error:
             status: Status = "error" if reach else "unknown"
             mend = "" if reach else " (TaskManagers read it when the job opens; --reach makes this an error)"
-            self._add(Check("skills", status, str(error) + mend))
+            self._add(Check("skills", status, stage.title(str(error) + mend)))
             return
         except SkillsError as error:
-            self._add(Check("skills", "error", str(error)))
+            self._add(Check("skills", "error", stage.title(str(error))))
             return
         if here.not_looked_at:
-            self._add(Check("skills", "unknown", f"not looked at without --reach: {', '.join(here.not_looked_at)}"))
+            message = f"not looked at without --reach: {', '.join(here.not_looked_at)}"
+            self._add(Check("skills", "unknown", stage.title(message)))
         for diagnostic in here.diagnostics:
             if diagnostic.severity != "info":
                 place = f"{diagnostic.skill or diagnostic.path}: " if diagnostic.skill or diagnostic.path else ""
-                self._add(Check("skills", "warning", f"{place}{diagnostic.code} {diagnostic.message}"))
+                self._add(Check("skills", "warning", stage.title(f"{place}{diagnostic.code} {diagnostic.message}")))
         for model in here.models:
-            self._ok("skills", f"model {model.model}: {', '.join(model.skills) or 'none'}")
+            self._ok("skills", stage.title(f"model {model.model}: {', '.join(model.skills) or 'none'}"))
 
-    def _columns(self, filled: RecordRows) -> None:
+    def _columns(self, stage: Stage, filled: RecordRows) -> None:
         for fill in (filled.output, filled.errors, filled.events):
             if fill is not None:
-                self._ok("columns", f"{fill.table}: " + ", ".join(f"{c.name} ← {c}" for c in fill.columns))
+                of = ", ".join(f"{c.name} ← {c}" for c in fill.columns)
+                self._ok("columns", stage.title(f"{fill.table}: {of}"))
+        for name, event in filled.next.items():
+            of = ", ".join(f"{field} ← {'.'.join(path)}" for field, path in event.fields.items())
+            self._ok("columns", stage.title(f"agent {name}: {of or 'the event, and the fields of the output'}"))
 
-    def _connectors(
-        self, builder: JobBuilder, shape: TableShape, plan: AgentPlan, filled: RecordRows, keys: list[str]
-    ) -> None:
+    def _connectors(self, builder: JobBuilder) -> None:
         def connect() -> bool:
-            builder.connect(shape, plan, filled, keys=keys)
+            for each in builder.agents:
+                shape = each.shape
+                known = [name for name in dict.fromkeys(each.keys) if shape is not None and name in shape.names]
+                each.connect(keys=known)
             builder.graph.flink_plan()
             return True
 
         if self._step("connectors", connect):
             self._ok("connectors", "every table has its connector, and Flink can plan the job")
 
-    def _models(self, read: ReadJob, plan: AgentPlan) -> None:
+    def _models(self, stage: Stage, plan: AgentPlan) -> None:
         for model in plan.models:
             started = time.monotonic()
+            title = stage.title(f"model {model.name} ({model.setup.label})")
             try:
                 text = asyncio.run(_ask(model, SkillConfig(plan.options)))
             except SkillsError as error:
-                self._add(Check("models", "error", f"model {model.name} ({model.setup.label}): {error}"))
+                self._add(Check("models", "error", f"{title}: {error}"))
                 continue
             seconds = time.monotonic() - started
-            self._ok("models", f"model {model.name} ({model.setup.label}) answered in {seconds:.1f} s{text}")
+            self._ok("models", f"{title} answered in {seconds:.1f} s{text}")
 
     def _step(self, name: str, step: Callable[[], T]) -> T | None:
         try:
@@ -261,6 +291,11 @@ def _is_broken(read: ReadJob, *sections: str) -> bool:
 def _done(step: Callable[[], None]) -> bool:
     step()
     return True
+
+
+def _raised(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise DocumentError(problems)
 
 
 async def _ask(model: ModelPlan, config: SkillConfig) -> str:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.operator_names import operator_uid
+from flink_skills.agents.sealing import public_options
 from flink_skills.errors import SkillsError
 from flink_skills.job.advice import job_warnings
-from flink_skills.job.building import JobBuilder, output_shape
+from flink_skills.job.agent_building import AgentBuilder
+from flink_skills.job.building import JobBuilder, effective_options
 from flink_skills.job.reading import ReadJob, read_job
 from flink_skills.job.skills_here import skills_here
 from flink_skills.options import SkillConfig, SkillOptions
@@ -53,37 +55,50 @@ def explain_job(
 
 def _explained(read: ReadJob, *, reach: bool, flink_plan: bool) -> dict[str, Any]:
     builder = JobBuilder(read, local=True)
-    agent = builder.load_agent()
+    loaded = [each.load() for each in builder.agents]
     graph = builder.open_graph()
     builder.define_tables()
-    shape = builder.input_shape()
-    builder.check_keys(shape)
-    plan = builder.compile(agent, check_skills=False)
-    filled = builder.fill_tables(shape, output_shape(agent, plan))
-    given = read.job.input
+    for each, agent in zip(builder.agents, loaded, strict=True):
+        shape = each.find_input()
+        each.check_columns(shape)
+        each.compile(agent, check_skills=False)
+    agents = {each.stage.name: _stage(each, graph, reach=reach) for each in builder.agents}
     found: dict[str, Any] = {
         "job": read.job.name,
         "file": str(read.file),
         "tables": [statement.title for statement in read.statements],
-        "input": {
-            "from": given.table if given.table is not None else given.query,
-            "key": builder.keys,
-            "event_time": shape.has_rowtime,
-            "columns": {column.name: column.sql for column in shape.columns},
-        },
-        "agent": {"uid": operator_uid(plan.operator_name), **_agent(plan, graph, reach=reach)},
-        "output": _table(filled.output),
-        "errors": _table(filled.errors) if filled.errors is not None else None,
-        "events": _table(filled.events) if filled.events is not None else None,
-        "state": _state(plan),
+        # A job with one agent has its sections at the top, as its file has.
+        **agents.get("", {"agents": agents}),
         "checkpoints": {name: graph.option(key) for name, key in _CHECKPOINTS.items()},
-        "options": plan.describe()["options"],
+        "options": public_options(effective_options(graph).to_json()),
         "warnings": job_warnings(builder),
     }
     if flink_plan:
-        builder.connect(shape, plan, filled)
+        for each in builder.agents:
+            each.connect()
         found["flink"] = graph.flink_plan()
     return found
+
+
+def _stage(each: AgentBuilder, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
+    stage, shape, plan = each.stage, each.shape, each.plan
+    assert shape is not None and plan is not None  # noqa: S101
+    filled = each.fill_tables(shape)
+    given = stage.table or stage.query or ", ".join(f"agent {name}" for name in stage.sources)
+    return {
+        "input": {
+            "from": given,
+            "key": each.keys,
+            "event_time": shape.has_rowtime,
+            "columns": dict(shape.columns),
+        },
+        "agent": {"uid": operator_uid(stage.name or plan.operator_name), **_agent(plan, graph, reach=reach)},
+        "output": _table(filled.output) if filled.output is not None else None,
+        "next": list(filled.next),
+        "errors": _table(filled.errors) if filled.errors is not None else None,
+        "events": _table(filled.events) if filled.events is not None else None,
+        "state": _state(plan),
+    }
 
 
 def _agent(plan: AgentPlan, graph: JobGraph, *, reach: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a job file may say, as pydantic models: the source of its JSON schema and of its documentation."""
+"""The keys of a job file as pydantic models, from which its JSON schema and its documentation are derived."""
 
 from __future__ import annotations
 
@@ -6,12 +6,26 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, StrictBool, StrictFloat, StrictInt, StrictStr, Tag
 
-from flink_skills.agents.spec import AgentSpec, SkillsSection, SourcePins, StrictPart, Text
+from flink_skills.agents.spec import (
+    AgentParts,
+    AgentSpec,
+    ConnectionSpec,
+    PromptSpec,
+    SetupSpec,
+    SkillsSection,
+    SourcePins,
+    StrictPart,
+    Text,
+)
 
 __all__ = [
+    "AgentInput",
+    "AgentOutput",
+    "AgentToolSpec",
     "ErrorsSection",
     "EventsSection",
     "InputSection",
+    "JobAgent",
     "JobFile",
     "OutputSection",
 ]
@@ -57,12 +71,66 @@ class EventsSection(StrictPart):
     columns: Columns = Field({}, description="What goes into a column: a field of the event.")
 
 
+Names = Text | Annotated[list[Text], Field(min_length=1)]
+
+
+class AgentInput(StrictPart):
+    """What comes into one of several agents. Give `table`, `query` or `agent`."""
+
+    table: Text | None = Field(None, description="A table or view whose rows are the events.")
+    query: Text | None = Field(None, description="A SELECT whose rows are the events.")
+    agent: Names | None = Field(None, description="The agent, or the agents, whose outputs are the events.")
+    key: Names | None = Field(
+        None,
+        description="The column, or the columns, that are the key: turns of a key run one after another. Default for "
+        "the outputs of agents: the key of those agents.",
+    )
+
+
+class AgentOutput(StrictPart):
+    """Where outputs of one of several agents go. Give `table`, `agent`, or both."""
+
+    table: Text | None = Field(None, description="The table that gets a row for each output.")
+    agent: Names | None = Field(None, description="The agent, or the agents, that get an event for each output.")
+    columns: Columns = Field(
+        {},
+        description="What goes into a column of the table: a path into the record, as for the output of a job with one "
+        "agent. Without a table: the fields of the event that the agents get, each with its path.",
+    )
+
+
+class AgentToolSpec(StrictPart):
+    """Another agent as a tool."""
+
+    agent: Text = Field(description="The agent that is called, by its name under `agents`.")
+    description: Text | None = Field(None, description="What models are told of the tool.")
+    skip_summarization: StrictBool = Field(False, description="The answer of the agent is the answer of its caller.")
+    share_state: StrictBool = Field(False, description="The agent reads and changes the state of its caller.")
+    max_steps: StrictInt = Field(0, ge=0, description="The most steps of one call; 0: what the turn has left.")
+    max_tokens: StrictInt = Field(0, ge=0, description="The most tokens of one call; 0: what the turn has left.")
+
+
+class JobAgent(AgentParts):
+    """One of several agents of a job. An agent without `input` is a tool of others, or gets what others name it for."""
+
+    agent: Text | None = Field(
+        None, description="A YAML file beside this one, or `module:Class`, in place of the keys of the agent."
+    )
+    input: AgentInput | None = None
+    output: AgentOutput | None = None
+    errors: ErrorsSection | None = Field(None, description="Error records of this agent; default: `errors` of the job.")
+    events: EventsSection | None = Field(None, description="Events of this agent; default: `events` of the job.")
+    agent_tools: dict[Text, Text | AgentToolSpec] | None = Field(
+        None, description="Tools of the models that call other agents of the job: the tool's name with the agent's."
+    )
+
+
 def _agent_kind(value: Any) -> str:
     return "text" if isinstance(value, str) else "mapping"
 
 
 class JobFile(StrictPart):
-    """A job with one agent between tables."""
+    """A job with one agent between tables (`agent`, `input`, `output`), or with several (`agents`)."""
 
     name: Text = Field(description="The job's name.")
     flink: dict[Text, Scalar | list[Scalar] | dict[str, Any]] = Field({}, description="Options of Flink.")
@@ -70,12 +138,25 @@ class JobFile(StrictPart):
         {}, description="Options `skills.*` of the job."
     )
     skills: SkillsSection | None = Field(None, description="Skills for all agents of the job.")
+    connections: dict[Text, ConnectionSpec] | None = Field(
+        None, description="Connections by name, for the chat models of all agents and for `models`."
+    )
+    models: dict[Text, SetupSpec] | None = Field(
+        None, description="Chat models by name, for all agents. The first is the default of an agent without its own."
+    )
+    prompts: dict[Text, StrictStr | PromptSpec] | None = Field(
+        None, description="Prompts by name, for the chat models of all agents."
+    )
     jars: list[Text] = Field([], description="Jars of connectors for `flink-skills run`; a cluster has its own.")
-    agent: Annotated[
-        Annotated[Text, Tag("text")] | Annotated[AgentSpec, Tag("mapping")], Discriminator(_agent_kind)
-    ] = Field(description="A YAML file beside this one, `module:Class`, or the agent itself.")
     tables: Text = Field(description="CREATE statements of Flink SQL.")
-    input: InputSection
-    output: OutputSection
+    agent: (
+        Annotated[Annotated[Text, Tag("text")] | Annotated[AgentSpec, Tag("mapping")], Discriminator(_agent_kind)]
+        | None
+    ) = Field(None, description="A YAML file beside this one, `module:Class`, or the agent itself.")
+    input: InputSection | None = Field(None, description="What comes in.")
+    output: OutputSection | None = Field(None, description="Where outputs go.")
+    agents: Annotated[dict[Text, JobAgent], Field(min_length=1)] | None = Field(
+        None, description="Several agents by name, each with its input and output. Names are those of operators."
+    )
     errors: ErrorsSection | None = Field(None, description="Without it, error records are only logged.")
     events: EventsSection | None = None

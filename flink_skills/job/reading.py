@@ -18,12 +18,14 @@ from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.job.model import JobFile
 from flink_skills.job.references import References
 from flink_skills.job.settings import JobSettings, read_settings
+from flink_skills.job.stages import Stage, stages_of
 from flink_skills.job.statements import Statement, refusal, split_statements
 
 __all__ = ["EMPTY_SECTIONS", "ReadJob", "read_job", "survey_job"]
 
 # The sections that a job may be without; one that is written has something in it.
-EMPTY_SECTIONS = ("skills", "errors", "events")
+EMPTY_SECTIONS = ("skills", "connections", "models", "prompts", "errors", "events")
+_ONE_AGENT = ("agent", "input", "output")
 _TARGETS = ("output", "errors", "events")
 
 
@@ -31,14 +33,16 @@ _TARGETS = ("output", "errors", "events")
 class ReadJob:
     """A job file, which is sound by itself if it has no ``problems``.
 
-    ``job`` has its references replaced, so it may hold secrets; ``references.hide`` takes them out of a text.
-    ``missing`` are references that could not be replaced here; they are still in ``job`` as they are written.
-    ``broken`` are paths whose values cannot be used for what is wrong with them; others stand in their places.
+    ``job`` has its references replaced, so it may hold secrets; ``references.hide`` removes them from a text.
+    ``stages`` are its agents, sources before targets. ``missing`` are references that could not be replaced here; they
+    are still in ``job`` as they are written. ``broken`` are paths whose values cannot be used; other values stand in
+    their places.
     """
 
     file: FilePath
     document: Document = field(repr=False)
     job: JobFile = field(repr=False)
+    stages: tuple[Stage, ...] = field(repr=False)
     settings: JobSettings = field(repr=False)
     statements: tuple[Statement, ...] = field(repr=False)
     references: References = field(repr=False)
@@ -97,7 +101,7 @@ def survey_job(path: str | FilePath, assignments: Iterable[str] = ()) -> ReadJob
     if not isinstance(document.data, Mapping):
         kind = type(document.data).__name__
         raise DocumentError([document.problem((), f"holds a {kind}; write a mapping such as 'name: triage'")])
-    problems = schema_problems(document, JobFile) + _empty_sections(document)
+    problems = schema_problems(document, JobFile) + _empty_sections(document) + _agent_sections(document)
     references = References(document, file.parent)
     data = references.resolved(document.data)
     settings = read_settings(document, data, assignments)
@@ -121,7 +125,23 @@ def survey_job(path: str | FilePath, assignments: Iterable[str] = ()) -> ReadJob
                 for found in error.errors(include_input=False)
             ]
         ) from None
-    return ReadJob(file, document, job, settings, statements, references, missing, tuple(problems), frozenset(broken))
+    stages, unconnected = stages_of(job, document)
+    if not any(path[:1] == ("agents",) for path in broken):
+        # Otherwise an agent that cannot be used may be what is missing.
+        problems += [hidden(problem, references) for problem in unconnected]
+        broken |= {problem.path for problem in unconnected}
+    return ReadJob(
+        file,
+        document,
+        job,
+        tuple(stages),
+        settings,
+        statements,
+        references,
+        missing,
+        tuple(problems),
+        frozenset(broken),
+    )
 
 
 def hidden(problem: Problem, references: References) -> Problem:
@@ -154,15 +174,50 @@ def _empty_sections(document: Document) -> list[Problem]:
     ]
 
 
+def _agent_sections(document: Document) -> list[Problem]:
+    """Return what is wrong with how many agents the job has: one, or several."""
+    data = document.data
+    if "agents" not in data:
+        return [
+            document.problem((), f"{name!r} is missing: {_lower(str(JobFile.model_fields[name].description))}")
+            for name in _ONE_AGENT
+            if name not in data
+        ]
+    beside = [name for name in _ONE_AGENT if name in data]
+    problems = [
+        document.problem((name,), "stands beside 'agents'; move it into the agent that it belongs to", at_key=True)
+        for name in beside
+    ]
+    if data["agents"] is None:
+        problems.append(document.problem(("agents",), "is empty; write at least one agent", at_key=True))
+    return problems
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
 def _usable(data: Mapping[str, Any], problems: Iterable[Problem]) -> tuple[dict[str, Any], set[Path]]:
     """What a job file has beside its problems, with something in every place where there must be something, and the
     paths of what was put there, or is there in part."""
     wrong = {str(problem.path[0]) for problem in problems if problem.path}
     wrong |= {name for name, field in JobFile.model_fields.items() if field.is_required() and name not in data}
+    several = "agents" in data
+    if not several:
+        wrong |= {name for name in _ONE_AGENT if name not in data}
     kept = {key: data[key] for key in JobFile.model_fields if key in data and key not in wrong}
     broken: set[Path] = {(name,) for name in wrong}
-    for name, instead in (("name", "job"), ("agent", {}), ("tables", "-")):
+    for name, instead in (("name", "job"), ("tables", "-"), *(() if several else (("agent", {}),))):
         kept.setdefault(name, instead)
+    if several:
+        for name in _ONE_AGENT:
+            kept.pop(name, None)
+        paths = [problem.path for problem in problems if problem.path[:1] == ("agents",)]
+        sound = {} if ("agents",) in paths else data["agents"]
+        kept["agents"] = {name: of for name, of in sound.items() if ("agents", name) not in [p[:2] for p in paths]}
+        if not kept["agents"]:
+            del kept["agents"]
+        return _with_targets(data, kept, wrong, broken), broken
     given = data.get("input")
     section: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     if "input" in wrong:
@@ -175,6 +230,11 @@ def _usable(data: Mapping[str, Any], problems: Iterable[Problem]) -> tuple[dict[
         if len(source) == 1:
             broken.discard(("input",))
         kept["input"] = {**(source if len(source) == 1 else {"table": "-"}), "key": key}
+    return _with_targets(data, kept, wrong, broken), broken
+
+
+def _with_targets(data: Mapping[str, Any], kept: dict[str, Any], wrong: set[str], broken: set[Path]) -> dict[str, Any]:
+    """Add what can be used of the tables that the job writes to, and of its jars."""
     for name in _TARGETS:
         if name not in wrong:
             continue
@@ -185,13 +245,13 @@ def _usable(data: Mapping[str, Any], problems: Iterable[Problem]) -> tuple[dict[
             pairs = columns.items() if isinstance(columns, Mapping) else ()
             fitting = {key: value for key, value in pairs if value is None or _is_text(value)}
             kept[name] = {"table": section["table"], "columns": fitting}
-        elif name == "output":
+        elif name == "output" and "agents" not in data:
             kept[name] = {"table": "-"}
             broken.add((name, "table"))
     jars = data.get("jars")
     if isinstance(jars, list):
         kept["jars"] = [jar for jar in jars if _is_text(jar)]
-    return kept, broken
+    return kept
 
 
 def _is_text(value: Any) -> bool:
@@ -211,9 +271,12 @@ def _input_problems(document: Document, data: Mapping[str, Any]) -> list[Problem
 
 @functools.cache
 def is_job_file(path: FilePath) -> bool:
-    """Whether a YAML file is a job and no agent: a mapping with ``agent`` and ``input``, or with ``tables``."""
+    """Return whether a YAML file is a job and not an agent.
+
+    A job has ``tables``, ``agents``, or ``agent`` and ``input``.
+    """
     try:
         data = read_document(path).data
     except (SkillsError, ConfigError):
         return False
-    return isinstance(data, Mapping) and ("tables" in data or {"agent", "input"} <= set(data))
+    return isinstance(data, Mapping) and ("tables" in data or "agents" in data or {"agent", "input"} <= set(data))

@@ -67,7 +67,7 @@ class References:
         whole = (*self._at, *path)
         if whole == ("tables",):
             return self._sql(value, path)
-        if whole == ("input", "query"):
+        if whole[-2:] == ("input", "query") and (len(whole) == 2 or (len(whole) == 4 and whole[0] == "agents")):
             self._refuse_in_query(value, path)
             return value
         return self._text(value, path, late=_is_late(whole))
@@ -150,7 +150,8 @@ def _mend(message: str) -> str:
 
 def _is_late(path: Path) -> bool:
     """Whether the value at ``path`` is read by those who use it."""
-    if path[:2] == ("skills", "urls") or path[:3] == ("agent", "skills", "urls"):
+    agent = path[1:] if path[:1] == ("agent",) else path[2:] if path[:1] == ("agents",) else path
+    if agent[:2] == ("skills", "urls"):
         return True
     if path[:1] != ("options",) or len(path) < 2:
         return False

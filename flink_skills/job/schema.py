@@ -18,10 +18,10 @@ _NUMBERS: tuple[Callable[[Any], Any], ...] = (parsers.parse_count, parsers.parse
 
 
 def job_schema() -> dict[str, Any]:
-    """The schema: that of the models, with every option of ours by its key.
+    """Return the schema of the models, with every option of ours by its key.
 
     >>> job_schema()["required"]
-    ['name', 'agent', 'tables', 'input', 'output']
+    ['name', 'tables']
     """
     schema = JobFile.model_json_schema()
     properties = schema["properties"]
@@ -38,11 +38,25 @@ def job_schema() -> dict[str, Any]:
         },
         "additionalProperties": False,
     }
+    one, several = ["agent", "input", "output"], ["agents"]
+    for name in (*one, *several):
+        properties[name] = _without_null(properties[name])
+    schema["oneOf"] = [
+        {"required": one, "not": {"required": several}},
+        {"required": several, "not": {"anyOf": [{"required": [name]} for name in one]}},
+    ]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Job file of flink_skills",
         **{key: value for key, value in schema.items() if key != "title"},
     }
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a property that may be left out, but not be null."""
+    forms = [form for form in schema["anyOf"] if form.get("type") != "null"]
+    rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+    return {**rest, **forms[0]} if len(forms) == 1 else {**rest, "anyOf": forms}
 
 
 def _option(option: Option[Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from flink_skills.agents.event import Record
 from flink_skills.agents.keys import key_failure
+from flink_skills.agents.next_event import KeyedEvent
 from flink_skills.agents.observers import telemetry_of
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.record_rows import RecordRows, TableRow
@@ -297,15 +298,19 @@ def decode_event(data: bytes, form: str) -> tuple[Any, str | None]:
 
 
 def encoder_of(rows: RecordRows | None) -> Callable[[Any], bytes]:
-    """What makes bytes of outputs: pickles, and rows of tables where a plan says how these are filled."""
+    """Return what makes bytes of outputs: pickles, and rows of tables and keyed events if a plan has ``rows``."""
     if rows is None:
         return encode_output
 
     def encode(value: Any) -> bytes:
         if type(value) is PackedEvent:
             value = rows.of_event(value.unpacked())
-        # Java reads it, by a library that knows no newer protocol.
-        return pickle.dumps(tuple(value), protocol=3) if isinstance(value, TableRow) else encode_output(value)
+        # Java reads these with a library that does not know a newer protocol.
+        return (
+            pickle.dumps(tuple(value), protocol=3)
+            if isinstance(value, (TableRow, KeyedEvent))
+            else encode_output(value)
+        )
 
     return encode
 

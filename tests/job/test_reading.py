@@ -13,7 +13,8 @@ from flink_skills import Agent
 from flink_skills.agents import DeclarativeAgent
 from flink_skills.documents import DocumentError
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.job.agent_source import job_agent
+from flink_skills.job import ReadJob
+from flink_skills.job.agent_source import AgentSources
 from flink_skills.job.reading import is_job_file
 from tests.job.files import PLAIN, problems_of, read, write_job
 
@@ -36,6 +37,10 @@ input: {table: a, query: SELECT 1, keys: x}
 output: {tabel: b, columns: [a]}
 errors: b
 """
+
+
+def job_agent(job: ReadJob) -> Agent:
+    return AgentSources(job).of().agent
 
 
 def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:

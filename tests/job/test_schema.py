@@ -39,7 +39,7 @@ def test_every_option_is_in_the_schema() -> None:
 def test_the_schema_has_every_key_of_a_declared_agent() -> None:
     from flink_skills.agents import declarative
 
-    assert set(AgentSpec.model_fields) == set(declarative._KEYS)
+    assert {*AgentSpec.model_fields, "agent_tools"} == set(declarative._KEYS)
 
 
 def test_the_job_of_the_example_has_only_known_keys() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,12 +25,13 @@ _KEPT = 4096
 
 
 class CallGuard:
-    """Of one agent in a worker. ``approver`` answers for the tools that ``skills.tools.approve`` names."""
+    """Of one agent in a worker. ``approver`` answers for the tools that ``skills.tools.approve`` or ``approve`` names,
+    by name or pattern."""
 
-    def __init__(self, config: SkillConfig, approver: Approver | None = None) -> None:
+    def __init__(self, config: SkillConfig, approver: Approver | None = None, approve: Sequence[str] = ()) -> None:
         self._config = config
         self._approver = approver
-        self._approve = config.get(SkillOptions.TOOLS_APPROVE)
+        self._approve = (*config.get(SkillOptions.TOOLS_APPROVE), *approve)
         self._limits: dict[str, tuple[Tool, CallLimits]] = {}
         self._places: dict[str, asyncio.Semaphore] = {}
 

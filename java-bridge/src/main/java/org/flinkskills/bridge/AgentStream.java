@@ -74,6 +74,16 @@ public final class AgentStream {
   }
 
   /**
+   * What an agent writes for the events of another one as keyed events.
+   *
+   * @param in pickled pairs of a key's text and an event's bytes
+   * @param name shown in Flink's web UI
+   */
+  public static DataStream<Row> keyPairs(DataStream<byte[]> in, String name) {
+    return inOrder(in, in.map(new KeyedEvents.FromPairs(), KEYED_EVENT)).name(name);
+  }
+
+  /**
    * Events of a key keep their order only when nothing is redistributed before the key is known.
    */
   private static SingleOutputStreamOperator<Row> inOrder(

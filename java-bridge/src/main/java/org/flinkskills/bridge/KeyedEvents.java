@@ -6,6 +6,7 @@ import java.util.Arrays;
 import org.apache.flink.api.common.functions.FlatMapFunction;
 import org.apache.flink.api.common.functions.MapFunction;
 import org.apache.flink.api.java.functions.KeySelector;
+import org.apache.flink.api.python.shaded.net.razorvine.pickle.Unpickler;
 import org.apache.flink.types.Row;
 import org.apache.flink.types.RowKind;
 import org.apache.flink.util.Collector;
@@ -88,6 +89,17 @@ final class KeyedEvents {
       }
       return Row.of(
           line.substring(0, tab), line.substring(tab + 1).getBytes(StandardCharsets.UTF_8));
+    }
+  }
+
+  /** Pickled pairs of a key's text and an event's bytes. */
+  static final class FromPairs implements MapFunction<byte[], Row> {
+    private static final long serialVersionUID = 1L;
+
+    @Override
+    public Row map(byte[] pickled) throws IOException {
+      Object[] pair = (Object[]) new Unpickler().loads(pickled);
+      return Row.of(pair[0], pair[1]);
     }
   }
 }

@@ -1,0 +1,224 @@
+"""Puts one agent of a job together: its code, its input, its plan and its tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING
+
+from flink_skills.agents.agent import Agent
+from flink_skills.agents.columns import OutputShape
+from flink_skills.agents.declarative import DeclarativeAgent
+from flink_skills.agents.next_event import NextEvent
+from flink_skills.agents.record_rows import RecordRows
+from flink_skills.documents.problems import DocumentError, Path, Problem
+from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
+from flink_skills.job.agent_source import AgentSource, AgentSources
+from flink_skills.job.failed_events import FAILED_EVENTS, event_column, failed_rows, table_of_rows
+from flink_skills.job.input_shape import InputShape, behind
+from flink_skills.job.model_problems import problems_of_models
+from flink_skills.job.placing import Placing
+from flink_skills.job.stages import Stage
+from flink_skills.job.table_filling import AgentTables
+
+if TYPE_CHECKING:
+    from flink_skills.agents.plan import AgentPlan
+    from flink_skills.flink.job_graph import PlacedAgent
+
+__all__ = ["AgentBuilder"]
+
+
+class AgentBuilder:
+    """Builds one agent of a job. The steps come in the order of the methods, and after those of the agents before it.
+
+    Each step raises :class:`DocumentError` with what is wrong. ``others`` are the builders of all agents by name.
+    """
+
+    def __init__(
+        self, placing: Placing, stage: Stage, sources: AgentSources, others: Mapping[str, AgentBuilder]
+    ) -> None:
+        self.stage = stage
+        self._placing, self._sources, self._others = placing, sources, others
+        self._tables = AgentTables(placing, stage)
+        self._read = placing.read
+        self._failed_input = False
+        self.source: AgentSource | None = None
+        self.shape: InputShape | None = None
+        self.plan: AgentPlan | None = None
+        self.output = OutputShape()
+        self.rows: RecordRows | None = None
+        self.placed: PlacedAgent | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        """The key columns: those of the file, or those of the agents before this one."""
+        if self.stage.keys:
+            return list(self.stage.keys)
+        return self._others[self.stage.sources[0]].keys if self.stage.sources else []
+
+    def load(self) -> Agent:
+        """Load and return the agent."""
+        self.source = self._sources.of(self.stage.name)
+        return self.source.agent
+
+    def find_input(self) -> InputShape:
+        """Find and return the fields of the events."""
+        stage, placing = self.stage, self._placing
+        if stage.sources:
+            self.shape = self._behind_sources()
+        elif (query := stage.query) is not None:
+            table = placing.placed(stage.path("input", "query"), lambda: placing.graph.query_shape(query))
+            self.shape = InputShape.of_table(table)
+        else:
+            self.shape = InputShape.of_table(placing.shape(stage.path("input", "table"), str(stage.table)))
+        return self.shape
+
+    def _behind_sources(self) -> InputShape:
+        found = {}
+        for name in self.stage.sources:
+            source = self._others.get(name)
+            if source is None or source.shape is None:
+                raise DocumentError([])  # what is wrong with it is reported there
+            found[name] = (source.shape, source.output, tuple(source.stage.event_columns))
+        return behind(found)
+
+    def check_columns(self, shape: InputShape) -> None:
+        """Check that the columns that are the key, and those that the agent names, are there."""
+        problems: list[Problem] = []
+        stage = self.stage
+        written = stage.keys or ()
+        if stage.sources and not written and len({tuple(self._others[name].keys) for name in stage.sources}) > 1:
+            message = f"agents {', '.join(stage.sources)} have different keys; write the 'key' of this agent"
+            problems += self._read.problem(stage.path("input"), message).problems
+        for number, name in enumerate(self.keys):
+            path = self._path_of_key(number)
+            if name not in shape.names and not shape.is_open:
+                error = UnknownNameError("key column", name, shape.names, place=self._input_name())
+                problems += self._read.problem(path, str(error)).problems
+            elif name in self.keys[:number]:
+                problems += self._read.problem(path, f"column {name!r} is there twice").problems
+        problems += self._named_columns(shape)
+        if problems:
+            raise DocumentError(problems)
+
+    def _path_of_key(self, number: int) -> Path:
+        path = self.stage.path("input", "key")
+        data = self._read.document.data
+        for part in path:
+            data = data.get(part) if isinstance(data, Mapping) else None
+        return (*path, number) if isinstance(data, list) else path
+
+    def _named_columns(self, shape: InputShape) -> Sequence[Problem]:
+        """Return what is wrong with the columns that an agent without code names."""
+        source = self.source
+        if source is None or not isinstance(source.agent, DeclarativeAgent) or source.document is None or shape.is_open:
+            return []
+        return [
+            source.document.problem(
+                (*source.at, key),
+                self._read.references.hide(
+                    str(UnknownNameError("column", column, shape.names, place=self._input_name()))
+                ),
+            )
+            for key, column in source.agent.columns.items()
+            if column not in shape.names
+        ]
+
+    def compile(self, agent: Agent, *, check_skills: bool = True) -> AgentPlan:
+        """Compile and return the checked plan. ``check_skills=False`` leaves the sources of skills alone."""
+        try:
+            plan = self._placing.graph.compile(agent, check_skills=check_skills)
+        except DocumentError:
+            raise
+        except SkillsError as error:
+            problems = problems_of_models(self._read, self.source)
+            if problems:
+                raise DocumentError(problems) from error
+            raise self._read.problem(self.stage.agent_at, str(error)) from error
+        self.plan = plan
+        self.output = output_shape(agent, plan)
+        return plan
+
+    def check_tables(self) -> None:
+        """Check what can be said of the tables where the input or the file itself is not known."""
+        self._tables.check()
+
+    def fill_tables(self, shape: InputShape) -> RecordRows:
+        """Find and return how records leave: the columns of all tables, and the events of the agents behind."""
+        output, errors, events, fields = self._tables.fill(shape, self.output)
+        following = {name: NextEvent(tuple(self._others[name].keys), fields) for name in self.stage.targets}
+        self.rows = RecordRows(output, errors, events, following)
+        return self.rows
+
+    def replace_input(self, records: FilePath, folder: FilePath) -> None:
+        """Read the events of error records in place of the input. ``folder`` outlives the job."""
+        shape, rows = self.shape, self.rows
+        assert shape is not None and shape.table is not None and rows is not None  # noqa: S101
+        found = folder / "failed.json"
+        with found.open("w", encoding="utf-8") as file:
+            for row in failed_rows(records, event_column(rows.errors), shape.table, self.keys):
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        if not found.stat().st_size:
+            raise ConfigError(f"--input {records}: there are no error records, so there is nothing to run again")
+        self._placing.graph.define(table_of_rows(found, shape.table))
+        self._failed_input = True
+
+    def connect(self, *, keys: Sequence[str] | None = None) -> None:
+        """Put the agent into the job. From here on the connectors of the tables must be there.
+
+        ``keys`` are other key columns than those of the file.
+        """
+        stage, placing, graph = self.stage, self._placing, self._placing.graph
+        shape, plan, rows = self.shape, self.plan, self.rows
+        assert shape is not None and plan is not None and rows is not None  # noqa: S101
+        uids = f"{stage.name}-" if stage.name else ""
+        if stage.sources:
+            placed = {name: self._others[name].placed for name in stage.sources}
+            stream = placing.placed(
+                stage.path("input"),
+                lambda: graph.follow({name: of for name, of in placed.items() if of is not None}, stage.name),
+            )
+        else:
+            table, query = (FAILED_EVENTS, None) if self._failed_input else (stage.table, stage.query)
+            stream = placing.connected(
+                stage.path("input", "table" if stage.query is None else "query"),
+                table,
+                lambda: graph.read(table=table, query=query, key=self.keys if keys is None else keys, uids=uids),
+            )
+        put = placing.placed(stage.agent_at, lambda: graph.apply(stream, plan, rows, stage.name))
+        self.placed = put
+        timed = shape.has_rowtime
+        problems: list[Problem] = []
+        complete = True
+        for role, fill, write in (
+            ("output", rows.output, lambda: graph.write_output(put, event_time=timed)),
+            ("errors", rows.errors, lambda: graph.write_errors(put, event_time=timed)),
+            ("events", rows.events, lambda: graph.write_events(put)),
+        ):
+            try:
+                placing.connected(stage.path(role, "table"), None if fill is None else fill.table, write)
+            except DocumentError as error:
+                problems += error.problems
+                complete = False
+        if not complete:
+            raise DocumentError(problems)
+
+    def _input_name(self) -> str:
+        stage = self.stage
+        if stage.sources:
+            return f"the outputs of {', '.join(stage.sources)}"
+        return f"table {stage.table}" if stage.table is not None else "the query"
+
+
+def output_shape(agent: Agent, plan: AgentPlan) -> OutputShape:
+    """Return what is known of an agent's outputs before it runs."""
+    if not isinstance(agent, DeclarativeAgent) and type(agent).on_event is not Agent.on_event:
+        return OutputShape()  # its own code may emit anything
+    schema = plan.output_schema
+    if schema is None:
+        return OutputShape(is_text=True)
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping) or schema.get("additionalProperties"):
+        return OutputShape()
+    return OutputShape(tuple(properties))

@@ -1,0 +1,93 @@
+"""What is wrong with the chat models of a job file: those of an agent without code, and those that agents share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flink_skills.agents.spec_problems import setup_problems
+from flink_skills.documents.problems import Path, Problem
+from flink_skills.job.agent_source import AgentSource
+from flink_skills.job.reading import ReadJob, hidden
+from flink_skills.job.resources import shared_resources
+from flink_skills.options import SkillOptions
+
+__all__ = ["problems_of_declared", "problems_of_models"]
+
+_SHARED = {"chat_model_setups": "models", "chat_model_connections": "connections"}
+
+
+def problems_of_models(read: ReadJob, source: AgentSource | None) -> list[Problem]:
+    """Return what is wrong with the shared chat models, and with those of an agent without code."""
+    found = _problems_of_shared(read)
+    if source is None or source.document is None or source.references is None:
+        return found
+    return found + _problems(read, source.spec, source.at, source)
+
+
+def problems_of_declared(read: ReadJob) -> list[Problem]:
+    """Return what is wrong with the chat models that the file declares, for a file whose agents cannot be used."""
+    found = _problems_of_shared(read)
+    data = read.document.data
+    agent, agents = data.get("agent"), data.get("agents")
+    declared: list[tuple[Path, str, Any]] = [(("agent",), read.job.name, agent)]
+    if isinstance(agents, Mapping):
+        declared += [(("agents", name), str(name), of) for name, of in agents.items()]
+    for at, name, spec in declared:
+        if isinstance(spec, Mapping):
+            around = ("input", "output", "errors", "events", "agent", "agent_tools")
+            own = {key: value for key, value in spec.items() if at[0] == "agent" or key not in around}
+            found += _problems(read, {"name": name, **own}, at)
+    return found
+
+
+def _problems(read: ReadJob, spec: Mapping[str, Any], at: Path, source: AgentSource | None = None) -> list[Problem]:
+    document = source.document if source is not None and source.document is not None else read.document
+    references = source.references if source is not None and source.references is not None else read.references
+    # The agents that it calls are looked at by themselves.
+    spec = {key: value for key, value in spec.items() if key != "agent_tools"}
+    inside = [problem.path for problem in read.problems if at and problem.path[: len(at)] == at]
+    found = setup_problems(
+        spec,
+        document,
+        at,
+        has_sources=_has_sources(read),
+        config=read.settings.skills,
+        known=inside,
+        shared=shared_resources(read),
+    )
+    return [hidden(problem, references) for problem in found]
+
+
+def _problems_of_shared(read: ReadJob) -> list[Problem]:
+    """Return what is wrong with ``connections`` and ``models`` of the job, each at its key."""
+    data = read.document.data
+    written = {key: data.get(name) for key, name in _SHARED.items()}
+    spec: dict[str, Any] = {key: value for key, value in written.items() if isinstance(value, Mapping)}
+    if isinstance(data.get("prompts"), Mapping):
+        spec["prompts"] = data["prompts"]
+    # Which tools an agent has, and whether it has a skill, depends on the agent.
+    spec["chat_model_setups"] = {
+        name: {key: value for key, value in setup.items() if key not in ("tools", "skill_names")}
+        for name, setup in spec.get("chat_model_setups", {}).items()
+        if isinstance(setup, Mapping)
+    }
+    known = [problem.path for problem in read.problems]
+    of_models = {name: key for key, name in _SHARED.items()}
+    found = setup_problems(
+        {"name": read.job.name, **spec},
+        read.document,
+        (),
+        has_sources=True,
+        config=read.settings.skills,
+        known=[(of_models.get(str(path[0]), path[0]), *path[1:]) if path else path for path in known],
+        names=_SHARED,
+    )
+    return [hidden(problem, read.references) for problem in found]
+
+
+def _has_sources(read: ReadJob) -> bool:
+    options, section = read.settings.skills, read.job.skills
+    sources = (SkillOptions.FROM_PATHS, SkillOptions.FROM_RESOURCES, SkillOptions.FROM_URLS)
+    # A section that cannot be read may have sources.
+    return ("skills",) in read.broken or section is not None or any(map(options.get, sources))

@@ -1,0 +1,98 @@
+"""Runs the steps that put a job together, and reports their errors at their places in the job file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from flink_skills.documents.problems import DocumentError, Path, Problem
+from flink_skills.errors import SkillsError, UnknownNameError
+from flink_skills.job.reading import ReadJob
+from flink_skills.job.statements import Statement, creating
+
+if TYPE_CHECKING:
+    from flink_skills.flink.job_graph import JobGraph, TableShape
+
+__all__ = ["Placing"]
+
+T = TypeVar("T")
+
+
+@dataclass
+class Placing:
+    """A job as far as it is put together.
+
+    ``all_defined`` is False if a statement did not run, which may have created what is not there. ``warnings`` are for
+    the people who start the job.
+    """
+
+    read: ReadJob
+    opened: JobGraph | None = None
+    all_defined: bool = True
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def graph(self) -> JobGraph:
+        """The job graph. It is open before anything else is asked of it."""
+        assert self.opened is not None, "open_graph comes first"  # noqa: S101
+        return self.opened
+
+    def placed(self, path: Path, step: Callable[[], T]) -> T:
+        """Return the result of ``step``. Raises :class:`DocumentError` at ``path`` for an error."""
+        try:
+            return step()
+        except DocumentError:
+            raise
+        except SkillsError as error:
+            raise self._problem(path, error) from error
+
+    def connected(self, path: Path, table: str | None, step: Callable[[], T]) -> T:
+        """As :meth:`placed`. An error in the options of a table is at the statement that creates it."""
+        from flink_skills.flink.sql_errors import SqlError
+
+        read = self.read
+        try:
+            return step()
+        except DocumentError:
+            raise
+        except SkillsError as error:
+            named = error.table if isinstance(error, SqlError) else None
+            statement = creating(read.statements, named or table or "")
+            missing = any(problem.path == ("tables",) for problem in read.missing)
+            without_jar = isinstance(error, SqlError) and error.factory is not None
+            if statement is not None and missing and not without_jar and read.references.stays_in(statement.text):
+                raise DocumentError([]) from None  # the value of the reference is not known
+            if statement is None or named is None:
+                raise self._problem(path, error) from error
+            raise self._problem(("tables",), error, statement) from error
+
+    def _problem(self, path: Path, error: SkillsError, statement: Statement | None = None) -> DocumentError:
+        """Return an error at its place. An error of Flink knows whether only a jar is missing here."""
+        from flink_skills.flink.sql_errors import SqlError
+
+        said, line = (str(error), 0) if statement is None else (f"{statement.title}: {error}", statement.line)
+        not_here = error.factory if isinstance(error, SqlError) else None
+        (problem,) = self.read.problem(path, said, line=line).problems
+        return DocumentError([replace(problem, not_here=not_here)])
+
+    def shape(self, path: Path, name: str) -> TableShape:
+        """Return the columns of a table.
+
+        Raises :class:`DocumentError`, without a problem if the reason is reported elsewhere.
+        """
+        try:
+            return self.graph.shape(name)
+        except SkillsError as error:
+            unknown = isinstance(error, UnknownNameError)
+            if path in [problem.path for problem in self.read.missing] or (unknown and not self.all_defined):
+                raise DocumentError([]) from error
+            raise self._problem(path, error) from error
+
+    def table(self, path: Path, name: str, problems: list[Problem]) -> TableShape | None:
+        """Return the columns of a table. None if it is not known; then ``problems`` may say why."""
+        try:
+            return self.shape(path, name)
+        except DocumentError as error:
+            problems += error.problems
+            return None

@@ -1,0 +1,174 @@
+"""How the columns of the tables of an agent are filled, and what is wrong with any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from flink_skills.agents.columns import ColumnFill, Filling, OutputShape, TableFill, checked_path, plan_columns
+from flink_skills.documents.problems import DocumentError, Path, Problem
+from flink_skills.errors import SkillsError, UnknownNameError
+from flink_skills.job.column_samples import never_fits, never_fits_event
+from flink_skills.job.input_shape import InputShape
+from flink_skills.job.placing import Placing
+from flink_skills.job.stages import Stage
+
+if TYPE_CHECKING:
+    from flink_skills.agents.columns import FieldPath
+    from flink_skills.flink.job_graph import TableShape
+
+__all__ = ["AgentTables"]
+
+_FILLING = {
+    "output": Filling(("output",), ("output", "answer")),
+    "errors": Filling(("error",), ("error", "message")),
+}
+
+
+class AgentTables:
+    """The tables that one agent writes to. Each method raises :class:`DocumentError` with all problems at once."""
+
+    def __init__(self, placing: Placing, stage: Stage) -> None:
+        self._placing, self._stage = placing, stage
+        self._problems: list[Problem] = []
+
+    def check(self) -> None:
+        """Check what can be said of the tables where the input or the file itself is not known."""
+        self._problems = []
+        read, stage = self._placing.read, self._stage
+        for role, section in (("output", stage.output), ("errors", stage.errors)):
+            if section is None or stage.path(role, "table") in read.broken:
+                continue
+            table = self._table(role, section.table)
+            if table is not None:
+                self._check_types(role, table)
+                written = [column.name for column in table.columns if column.written]
+                self._check_names(role, table, written)
+        if stage.events is not None:
+            self._fill_events()
+        if self._problems:
+            raise DocumentError(self._problems)
+
+    def fill(
+        self, given: InputShape, known: OutputShape
+    ) -> tuple[TableFill | None, TableFill | None, TableFill | None, dict[str, FieldPath]]:
+        """Return how the tables of outputs, errors and events are filled, and the fields of events for other agents.
+
+        Args:
+            given: The events of the agent.
+            known: The outputs of the agent.
+        """
+        self._problems = []
+        stage = self._stage
+        output = self._fill("output", given, known) if stage.output is not None else None
+        errors = self._fill("errors", given, known) if stage.errors is not None else None
+        events = self._fill_events() if stage.events is not None else None
+        fields = self._event_fields(given, known)
+        missing = (stage.output is not None and output is None) or (stage.events is not None and events is None)
+        if self._problems or missing:
+            raise DocumentError(self._problems)
+        return output, errors, events, fields
+
+    def _event_fields(self, given: InputShape, known: OutputShape) -> dict[str, FieldPath]:
+        found: dict[str, FieldPath] = {}
+        for name, text in self._stage.event_columns.items():
+            path = self._stage.path("output", "columns", name)
+            if text is None:
+                self._add(path, "is empty; write a path such as event.id, or leave the field out")
+                continue
+            try:
+                found[name] = checked_path(text, given.names, known, is_open=given.is_open)
+            except SkillsError as error:
+                self._add(path, str(error))
+        return found
+
+    def _table(self, role: str, name: str) -> TableShape | None:
+        return self._placing.table(self._stage.path(role, "table"), name, self._problems)
+
+    def _declared(self, role: str) -> Mapping[str, str | None]:
+        return getattr(self._stage, role).columns  # type: ignore[no-any-return]
+
+    def _fill(self, role: str, given: InputShape, known: OutputShape) -> TableFill | None:
+        name = getattr(self._stage, role).table
+        table = self._table(role, name)
+        if table is None:
+            return None
+        self._check_types(role, table)
+        types = [(column.name, column.of) for column in table.columns if column.written and column.of is not None]
+        fill, found, uncertain = plan_columns(
+            name,
+            types,
+            declared=self._declared(role),
+            event=given.names,
+            is_open=given.is_open,
+            shape=known,
+            filling=_FILLING[role],
+        )
+        for column_name, wrong in found:
+            self._add_to_column(role, column_name, str(wrong))
+        for column in fill.columns:
+            why = never_fits(column, of_errors=role == "errors")
+            if why is not None:
+                message = f"column {column.name!r} of {name} is {column.of} and can never be filled: {why}"
+                self._add_to_column(role, column.name, message)
+        self._placing.warnings += [
+            self._stage.title(
+                f"{role}: column {column!r} of {name} is filled only where an output has the field {column!r}, and "
+                "NULL elsewhere: the agent does not say what its outputs are (output_type)"
+            )
+            for column in uncertain
+        ]
+        return fill
+
+    def _fill_events(self) -> TableFill | None:
+        from flink_skills.telemetry.event_record import EVENT_COLUMNS
+
+        section = self._stage.events
+        table = self._table("events", section.table) if section is not None else None
+        if table is None or section is None:
+            return None
+        known = [column.name for column in EVENT_COLUMNS]
+        found: list[ColumnFill] = []
+        for column in table.columns:
+            if not column.written or column.of is None or section.columns.get(column.name, "") is None:
+                continue
+            name = section.columns.get(column.name) or column.name
+            if name in known:
+                fill = ColumnFill(column.name, column.of, ((name,),))
+                found.append(fill)
+                why = never_fits_event(fill)
+                if why is not None:
+                    message = f"column {column.name!r} of {section.table} is {column.of} and can never be filled: {why}"
+                    self._add_to_column("events", column.name, message)
+                continue
+            unknown = UnknownNameError("field", name, known, place="an event")
+            message = f"column {column.name!r} of {section.table}: {unknown}; map it under columns, or to null"
+            self._add_to_column("events", column.name, message)
+        self._check_names("events", table, table.names)
+        return TableFill(section.table, tuple(found))
+
+    def _check_types(self, role: str, table: TableShape) -> None:
+        for column in table.columns:
+            if column.written and column.of is None:
+                message = (
+                    f"column {column.name!r} of {table.name} is {column.sql}, which cannot be filled with what an "
+                    "agent says; use another type, such as STRING"
+                )
+                self._add(self._stage.path(role, "table"), message)
+
+    def _check_names(self, role: str, table: TableShape, known: Sequence[str]) -> None:
+        for name in self._declared(role):
+            if name not in known:
+                unknown = UnknownNameError("column", name, known, place=f"table {table.name}")
+                self._add(self._stage.path(role, "columns", name), str(unknown))
+
+    def _add_to_column(self, role: str, name: str, message: str) -> None:
+        inside = ("columns", name) if name in self._declared(role) else ("table",)
+        self._add(self._stage.path(role, *inside), self._of_shared(role, message))
+
+    def _of_shared(self, role: str, message: str) -> str:
+        """Return ``message`` with the agent's name if its section belongs to the job."""
+        return self._stage.title(message) if self._stage.name and self._stage.path(role)[:1] == (role,) else message
+
+    def _add(self, path: Path, message: str) -> None:
+        self._problems += self._placing.read.problem(path, message).problems
