@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,14 @@ __all__ = ["chat"]
 
 
 def chat(
+    job: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="JOB",
+            show_default=False,
+            help="A job file, whose agent, skills and options are used; with several agents, --agent names one.",
+        ),
+    ] = None,
     *,
     skills: Annotated[
         list[str] | None,
@@ -19,7 +28,11 @@ def chat(
     ] = None,
     agent: Annotated[
         str | None,
-        typer.Option("--agent", metavar="AGENT", help="module:Class or a YAML file; default: a plain agent."),
+        typer.Option(
+            "--agent",
+            metavar="AGENT",
+            help="module:Class or a YAML file; default: a plain agent. With JOB: the name of one of its agents.",
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help="offline (default), or PROVIDER:NAME.")] = None,
     base_url: Annotated[str | None, typer.Option("--base-url", help="Where the provider's API is.")] = None,
@@ -51,10 +64,13 @@ def chat(
         flink-skills chat --skills ./skills
 
         flink-skills chat --skills ./skills --model openai-compatible:qwen3 --base-url http://localhost:8000/v1
+
+        flink-skills chat job.yaml --agent router
     """
     from flink_skills.cli.chat_session import ChatRequest, run_chat
 
     request = ChatRequest(
+        job=job,
         skills=tuple(skills or ()),
         agent=agent,
         model=model,

@@ -10,9 +10,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.turn import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.cli.agents import find_agent, model_setup, skill_sources
@@ -35,6 +37,7 @@ _PROMPT = "> "
 class ChatRequest:
     """What the command line asks for."""
 
+    job: Path | None = None
     skills: tuple[str, ...] = ()
     agent: str | None = None
     model: str | None = None
@@ -70,14 +73,16 @@ def run_chat(request: ChatRequest) -> int:
 def _compile(request: ChatRequest) -> AgentPlan:
     from flink_skills.flink.environment import AgentsExecutionEnvironment
 
-    config = configuration(list(request.assignments))
-    if request.profile is not None:
-        config.set(SkillOptions.TOOLS, [name.strip() for name in request.profile.split(",")])
     setup = model_setup(request.model, request.base_url)
     if request.api_key_env is not None:
         if setup is None:
             raise ConfigError("--api-key-env needs --model PROVIDER:NAME")
         setup = replace(setup, api_key_env=request.api_key_env)
+    if request.job is not None:
+        return _compile_of_job(request, request.job, setup)
+    config = configuration(list(request.assignments))
+    if request.profile is not None:
+        config.set(SkillOptions.TOOLS, [name.strip() for name in request.profile.split(",")])
     agent = find_agent(request.agent, request.instructions)
     agents_env = AgentsExecutionEnvironment.get_execution_environment()
     for key in config:
@@ -85,6 +90,23 @@ def _compile(request: ChatRequest) -> AgentPlan:
     paths, urls = skill_sources(request.skills)
     agents_env.add_skills_from_paths(paths).add_skills_from_urls(urls)
     return agents_env.compile(agent, local=True, events="json", outputs="record", model=setup)
+
+
+def _compile_of_job(request: ChatRequest, job: Path, setup: ModelSetup | None) -> AgentPlan:
+    from flink_skills.job.local import LocalJob
+    from flink_skills.job.reading import read_job
+
+    given = {"--skills": request.skills, "--instructions": request.instructions}
+    wrong = [word for word, value in given.items() if value]
+    if wrong:
+        raise ConfigError(f"{job} is a job file, which says itself what {', '.join(wrong)} would")
+    profile = [] if request.profile is None else [f"{SkillOptions.TOOLS.key}={request.profile}"]
+    read = read_job(job, (*request.assignments, *profile))
+    with read.hiding():
+        found = LocalJob(read, model=setup)
+        if request.agent is None and len(found.names) > 1:
+            raise ConfigError(f"{job} has several agents: name one with --agent {' | '.join(found.names)}")
+        return found.plan(request.agent if request.agent is not None else found.names[0])
 
 
 def _introduce(conversation: Conversation, plan: AgentPlan) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -35,13 +35,14 @@ class BadLine:
     text: str
 
 
-def read_events(path: Path, key: str) -> Iterator[InputEvent | BadLine]:
-    """Events of a file of JSON lines, and the lines that are none. Empty lines are passed over.
+def read_events(path: Path, key: str | Callable[[Record], Any]) -> Iterator[InputEvent | BadLine]:
+    """Yield the events of a file of JSON lines, and the lines that are not events. Empty lines are left out.
 
-    Raises :class:`ConfigError` when the file cannot be read.
+    ``key`` is the field of an event that is its key, or a function of the event. Raises :class:`ConfigError` when the
+    file cannot be read.
     """
     with _opened(path) as file:
-        yield from _read(file, key)
+        yield from _read(file, key if callable(key) else lambda event: field_of(event, key))
 
 
 def read_failed(path: Path) -> Iterator[InputEvent | BadLine]:
@@ -99,7 +100,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
         raise ConfigError(f"--input {path}: {error.strerror or error}") from error
 
 
-def _read(file: TextIO, key: str) -> Iterator[InputEvent | BadLine]:
+def _read(file: TextIO, key: Callable[[Record], Any]) -> Iterator[InputEvent | BadLine]:
     for number, raw in enumerate(file, start=1):
         line = raw.strip()
         if not line:
@@ -113,7 +114,8 @@ def _read(file: TextIO, key: str) -> Iterator[InputEvent | BadLine]:
             yield BadLine(number, f"a JSON {_KINDS.get(type(event), 'value')} and not an object", line)
             continue
         try:
-            yield InputEvent(number, field_of(event, key), Record(event), line)
+            record = Record(event)
+            yield InputEvent(number, key(record), record, line)
         except ConfigError as error:
             yield BadLine(number, str(error), line)
 

@@ -21,20 +21,29 @@ def explain(path: Path, assignments: tuple[str, ...], *, reach: bool, flink_plan
         print_json(found)
         return 0
     print_line(("job ", ""), (found["job"], "bold"))
-    _input(found["input"])
-    _agent(found["agent"])
-    for role in ("output", "errors", "events"):
-        if found[role] is not None:
-            print_line((f"{role} ", "bold"), found[role]["table"])
-            for name, column in found[role]["columns"].items():
-                print_line(f"  {name} {column['type']} ← {column['from']}")
-    _state(found)
+    stages = found.get("agents", {"": found})
+    for stage in stages.values():
+        _stage(stage)
+    _checkpoints(found)
     for warning in found["warnings"]:
         print_line(("! ", "yellow"), warning)
     if flink_plan:
         print_line(("Flink's plan", "bold"))
         print_line(json.dumps(found["flink"], ensure_ascii=False))
     return 0
+
+
+def _stage(stage: Mapping[str, Any]) -> None:
+    _input(stage["input"])
+    _agent(stage["agent"])
+    for role in ("output", "errors", "events"):
+        if stage[role] is not None:
+            print_line((f"{role} ", "bold"), stage[role]["table"])
+            for name, column in stage[role]["columns"].items():
+                print_line(f"  {name} {column['type']} ← {column['from']}")
+    if stage["next"]:
+        print_line(("output ", "bold"), f"events of {', '.join(f'agent {name}' for name in stage['next'])}")
+    _state(stage["state"])
 
 
 def _input(given: Mapping[str, Any]) -> None:
@@ -77,13 +86,16 @@ def _models(agent: Mapping[str, Any]) -> None:
         _models(callee)
 
 
-def _state(found: Mapping[str, Any]) -> None:
-    state, checkpoints = found["state"], found["checkpoints"]
+def _state(state: Mapping[str, Any]) -> None:
     ttl = f"{state['session_ttl_s']:g} s" if state["session_ttl_s"] else "never"
     kept = "its conversation and state" if state["session"] == "key" else "its state"
     print_line(
         ("state ", "bold"), f"of each key: {kept} (forgotten when idle for: {ttl}), turns under way, queued events"
     )
+
+
+def _checkpoints(found: Mapping[str, Any]) -> None:
+    checkpoints = found["checkpoints"]
     every = f"every {checkpoints['interval']}" if checkpoints["interval"] else "none"
     where = checkpoints["dir"] or "the memory of the JobManager"
     print_line(("checkpoints ", "bold"), f"{every}, in {where}, restart {checkpoints['restart'] or 'by default'}")

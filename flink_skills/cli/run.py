@@ -27,7 +27,7 @@ from flink_skills.errors import ConfigError, SkillsError, TurnError
 from flink_skills.job.settings import split_assignments
 from flink_skills.options import SkillConfig
 
-__all__ = ["RunRequest", "run_job"]
+__all__ = ["RunRequest", "Sink", "private_stdout", "run_job"]
 
 DONE, FAILED, SOME_ERRORS = 0, 1, 3
 
@@ -55,10 +55,10 @@ def run_job(request: RunRequest) -> int:
     options, flink_options = split_assignments(request.assignments)
     setup = model_setup(request.model, request.base_url)
     # From here on the user's modules run, and what they print is no record.
-    with ended_by_signals(), _private_stdout() as stdout, contextlib.ExitStack() as stack:
+    with ended_by_signals(), private_stdout() as stdout, contextlib.ExitStack() as stack:
         agent = find_agent(request.agent, request.instructions)
         lines = list(read_events(request.input, request.key) if request.key else read_failed(request.input))
-        sink = _Sink(request, stdout, stack)
+        sink = Sink(request.output, request.errors, stdout, stack)
         run = _Run(request, setup=setup, agent=agent, options=options, lines=lines, sink=sink)
         try:
             if request.local:
@@ -86,7 +86,7 @@ class _Run:
         agent: Agent,
         options: SkillConfig,
         lines: list[InputEvent | BadLine],
-        sink: _Sink,
+        sink: Sink,
     ) -> None:
         self._request, self._setup, self._agent, self._options = request, setup, agent, options
         self.events = [line for line in lines if isinstance(line, InputEvent)]
@@ -136,12 +136,16 @@ class _Run:
         run_in_minicluster(self.compile, pairs, flink_options, self._request.parallelism, take)
 
 
-class _Sink:
-    """Where records go, as JSON lines that are there as soon as they are known."""
+class Sink:
+    """Writes records as JSON lines, each as soon as it is known.
 
-    def __init__(self, request: RunRequest, stdout: TextIO, stack: contextlib.ExitStack) -> None:
-        self._output = self._open(request.output, "--output", stack) if request.output else stdout
-        self._errors = self._open(request.errors, "--errors", stack) if request.errors else self._output
+    Outputs go to the file ``output`` (None: to ``stdout``), error records to ``errors`` (None: to the outputs). The
+    files are closed with ``stack``.
+    """
+
+    def __init__(self, output: Path | None, errors: Path | None, stdout: TextIO, stack: contextlib.ExitStack) -> None:
+        self._output = self._open(output, "--output", stack) if output else stdout
+        self._errors = self._open(errors, "--errors", stack) if errors else self._output
         self.outputs = 0
         self.failures = 0
 
@@ -153,6 +157,7 @@ class _Sink:
             raise ConfigError(f"{option} {path}: {error.strerror or error}") from error
 
     def write(self, record: dict[str, Any]) -> None:
+        """Write one record."""
         failed = record["error"] is not None
         self.failures += failed
         self.outputs += not failed
@@ -162,8 +167,8 @@ class _Sink:
 
 
 @contextlib.contextmanager
-def _private_stdout() -> Iterator[TextIO]:
-    """The real stdout for records alone: whatever else prints (an agent, a JVM) goes to stderr."""
+def private_stdout() -> Iterator[TextIO]:
+    """Give stdout to records alone. What an agent or a JVM prints goes to stderr."""
     sys.stdout.flush()
     private = os.dup(1)
     os.dup2(2, 1)

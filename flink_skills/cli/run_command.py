@@ -12,6 +12,8 @@ from flink_skills.errors import ConfigError
 
 __all__ = ["run"]
 
+_OF_LOCAL_JOBS = ("--local", "--input", "--agent", "--output", "--errors", "--model", "--base-url")
+
 
 def run(
     agent: Annotated[
@@ -66,7 +68,19 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="An option, skills.* or Flink's; wins over a job file."),
     ] = None,
-    local: Annotated[bool, typer.Option("--local", help="Run in this process, without Flink.")] = False,
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="Run in this process, without Flink; a job file on the events of --input."),
+    ] = False,
+    job_agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent",
+            metavar="NAME",
+            show_default=False,
+            help="With --local: the agent of a job file that gets the events; default: the only one with a table.",
+        ),
+    ] = None,
 ) -> None:
     """Run a job file, or an agent over a file of events, in a mini cluster of this process.
 
@@ -86,6 +100,8 @@ def run(
         flink-skills run triage:TriageAgent --input errors.jsonl
 
         flink-skills run job.yaml --input failures
+
+        flink-skills run job.yaml --local --input events.jsonl --model offline
     """
     if schema:
         from flink_skills.cli.output import print_json
@@ -103,14 +119,26 @@ def run(
         "--base-url": base_url,
         "--instructions": instructions or None,
         "--local": local or None,
+        "--agent": job_agent,
     }
     given = [word for word, value in of_events.items() if value is not None]
     of_file = {"--check": check, "--explain": explain, "--reach": reach, "--flink-plan": flink_plan}
     if is_job(agent, no_events=input_ is None):
-        others = [word for word in given if word != "--input"]
+        allowed = _OF_LOCAL_JOBS if local else ("--input",)
+        others = [word for word in given if word not in allowed]
         if others:
-            raise ConfigError(f"{agent} is a job file, which says itself what {', '.join(others)} would")
-        from flink_skills.cli.job_file import JobRequest, run_job_request
+            advice = "; with --local it runs on events" if set(others) <= set(_OF_LOCAL_JOBS) else ""
+            raise ConfigError(f"{agent} is a job file, which says itself what {', '.join(others)} would{advice}")
+        from flink_skills.cli.job_file import JobRequest, LocalRequest, run_job_request
+
+        on_events = None
+        if local:
+            if input_ is None:
+                raise ConfigError(f"--input is missing: --local runs the agents of {agent} on events of a file")
+            words = [word for word, value in of_file.items() if value]
+            if words:
+                raise ConfigError(f"--local runs a job file: leave out {', '.join(words)}")
+            on_events = LocalRequest(input_, job_agent, output, errors, model, base_url)
 
         job = JobRequest(
             file=Path(str(agent)),
@@ -120,9 +148,12 @@ def run(
             reach=reach,
             flink_plan=flink_plan,
             as_json=format_ is Format.JSON,
-            failed=input_,
+            failed=None if local else input_,
+            local=on_events,
         )
         raise typer.Exit(run_job_request(job))
+    if job_agent is not None:
+        raise ConfigError("--agent needs a job file: flink-skills run JOB.yaml --local --agent NAME")
     wrong = [word for word, value in of_file.items() if value]
     if wrong:
         raise ConfigError(f"{', '.join(wrong)} needs a job file: flink-skills run JOB.yaml {wrong[0]}")

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.job import check_job, explain_job, run_job_file
-from tests.job.files import problems_of, read
+from flink_skills.job import run_job_file
 
 AGENTS = """
 from flink_skills import Agent
@@ -76,7 +75,12 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.both_versions
 def test_outputs_of_an_agent_are_the_events_of_another_one(tmp_path: Path) -> None:
     (tmp_path / "agents_of_a_job.py").write_text(AGENTS)
-    tickets = [ticket(1, "ann", "the bill"), ticket(2, "ann", "fail"), ticket(3, "bob", "a bill"), ticket(4, "bob", "x")]
+    tickets = [
+        ticket(1, "ann", "the bill"),
+        ticket(2, "ann", "fail"),
+        ticket(3, "bob", "a bill"),
+        ticket(4, "bob", "x"),
+    ]
     (tmp_path / "tickets.json").write_text("".join(json.dumps(of) + "\n" for of in tickets))
     (tmp_path / "job.yaml").write_text(JOB)
     run_job_file(tmp_path / "job.yaml", local=True, tell=lambda warning: None)

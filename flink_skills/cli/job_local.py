@@ -1,0 +1,63 @@
+"""``flink-skills run JOB.yaml --local``: the agents of a job file on a file of events, without Flink."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from flink_skills.cli.agents import model_setup
+from flink_skills.cli.events import BadLine, bad_line_record, read_events
+from flink_skills.cli.interruption import ended_by_signals
+from flink_skills.cli.job_file import LocalRequest
+from flink_skills.cli.output import complain
+from flink_skills.cli.run import Sink, private_stdout
+from flink_skills.errors import TurnError
+from flink_skills.job.local import LocalJob
+from flink_skills.job.reading import read_job
+
+__all__ = ["run_locally"]
+
+DONE, FAILED, SOME_ERRORS = 0, 1, 3
+
+
+def run_locally(file: Path, assignments: tuple[str, ...], request: LocalRequest) -> int:
+    """Run the agents of a job file on events; return the exit code.
+
+    Each output that the job would write to a table is a record with the name of its agent.
+    """
+    read = read_job(file, assignments)
+    with (
+        read.hiding(),
+        ended_by_signals(),
+        private_stdout() as stdout,
+        contextlib.ExitStack() as stack,
+    ):
+        job = LocalJob(read, model=model_setup(request.model, request.base_url))
+        entry = job.entry(request.agent)
+        # Every plan is checked before the first turn.
+        for stage in read.stages:
+            job.plan(stage.name)
+        lines = list(read_events(request.input, lambda event: job.key_of(entry, event)))
+        sink = Sink(request.output, request.errors, stdout, stack)
+        events = []
+        for line in lines:
+            if isinstance(line, BadLine):
+                complain(f"{request.input}, line {line.line}: {line.problem}")
+                sink.write({"agent": entry.name, **bad_line_record(line)})
+            else:
+                events.append((line.key, line.event))
+        try:
+            asyncio.run(_run(job, entry, events, sink))
+        except TurnError as error:
+            complain(f"the job failed: {error}")
+            return FAILED
+        sys.stderr.write(f"{len(events)} events, {sink.outputs} outputs, {sink.failures} errors\n")
+        return SOME_ERRORS if sink.failures else DONE
+
+
+async def _run(job: LocalJob, entry: Any, events: list[tuple[Any, Any]], sink: Sink) -> None:
+    async for record in job.run(entry, events):
+        sink.write(record)
