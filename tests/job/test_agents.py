@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from flink_skills.job import run_job_file
+from flink_skills.job import check_job, explain_job, run_job_file
+from tests.job.files import problems_of, read
 
 AGENTS = """
 from flink_skills import Agent
@@ -100,3 +101,203 @@ def test_outputs_of_an_agent_are_the_events_of_another_one(tmp_path: Path) -> No
     assert max((reviews[1]["seen"], reviews[3]["seen"]), key=len) in ([1, 3], [3, 1])
     assert reviews[4]["seen"] == [4]
     assert rows(tmp_path / "failures") == [{"agent": "router", "id": 2, "error": "ValueError: cannot route"}]
+
+
+PLAIN = """\
+name: support
+tables: |
+  CREATE TABLE tickets (id INT, customer STRING, text STRING) WITH ('connector' = 'datagen', 'number-of-rows' = '1');
+  CREATE TABLE answers (id INT, customer STRING, answer STRING) WITH ('connector' = 'blackhole');
+agents:
+  router:
+    model: offline
+    input: {table: tickets, key: customer}
+    output: {agent: reviewer}
+    agent_tools: {ask: specialist}
+  specialist: {model: offline}
+  reviewer:
+    model: offline
+    output: {table: answers}
+"""
+
+
+def agents(**replaced: str) -> str:
+    """The plain job with other agents; each of ``replaced`` is an agent in flow form, "" for none."""
+    head, _, rest = PLAIN.partition("agents:\n")
+    written: dict[str, str] = {}
+    name = ""
+    for line in rest.splitlines():
+        if line.startswith("    "):
+            written[name] += line + "\n"
+        else:
+            name = line.strip().partition(":")[0]
+            written[name] = line + "\n"
+    for name, text in replaced.items():
+        written[name] = f"  {name}: {text}\n" if text else ""
+    return head + "agents:\n" + "".join(written.values())
+
+
+def test_sources_come_before_targets_whatever_the_order_of_the_file(tmp_path: Path) -> None:
+    job = read(
+        tmp_path,
+        agents(
+            router="",
+            specialist="",
+            last="{model: offline, input: {agent: reviewer}, output: {table: answers}}",
+            first="{model: offline, input: {table: tickets, key: id}, output: {agent: reviewer}}",
+            reviewer="{model: offline, output: {agent: last}}",
+        ),
+    )
+    assert [(stage.name, stage.sources, stage.targets) for stage in job.stages] == [
+        ("first", (), ("reviewer",)),
+        ("reviewer", ("first",), ("last",)),
+        ("last", ("reviewer",), ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("replaced", "said"),
+    [
+        ({"reviewer": ""}, "agents.router.output.agent: unknown agent 'reviewer' in agents"),
+        ({"specialist": ""}, "agents.router.agent_tools.ask: unknown agent 'specialist' in agents"),
+        ({"reviewer": "{model: offline}"}, "agents.reviewer: 'output' is missing: give it a table, or an agent"),
+        ({"other": "{model: offline, output: {table: answers}}"}, "agents.other.output: the agent has no input"),
+        ({"other": "{model: offline}"}, "agents.other: nothing reaches the agent"),
+        (
+            {"reviewer": "{model: offline, input: {table: tickets, key: id}, output: {table: answers}}"},
+            "agents.reviewer.input.table: agent router names this agent in its output",
+        ),
+        (
+            {"reviewer": "{model: offline, output: {agent: router}}"},
+            "agents.router.input.table: agent reviewer names this agent in its output",
+        ),
+        (
+            {"reviewer": "{model: offline, input: {agent: reviewer}, output: {table: answers}}"},
+            "agents reviewer lead back to each other: outputs would never end",
+        ),
+        (
+            {"specialist": "{model: offline, agent_tools: {back: router}}"},
+            "agents router, specialist lead back to each other: an agent that is a tool cannot call its caller",
+        ),
+        (
+            {"router": "{model: offline, input: {table: tickets, query: SELECT 1, key: x}, output: {agent: reviewer}}"},
+            "agents.router.input: give one of table, query and agent, not table and query",
+        ),
+        (
+            {"router": "{model: offline, input: {table: tickets}, output: {agent: reviewer}}"},
+            "agents.router.input: 'key' is missing",
+        ),
+        (
+            {"router": "{model: offline, input: {key: id}, output: {agent: reviewer}}"},
+            "agents.router.input: give 'table', 'query' with a SELECT, or 'agent'",
+        ),
+        (
+            {"router": "{model: offline, input: {table: tickets, key: id}, output: {}}"},
+            "agents.router.output: give 'table', 'agent', or both",
+        ),
+        ({"router": "{modle: offline}"}, "agents.router.modle: unknown key 'modle': did you mean 'model'?"),
+    ],
+)
+def test_what_is_wrong_with_how_agents_are_connected(tmp_path: Path, replaced: dict[str, str], said: str) -> None:
+    problems = problems_of(tmp_path, agents(**replaced))
+    assert any(said in problem for problem in problems), problems
+    assert all(problem.startswith("job.yaml:") for problem in problems)
+
+
+def test_one_agent_or_several(tmp_path: Path) -> None:
+    both = problems_of(tmp_path, PLAIN + "agent: x.yaml\ninput: {table: tickets, key: id}\n")
+    assert [problem.partition(": ")[2] for problem in both] == [
+        "agent: stands beside 'agents'; move it into the agent that it belongs to",
+        "input: stands beside 'agents'; move it into the agent that it belongs to",
+    ]
+    assert any(
+        "agents: is empty" in problem for problem in problems_of(tmp_path, PLAIN.partition("agents:")[0] + "agents:\n")
+    )
+
+
+def checked(folder: Path, text: str) -> list[str]:
+    (folder / "job.yaml").write_text(text)
+    return [
+        f"{check.name}: {check.message}" for check in check_job(folder / "job.yaml").checks if check.status == "error"
+    ]
+
+
+@pytest.mark.flink
+@pytest.mark.parametrize(
+    ("replaced", "said"),
+    [
+        ({}, ""),
+        (
+            {"reviewer": "{model: offline, input: {agent: router, key: customr}, output: {table: answers}}"},
+            "reviewer.input.key: unknown key column 'customr' in the outputs of router: did you mean 'customer'?",
+        ),
+        (
+            {"reviewer": "{model: offline, output: {table: answers, columns: {answer: event.outputt}}}"},
+            "unknown column 'outputt' in the input: did you mean 'output'?",
+        ),
+        (
+            {"reviewer": "{model: offline, visible_skills: allowd, output: {table: answers}}"},
+            "agents.reviewer.visible_skills: unknown column 'allowd' in the outputs of router",
+        ),
+        (
+            {"reviewer": "{model: offlin, output: {table: answers}}"},
+            "unknown model provider 'offlin': did you mean 'offline'?",
+        ),
+        (
+            {"reviewer": "{agent: nobody.yaml, output: {table: answers}}"},
+            "agents.reviewer.agent: there is no file",
+        ),
+        (
+            {"reviewer": "{agent: nobody.yaml, model: offline, output: {table: answers}}"},
+            "agents.reviewer.model: the agent is nobody.yaml, which has its own keys; write it there",
+        ),
+        (
+            {
+                "router": "{model: offline, input: {table: tickets, key: customer}, output: {agent: reviewer, "
+                "columns: {question: event.txt}}}"
+            },
+            "agents.router.output.columns.question: unknown column 'txt' in the input: did you mean 'text'?",
+        ),
+    ],
+)
+def test_check_names_the_agent_and_the_place(tmp_path: Path, replaced: dict[str, str], said: str) -> None:
+    problems = checked(tmp_path, agents(**replaced))
+    assert (problems == []) if not said else any(said in problem for problem in problems), problems
+
+
+@pytest.mark.flink
+def test_shared_models_connections_and_prompts_are_checked_at_their_places(tmp_path: Path) -> None:
+    text = PLAIN.replace("model: offline", "session: event") + (
+        "connections: {gw: {clazz: openai-compatible.connection, base_url: 'http://h/v1'}}\n"
+        "models: {main: {clazz: openai-compatible.setup, connection: gww, model: m, prompt: tone, temprature: 1}}\n"
+        "prompts: {tone: Be brief.}\n"
+    )
+    problems = checked(tmp_path, text)
+    assert any("models.main.connection: unknown connection 'gww'" in problem for problem in problems), problems
+    assert any("models.main.temprature: unknown key 'temprature'" in problem for problem in problems), problems
+    assert checked(tmp_path, text.replace("gww", "gw").replace(", temprature: 1", "")) == []
+
+
+@pytest.mark.flink
+def test_explain_shows_each_agent_with_its_uid_input_and_output(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(PLAIN)
+    found = explain_job(tmp_path / "job.yaml", flink_plan=True)
+    router, reviewer = found["agents"]["router"], found["agents"]["reviewer"]
+    assert list(found["agents"]) == ["router", "reviewer"]
+    assert (router["agent"]["uid"], router["input"]["from"], router["next"]) == (
+        "agent-router",
+        "tickets",
+        ["reviewer"],
+    )
+    assert list(router["agent"]["agents"]) == ["ask"]
+    assert (reviewer["agent"]["uid"], reviewer["input"]["from"]) == ("agent-reviewer", "agent router")
+    assert reviewer["input"]["key"] == ["customer"]
+    assert reviewer["input"]["columns"] == {
+        "id": "INT",
+        "customer": "STRING",
+        "text": "STRING",
+        "output": "output of router",
+    }
+    assert reviewer["output"]["columns"]["answer"]["from"] == "output"
+    names = [node["type"] for node in found["flink"]["nodes"]]
+    assert any("agent router" in name for name in names)
