@@ -81,19 +81,30 @@ class Job:
         return read_mapping(self.files.get(self.file, ""))
 
     @cached_property
-    def agent(self) -> Mapping[str, Any] | None:
-        """The declared agent as data; None for an agent that is code, or that is not there."""
-        given = self.document.get("agent")
+    def agents(self) -> dict[str, tuple[str, Mapping[str, Any] | None]]:
+        """The declared agents by name, "" for the one of a job with one: the file, and the agent as data.
+
+        The file is "" for an agent in the job's file. The agent is None if it is code, or if it is not there.
+        """
+        several = self.document.get("agents")
+        if not isinstance(several, Mapping):
+            return {"": self._declared(self.document.get("agent"))}
+        return {
+            str(name): self._declared(of["agent"] if isinstance(of, Mapping) and "agent" in of else of)
+            for name, of in several.items()
+        }
+
+    def _declared(self, given: Any) -> tuple[str, Mapping[str, Any] | None]:
         if isinstance(given, Mapping):
-            return given
-        if isinstance(given, str) and given.endswith((".yaml", ".yml")) and given in self.files:
-            return read_mapping(self.files[given])
-        return None
+            return "", given
+        if not isinstance(given, str) or not given.endswith((".yaml", ".yml")):
+            return "", None
+        return given, read_mapping(self.files[given]) if given in self.files else None
 
     @cached_property
     def is_readable(self) -> bool:
         """Whether all that declares skills and models is in the overlay."""
-        return bool(self.document) and self.agent is not None
+        return bool(self.document) and all(agent is not None for _, agent in self.agents.values())
 
     def environment(self, role: str) -> Environment:
         return environment(self.cluster, role)
@@ -146,7 +157,8 @@ class Job:
         """Sources of skills that the job's file and its agent declare: ``paths``, ``resources`` or ``urls``."""
         known = self.environment("jobmanager")
         found: list[str] = []
-        for section in (self.document.get("skills"), (self.agent or {}).get("skills")):
+        own = [(agent or {}).get("skills") for _, agent in self.agents.values()]
+        for section in (self.document.get("skills"), *own):
             given = section.get(kind) if isinstance(section, Mapping) else None
             found += [resolved(_entry(item), known) for item in given] if isinstance(given, list) else []
         return [source for source in found if source]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os.path
 from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
@@ -15,7 +16,7 @@ from flink_skills.documents import Document, DocumentError, Path, Problem, path_
 from flink_skills.errors import SkillsError
 from flink_skills.options import SkillConfig
 
-__all__ = ["agent_of", "load_agent_yaml", "read_agent_document"]
+__all__ = ["absolute_path", "agent_of", "load_agent_yaml", "read_agent_document", "with_absolute_paths"]
 
 
 def load_agent_yaml(path: str | FilePath) -> Agent:
@@ -43,13 +44,29 @@ def load_agent_yaml(path: str | FilePath) -> Agent:
     problems = schema_problems(document, AgentSpec)
     if problems:
         raise DocumentError(problems)
-    spec = {"name": FilePath(path).stem, **document.data}
+    spec = with_absolute_paths({"name": FilePath(path).stem, **document.data}, FilePath(path).absolute().parent)
     agent = agent_of(spec, document, ())
     # Sources of skills are those of the job as well, and are not known yet.
     problems = setup_problems(spec, document, (), has_sources=True, config=SkillConfig())
     if problems:
         raise DocumentError(problems)
     return agent
+
+
+def with_absolute_paths(spec: Mapping[str, Any], folder: FilePath) -> dict[str, Any]:
+    """Return ``spec`` with the relative paths of its skills below ``folder``, the folder of the agent's file."""
+    skills = spec.get("skills")
+    if not isinstance(skills, Mapping) or not isinstance(skills.get("paths"), list):
+        return dict(spec)
+    return {**spec, "skills": {**skills, "paths": [absolute_path(path, folder) for path in skills["paths"]]}}
+
+
+def absolute_path(source: Any, folder: FilePath) -> Any:
+    """Return a path of skills, a text or a mapping with pins, from ``folder``. A path of another machine is absolute
+    already."""
+    if isinstance(source, Mapping):
+        return {**source, "path": absolute_path(source["path"], folder)} if "path" in source else source
+    return os.path.normpath(folder / source) if isinstance(source, str) and "://" not in source else source
 
 
 def read_agent_document(path: str | FilePath) -> Document:

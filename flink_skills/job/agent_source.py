@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from flink_skills.agents.agent import Agent
-from flink_skills.agents.agent_file import agent_of, read_agent_document
+from flink_skills.agents.agent_file import agent_of, read_agent_document, with_absolute_paths
 from flink_skills.agents.compilation import instantiate
 from flink_skills.agents.plan import import_object
 from flink_skills.agents.spec import AgentSpec
@@ -113,7 +113,8 @@ class AgentSources:
             raise read.problem(at, str(error)) from error
 
     def _inline(self, name: str, spec: Mapping[str, Any], at: Path) -> AgentSource:
-        return _declared({"name": name, **_without_nulls(spec)}, self._read.document, at, self._read.references)
+        spec = with_absolute_paths({"name": name, **_without_nulls(spec)}, self._read.folder)
+        return _declared(spec, self._read.document, at, self._read.references)
 
 
 def _from_file(read: ReadJob, path: FilePath, at: Path) -> AgentSource:
@@ -125,7 +126,7 @@ def _from_file(read: ReadJob, path: FilePath, at: Path) -> AgentSource:
     data = references.resolved(document.data)
     if problems or references.problems:
         raise DocumentError([*(hidden(p, references) for p in problems), *references.problems])
-    return _declared({"name": path.stem, **data}, document, (), references)
+    return _declared(with_absolute_paths({"name": path.stem, **data}, path.parent), document, (), references)
 
 
 def _declared(spec: Mapping[str, Any], document: Document, at: Path, references: References | None) -> AgentSource:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os.path
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
+from flink_skills.agents.agent_file import absolute_path
 from flink_skills.agents.spec import SkillsSection, SourcePins
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import ConfigError, SkillsError
@@ -177,18 +177,11 @@ def add_to_environment(read: ReadJob, agents_env: AgentsExecutionEnvironment) ->
         config.set(key, read.settings.skills.get(key))
     section = read.job.skills
     if section is not None:
-        paths = [_below(read.folder, item) for item in sources_of(section, "paths")]
+        paths = [absolute_path(item, read.folder) for item in sources_of(section, "paths")]
         agents_env.add_skills_from_paths(paths)
         agents_env.add_skills_from_resources(sources_of(section, "resources"))
         agents_env.add_skills_from_urls(sources_of(section, "urls"))
     add_resources(read, agents_env)
-
-
-def _below(folder: FilePath, source: Any) -> Any:
-    """Return a path of skills from the folder of the job file. A path of another machine is absolute already."""
-    if isinstance(source, Mapping):
-        return {**source, "path": _below(folder, source["path"])} if "path" in source else source
-    return source if "://" in source else os.path.normpath(folder / source)
 
 
 def sources_of(section: SkillsSection, kind: str) -> list[Any]:

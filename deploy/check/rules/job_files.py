@@ -16,13 +16,15 @@ from deploy.check.pods import flat
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.shared import SharedResources
 from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import SkillsError
-from flink_skills.job.agent_source import job_agent
-from flink_skills.job.reading import read_job
+from flink_skills.job.agent_source import AgentSources
+from flink_skills.job.reading import ReadJob, read_job
+from flink_skills.job.resources import shared_resources
 from flink_skills.manager import SkillScope
 
-__all__ = ["job_files", "model_keys", "read_agent", "references", "setups"]
+__all__ = ["job_files", "model_keys", "read_agents", "references", "setups"]
 
 USUAL_KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 # Read by TaskManagers as well as by the job's main.
@@ -52,7 +54,7 @@ def job_files(manifests: Manifests) -> Iterator[Finding]:
             there = ", ".join(sorted(PurePosixPath(path).name for path in files.texts))
             yield Finding(job.place, f"--config {file}: the ConfigMap has {there}, and no {PurePosixPath(file).name}")
         else:
-            yield from (Finding(job.place, f"{job.file}: {line}") for line in read_agent(job)[1])
+            yield from (Finding(job.place, f"{job.file}: {line}") for line in read_agents(job)[2])
 
 
 def _elsewhere(job: Job, name: str) -> str:
@@ -66,8 +68,11 @@ def _elsewhere(job: Job, name: str) -> str:
     return ""
 
 
-def read_agent(job: Job) -> tuple[Agent | None, list[str]]:
-    """The agent of a job's file, and what is wrong with both; references to the cluster's own may be open."""
+def read_agents(job: Job) -> tuple[list[Agent], SharedResources, list[str]]:
+    """Return the declared agents of a job's file, what they share, and what is wrong with all of it.
+
+    References to values of the cluster may be open. The code of an agent is in the image, and is not run here.
+    """
     assignments = job.arguments.assignments if job.arguments else ()
     with tempfile.TemporaryDirectory(prefix="deploy-check-") as folder:
         for file, text in job.files.items():
@@ -75,12 +80,16 @@ def read_agent(job: Job) -> tuple[Agent | None, list[str]]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         lines: list[str] = []
-        agent = None
+        agents: list[Agent] = []
+        shared = SharedResources()
         try:
             read = read_job(Path(folder) / job.file, assignments, lenient=True)
             lines += [str(problem) for problem in read.missing if not _OPEN.search(problem.message)]
-            if job.agent is not None or not _is_class(job.document.get("agent")):
-                agent = job_agent(read)  # a class is in the image, and its code is not run here
+            shared = shared_resources(read)
+            sources = AgentSources(read)
+            for stage in read.stages:
+                if not _has_code(read, stage.name):
+                    agents.append(sources.of(stage.name).agent)
         except DocumentError as error:
             lines += [str(problem) for problem in error.problems if not _is_open(problem.message)]
         except SkillsError as error:
@@ -90,11 +99,17 @@ def read_agent(job: Job) -> tuple[Agent | None, list[str]]:
         places = (f"{folder}/", f"{Path(folder).resolve()}/")
         for place in places:
             lines = [line.replace(place, "") for line in lines]
-    return agent, lines
+    return agents, shared, lines
 
 
-def _is_class(agent: object) -> bool:
-    return isinstance(agent, str) and ":" in agent and not agent.endswith((".yaml", ".yml"))
+def _has_code(read: ReadJob, name: str) -> bool:
+    """Return whether an agent of the job, or one that it calls, is a class."""
+    entry = (read.job.agents or {}).get(name)
+    word = read.job.agent if entry is None else entry.agent
+    if isinstance(word, str) and not word.endswith((".yaml", ".yml")):
+        return True
+    tools = (entry.agent_tools or {}) if entry is not None else {}
+    return any(_has_code(read, of if isinstance(of, str) else of.agent) for of in tools.values())
 
 
 def _is_open(message: str) -> bool:
@@ -127,9 +142,9 @@ def _references(job: Job) -> Iterator[tuple[str, str, re.Match[str]]]:
         if key.startswith("skills.")
     ]
     texts += [(f"{job.file}: {'.'.join(path)}", path, text) for path, text in texts_of(job.document)]
-    if isinstance(job.document.get("agent"), str):
-        file = str(job.document["agent"])
-        texts += [(f"{file}: {'.'.join(path)}", ("agent", *path), text) for path, text in texts_of(job.agent or {})]
+    for file, agent in job.agents.values():
+        if file:
+            texts += [(f"{file}: {'.'.join(path)}", ("agent", *path), text) for path, text in texts_of(agent or {})]
     for place, path, text in texts:
         role = "taskmanager" if _is_late(path) else "jobmanager"
         comments = re.sub(r"--[^\n]*", "", text) if path == ("tables",) else text
@@ -156,18 +171,20 @@ def _file_problem(job: Job, role: str, path: str) -> str:
 
 
 def setups(job: Job) -> list[ModelSetup]:
-    """The chat models of a job whose file and agent are sound."""
+    """Return the chat models of a job whose file and agents can be used."""
     if job.file not in job.files:
         return []
-    agent, _ = read_agent(job)
-    if agent is None:
-        return []
-    try:
-        # Names of skills are checked where the sources are read; a scope makes them possible.
-        plan = compile_plan(agent, job_scopes=[SkillScope("job", paths=["/opt/flink/skills"])], config=job.config)
-    except SkillsError:
-        return []
-    return [model.setup for one in plan.tree() for model in one.models]
+    agents, shared, _ = read_agents(job)
+    found: list[ModelSetup] = []
+    # Names of skills are checked where the sources are read; a scope makes them possible.
+    scopes = [SkillScope("job", paths=["/opt/flink/skills"])]
+    for agent in agents:
+        try:
+            plan = compile_plan(agent, job_scopes=scopes, config=job.config, shared=shared)
+        except SkillsError:
+            continue
+        found += [model.setup for one in plan.tree() for model in one.models]
+    return found
 
 
 def model_keys(manifests: Manifests) -> Iterator[Finding]:

@@ -2,8 +2,9 @@
 
 It does what a well-behaved model does with skills, by fixed rules: read the menu in the system text,
 load the skill whose description fits the event best, run the first command block of its instructions
-with the event on standard input, and answer with what the command wrote. It knows nothing about any
-particular skill, and it keeps nothing: everything is read off the conversation.
+with the event on standard input, and answer with what the command wrote. When no skill fits, it asks the
+agent whose description as a tool fits best, and answers with what that agent says. It knows nothing about
+any particular skill, and it keeps nothing: everything is read off the conversation.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.notices import named_in_notice
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import OnDelta, TextDelta
+from flink_skills.tools.base import ToolSpec
 
 __all__ = ["OfflineModel", "create"]
 
@@ -39,6 +41,8 @@ __all__ = ["OfflineModel", "create"]
 _LOAD = {"load_skill": "name", "skill_load": "skill"}
 _UNLOAD = {"unload_skill": "name", "skill_unload": "skill"}
 _SHELL = ("execute_shell_command", "skill_run")
+# The argument of a tool that is another agent.
+_REQUEST = "request"
 
 NO_SKILL = "No skill fits this event."
 
@@ -79,11 +83,10 @@ class OfflineModel(ChatModel):
         last = messages[-1]
         if isinstance(last, ToolMessage):
             return self._after_tool(request, last, event)
-        if not has_menu(request.system):
-            return _answer(NO_SKILL)
-        skill = self._index(request.system).best(event)
+        skill = self._index(request.system).best(event) if has_menu(request.system) else None
         if skill is None:
-            return _answer(NO_SKILL)
+            agent = SkillIndex(_agents(request.tools)).best(event)
+            return _answer(NO_SKILL) if agent is None else _call(messages, agent, {_REQUEST: event})
         loaded = _content_of(request.system, skill) or _loaded_text(messages, skill)
         if loaded is not None:
             return _follow(request, skill, loaded, event)
@@ -177,6 +180,11 @@ def _follow(request: ModelRequest, skill: str, instructions: str, event: str) ->
         named = {"skill": skill} if shell == "skill_run" else {}
         return _call(request.messages, shell, {**named, "command": command, "stdin": event})
     return _answer(first_paragraph(instructions))
+
+
+def _agents(tools: Sequence[ToolSpec]) -> list[tuple[str, str]]:
+    """Return the tools that are agents, with their descriptions: those that need a text ``request`` and no more."""
+    return [(spec.name, spec.description) for spec in tools if list(spec.parameters.get("required", ())) == [_REQUEST]]
 
 
 def _offered(request: ModelRequest, tools: Iterable[str]) -> str | None:
