@@ -24,7 +24,7 @@ COMPONENTS = {path.parent.name for path in (DEPLOY / "components").glob("*/kusto
 
 
 def test_every_overlay_and_every_component_is_checked(rendered: dict[str, Manifests]) -> None:
-    assert {"local", "production", "session", "flink-2.3"} == {path.name for path in overlays(DEPLOY)}
+    assert {"local", "incident-desk", "production", "session", "flink-2.3"} == {path.name for path in overlays(DEPLOY)}
     used = {
         Path(component).name
         for path in overlays(DEPLOY)
@@ -42,6 +42,7 @@ def test_every_overlay_and_every_component_is_checked(rendered: dict[str, Manife
         "runtimeclass-gvisor",
         "otlp",
         "prometheus",
+        "one-node",
     } <= COMPONENTS
 
 
@@ -58,6 +59,17 @@ def test_names_of_other_objects_follow_the_prefix(name: str, rendered: dict[str,
     assert cluster.account("taskmanager") == "log-triage-agent-taskmanager"
     volumes = {volume["name"]: volume for volume in cluster.pods["taskmanager"]["spec"]["volumes"]}
     assert manifests.named("ConfigMap", volumes["job"]["configMap"]["name"]) is not None
+
+
+def test_the_overlay_of_several_agents_is_the_example(rendered: dict[str, Manifests]) -> None:
+    (job,) = (
+        yaml.safe_load(found["data"]["job.yaml"])
+        for found in rendered["incident-desk"].of_kind("ConfigMap")
+        if "job.yaml" in found.get("data", {})
+    )
+    example = yaml.safe_load((DEPLOY.parent / "examples" / "incident_desk" / "job.yaml").read_text(encoding="utf-8"))
+    for key in ("models", "agents", "errors"):
+        assert job[key] == example[key]
 
 
 def test_workspaces_are_a_volume_of_taskmanagers_only(rendered: dict[str, Manifests]) -> None:

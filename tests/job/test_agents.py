@@ -11,6 +11,8 @@ import pytest
 from flink_skills.job import check_job, explain_job, run_job_file
 from tests.job.files import problems_of, read
 
+DESK = Path(__file__).parents[2] / "examples" / "incident_desk"
+
 AGENTS = """
 from flink_skills import Agent
 
@@ -301,3 +303,16 @@ def test_explain_shows_each_agent_with_its_uid_input_and_output(tmp_path: Path) 
     assert reviewer["output"]["columns"]["answer"]["from"] == "output"
     names = [node["type"] for node in found["flink"]["nodes"]]
     assert any("agent router" in name for name in names)
+
+
+@pytest.mark.flink
+def test_the_incident_desk_reviews_every_incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DESK_OUTPUT", str(tmp_path))
+    told: list[str] = []
+    run_job_file(DESK / "job.yaml", local=True, tell=told.append)
+    incidents = (DESK.parent / "log_triage" / "incidents.jsonl").read_text(encoding="utf-8").splitlines()
+    reviews = rows(tmp_path / "reviews")
+    assert sorted(row["incident"] for row in reviews) == sorted(json.loads(line)["incident"] for line in incidents)
+    assert all(row["approved"] for row in reviews)
+    assert rows(tmp_path / "failures") == []
+    assert told == []
