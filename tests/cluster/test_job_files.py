@@ -94,6 +94,51 @@ def test_a_job_file_stops_with_a_savepoint_and_goes_on_where_it_was(cluster: Sta
     cluster.cancel(again)
 
 
+SEVERAL = f"""\
+name: several
+flink: {{parallelism.default: 1}}
+options: {{skills.worker.processes: 1}}
+models: {{main: {{clazz: offline.setup}}}}
+tables: |
+  CREATE TABLE orders (id STRING, customer STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)
+  WITH ('connector' = 'filesystem', 'path' = '${{job:dir}}/orders', 'format' = 'json',
+    'source.monitor-interval' = '200 ms');
+  CREATE TABLE turns (id STRING, turn INT, output STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${{job:dir}}/turns', 'format' = 'json', {QUICK});
+  CREATE TABLE others (id STRING, turn INT, output STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${{job:dir}}/others', 'format' = 'json', {QUICK});
+agents:
+  first: {{session: key, input: {{table: orders, key: customer}}, output: {{agent: second}}}}
+  second: {{session: key, output: {{table: turns, columns: {{turn: turn}}}}}}
+"""
+# Before the others in the file, and between them in the job.
+ADDED = """\
+agents:
+  added: {session: key, input: {agent: first}, output: {table: others, columns: {turn: turn}}}
+"""
+
+
+def test_an_agent_that_is_added_leaves_the_state_of_the_others(cluster: StandaloneCluster, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(SEVERAL)
+    place(tmp_path / "orders", "one.json", "a1", "b1")
+
+    def turns(table: str) -> list[tuple[object, ...]]:
+        return sorted((row["id"], row["turn"]) for row in rows_below(tmp_path / table))
+
+    job = cluster.submit(MAIN, "--config", str(file), deadline=DEADLINE)
+    wait_until(lambda: len(turns("turns")) == 2, DEADLINE, "the first orders to pass both agents")
+    savepoint = cluster.stop_with_savepoint(job, deadline=DEADLINE)
+
+    file.write_text(SEVERAL.replace("agents:\n", ADDED))
+    place(tmp_path / "orders", "two.json", "a2", "b2")
+    again = cluster.submit(MAIN, "--config", str(file), savepoint=savepoint, deadline=DEADLINE)
+    wait_until(lambda: len(turns("turns")) >= 4 and len(turns("others")) >= 2, DEADLINE, "the orders that came later")
+    assert turns("turns") == [("a1", 1), ("a2", 2), ("b1", 1), ("b2", 2)]
+    assert turns("others") == [("a2", 1), ("b2", 1)]
+    cluster.cancel(again)
+
+
 class Guard(http.server.SimpleHTTPRequestHandler):
     """Lets in who has the user and the password."""
 
