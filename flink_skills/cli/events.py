@@ -123,9 +123,10 @@ def _read(file: TextIO, key: Callable[[Record], Any]) -> Iterator[InputEvent | B
 _KINDS = {list: "list", str: "text", int: "number", float: "number", bool: "boolean", type(None): "null"}
 
 
-def bad_line_record(bad: BadLine) -> dict[str, Any]:
-    """The error record of a line that is no event."""
+def bad_line_record(bad: BadLine, agent: str) -> dict[str, Any]:
+    """Return the error record of a line that is not an event, for the agent that would have got it."""
     return {
+        "agent": agent,
         "key": None,
         "turn": None,
         "output": None,

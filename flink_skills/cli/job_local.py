@@ -46,7 +46,7 @@ def run_locally(file: Path, assignments: tuple[str, ...], request: LocalRequest)
         for line in lines:
             if isinstance(line, BadLine):
                 complain(f"{request.input}, line {line.line}: {line.problem}")
-                sink.write({"agent": entry.name, **bad_line_record(line)})
+                sink.write(bad_line_record(line, job.plan(entry.name).operator_name))
             else:
                 events.append((line.key, line.event))
         try:

@@ -105,7 +105,7 @@ class _Run:
         )
         for bad in self._bad:
             self.progress.note(f"{self._request.input}, line {bad.line}: {bad.problem}")
-            self.sink.write(bad_line_record(bad))
+            self.sink.write(bad_line_record(bad, plan.operator_name))
         return plan
 
     async def local(self) -> None:

@@ -21,7 +21,7 @@ LOCAL_AND_MINICLUSTER = [
     pytest.param(("--local",), id="local"),
     pytest.param((), id="minicluster", marks=pytest.mark.flink),
 ]
-FIELDS = ["key", "turn", "output", "error", "skills", "tool_calls", "usage"]
+FIELDS = ["agent", "key", "turn", "output", "error", "skills", "tool_calls", "usage"]
 
 CHATTY = """
 print("a module that prints when it is imported")
@@ -192,6 +192,7 @@ def test_a_provider_at_a_base_url_with_the_usual_key(
     assert done.code == 0, done.stderr
     assert done.records == [
         {
+            "agent": "plain",
             "key": "a",
             "turn": 1,
             "output": "triaged",

@@ -79,8 +79,8 @@ def test_what_is_wrong_with_a_file_is_said_line_by_line(tmp_path: Path, run_here
     done = run_here("job.yaml")
     assert (done.code, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
-        "job.yaml:10:1: outptu: unknown key 'outptu': did you mean 'output'? (there are: agent, errors, events, flink, "
-        "input, jars, name, options, output, skills, tables)",
+        "job.yaml:10:1: outptu: unknown key 'outptu': did you mean 'output'? (there are: agent, agents, connections, "
+        "errors, events, flink, input, jars, models, name, options, output, prompts, skills, tables)",
         "job.yaml:11:9: flink.skills.strict: put options skills.* under 'options'",
         "flink-skills: 2 problems in the job file",
     ]
@@ -89,7 +89,7 @@ def test_what_is_wrong_with_a_file_is_said_line_by_line(tmp_path: Path, run_here
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("job.yaml", "--input", "x", "--local"), "is a job file, which says itself what --local would"),
+        (("job.yaml", "--input", "x", "--key", "k"), "is a job file, which says itself what --key would"),
         (("job.yaml", "--input", "x", "--check"), "--input runs a job file on what has failed"),
         (("job.yaml", "--check", "--explain"), "give --check or --explain, not both"),
         (("job.yaml", "--reach"), "--reach needs --check or --explain"),
@@ -113,7 +113,7 @@ def test_words_that_do_not_go_together(
 def test_the_schema_is_printed(run_here: FlinkSkills) -> None:
     done = run_here("--schema")
     assert done.code == 0
-    assert json.loads(done.stdout)["required"] == ["name", "agent", "tables", "input", "output"]
+    assert json.loads(done.stdout)["required"] == ["name", "tables"]
 
 
 def test_a_yaml_file_alone_is_a_job_and_with_events_it_may_be_an_agent(tmp_path: Path) -> None:

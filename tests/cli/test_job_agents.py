@@ -1,0 +1,101 @@
+"""Agents of a job file without Flink: ``flink-skills run JOB --local``, ``flink-skills chat JOB``."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import FlinkSkills
+from tests.kit.skills import write_skill
+
+JOB = """\
+name: support
+skills: {paths: [skills]}
+models: {main: {clazz: offline.setup}}
+tables: |
+  CREATE TABLE tickets (id INT, customer STRING) WITH ('connector' = 'kafka', 'topic' = 'tickets');
+  CREATE TABLE answers (id INT, answer STRING) WITH ('connector' = 'kafka', 'topic' = 'answers');
+agents:
+  router:
+    skill_names: []
+    input: {table: tickets, key: [customer, team]}
+    output: {agent: reviewer, columns: {id: event.id, said: output, customer: event.customer}}
+    agent_tools: {ask: {agent: specialist, description: Ask about tickets and their text.}}
+  specialist: {skill_names: [shout]}
+  reviewer:
+    skill_names: []
+    input: {agent: router, key: id}
+    output: {table: answers}
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_skill(
+        tmp_path / "skills" / "shout",
+        description="Shouts the text of tickets.",
+        body="Run:\n\n```bash\ntr a-z A-Z\n```",
+    )
+    (tmp_path / "job.yaml").write_text(JOB)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "job.yaml"
+
+
+def events(folder: Path, *lines: object) -> None:
+    (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_events_pass_all_agents_and_records_name_theirs(job: Path, flink_skills: FlinkSkills) -> None:
+    ticket = {"id": 7, "customer": "ann", "team": "x", "text": "tickets"}
+    events(job.parent, ticket, {"id": 8, "customer": "bob"}, ["no", "event"])
+    done = flink_skills("run", "job.yaml", "--local", "--input", "events.jsonl", "--output", "out.jsonl")
+    assert done.code == 3
+    records = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    good, *bad = sorted(records, key=lambda record: record["error"] is not None)
+    assert (good["agent"], good["key"], good["turn"], good["error"]) == ("reviewer", 7, 1, None)
+    assert [record["agent"] for record in bad] == ["router", "router"]
+    assert "the event has no key field 'team'" in bad[0]["error"]
+    assert "a JSON list and not an object" in bad[1]["error"]
+    assert "1 events, 1 outputs, 2 errors" in done.stderr
+
+
+def test_one_agent_of_the_job_gets_the_events(job: Path, flink_skills: FlinkSkills) -> None:
+    events(job.parent, {"id": 7, "said": "x"})
+    done = flink_skills(
+        "run", "job.yaml", "--local", "--input", "events.jsonl", "--agent", "reviewer", "--output", "out.jsonl"
+    )
+    assert done.code == 0
+    (record,) = map(json.loads, Path("out.jsonl").read_text().splitlines())
+    assert (record["agent"], record["key"], record["output"]) == ("reviewer", 7, "No skill fits this event.")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "job.yaml", "--local"), "--input is missing: --local runs the agents of job.yaml on events of a file"),
+        (("run", "job.yaml", "--local", "--input", "e", "--agent", "reviewr"), "did you mean 'reviewer'?"),
+        (("run", "job.yaml", "--local", "--input", "e", "--key", "id"), "which says itself what --key would"),
+        (("run", "job.yaml", "--agent", "router"), "which says itself what --agent would; with --local"),
+        (("run", "--input", "e", "--key", "id", "--agent", "x"), "--agent needs a job file"),
+        (("run", "job.yaml", "--local", "--input", "e", "--check"), "--local runs a job file: leave out --check"),
+        (("chat", "job.yaml"), "several agents: name one with --agent router | specialist | reviewer"),
+        (("chat", "job.yaml", "--agent", "rooter"), "did you mean 'router'?"),
+        (("chat", "job.yaml", "--agent", "router", "--skills", "x"), "which says itself what --skills would"),
+    ],
+)
+def test_bad_usage_is_explained(job: Path, flink_skills: FlinkSkills, words: tuple[str, ...], said: str) -> None:
+    done = flink_skills(*words)
+    assert done.code == 2
+    assert said in done.stderr
+
+
+def test_chat_talks_to_an_agent_that_is_a_tool(
+    job: Path, flink_skills: FlinkSkills, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("two tickets\n"))
+    done = flink_skills("chat", "job.yaml", "--agent", "specialist")
+    assert (done.code, done.stdout.strip()) == (0, "TWO TICKETS")
+    assert "agent specialist, model offline, 1 skill" in done.stderr
