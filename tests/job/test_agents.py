@@ -21,6 +21,8 @@ class Router(Agent):
     async def on_event(self, event, ctx):
         if event["text"] == "fail":
             raise ValueError("cannot route")
+        if event["text"] == "misfit":
+            return {"team": "desk", "turn": "many"}
         return {"team": "billing" if "bill" in event["text"] else "desk", "turn": ctx.turn}
 
 
@@ -83,6 +85,7 @@ def test_outputs_of_an_agent_are_the_events_of_another_one(tmp_path: Path) -> No
         ticket(2, "ann", "fail"),
         ticket(3, "bob", "a bill"),
         ticket(4, "bob", "x"),
+        ticket(5, "bob", "misfit"),
     ]
     (tmp_path / "tickets.json").write_text("".join(json.dumps(of) + "\n" for of in tickets))
     (tmp_path / "job.yaml").write_text(JOB)
@@ -102,7 +105,12 @@ def test_outputs_of_an_agent_are_the_events_of_another_one(tmp_path: Path) -> No
     # The key of the reviewer is a field of the router's output: both bills are of one key.
     assert max((reviews[1]["seen"], reviews[3]["seen"]), key=len) in ([1, 3], [3, 1])
     assert reviews[4]["seen"] == [4]
-    assert rows(tmp_path / "failures") == [{"agent": "router", "id": 2, "error": "ValueError: cannot route"}]
+    failed = {row["id"]: (row["agent"], row["error"]) for row in rows(tmp_path / "failures")}
+    assert sorted(failed) == [2, 5]
+    assert failed[2] == ("router", "ValueError: cannot route")
+    # It is in no table, and the reviewer has no event for it.
+    assert failed[5][0] == "router"
+    assert "'many' is no number" in failed[5][1]
 
 
 PLAIN = """\
