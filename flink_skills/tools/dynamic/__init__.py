@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.checking import check_tools as check_tools
     from flink_skills.tools.dynamic.checking import inspect_tools as inspect_tools
     from flink_skills.tools.dynamic.checking import tool_names_of as tool_names_of
+    from flink_skills.tools.dynamic.checking import tool_places as tool_places
     from flink_skills.tools.dynamic.pool import PoolTools as PoolTools
     from flink_skills.tools.dynamic.pool import ToolPool as ToolPool
     from flink_skills.tools.dynamic.program.docstrings import parse_docstring as parse_docstring
@@ -43,6 +44,7 @@ _HOMES = {
     "parse_returns": "program.docstrings",
     "tool_names": "registry",
     "tool_names_of": "checking",
+    "tool_places": "checking",
 }
 
 __all__ = list(_HOMES)

@@ -30,7 +30,7 @@ from flink_skills.tools.dynamic.specs import MOST_SCHEMA_BYTES, MOST_TOOLS, NAME
 from flink_skills.tools.profiles import TOOL_NAMES
 from flink_skills.tools.schemas import schema_problem
 
-__all__ = ["OfferedTools", "check_tools", "inspect_tools", "tool_names_of"]
+__all__ = ["OfferedTools", "check_tools", "inspect_tools", "tool_names_of", "tool_places"]
 
 #: More tools than these are reported as advice.
 MANY_TOOLS = 8
@@ -112,6 +112,20 @@ def tool_names_of(skill: AgentSkill) -> list[str]:
     return list(_Check(skill, Report()).read().names or ())
 
 
+def tool_places(skill: AgentSkill) -> dict[str, str]:
+    """Return the file and the line of each tool that ``skill`` brings, as far as its files show them.
+
+    >>> tool_places(AgentSkill("geo", "Geography.", "How to.", {"tools.py": "def far(): ..."}))
+    {'far': 'tools.py:1'}
+    """
+    try:
+        check = _Check(skill, Report())
+        files = check.read()
+    except (ResourceError, OSError):
+        return {}
+    return {name: check.place_of(name, files) for name in files.names or (files.source or ToolSource()).callables}
+
+
 class _Check:
     def __init__(self, skill: AgentSkill, report: Report) -> None:
         self._skill = skill
@@ -130,7 +144,7 @@ class _Check:
             try:
                 source = parse_tools_file(self._skill.files.read(TOOLS_FILE, 0, MOST_SOURCE_BYTES + 1).data)
             except ToolSourceError as error:
-                place = f"{TOOLS_FILE}, line {error.line}" if error.line else TOOLS_FILE
+                place = f"{TOOLS_FILE}, line {error.line}" if error.line and not self._skill.path else TOOLS_FILE
                 self._add("T02", f"{place}: {shown(error, 120)[1:-1]}", TOOLS_FILE, error.line)
         return _Files(schema, source, TOOLS_FILE in self._paths)
 
@@ -230,7 +244,7 @@ class _Check:
 
     def _match(self, tool: DeclaredTool, function: SourceFunction, line: int) -> None:
         if function.variadic:
-            self._variadic(function)
+            self._variadic(function, is_declared=True)
             return
         if tool.parameters is None:
             return
@@ -281,19 +295,32 @@ class _Check:
                 )
                 self._add("T03", message, TOOLS_FILE, line)
             elif function is not None and function.is_known and function.variadic:
-                self._variadic(function)
+                self._variadic(function, is_declared=False)
             seen.add(name)
         for function in source.repeated:
             if function.name in seen:
                 message = f"{TOOLS_FILE} defines {function.name!r} twice: the last definition counts"
                 self._add("T08", message, TOOLS_FILE, function.line)
 
-    def _variadic(self, function: SourceFunction) -> None:
+    def _variadic(self, function: SourceFunction, *, is_declared: bool) -> None:
         message = f"{TOOLS_FILE}: the tool {function.name!r} is left out: models cannot give *{function.variadic}"
-        self._add("T03", message, TOOLS_FILE, function.line, "name the arguments")
+        # One that is not declared may only be a helper of the others.
+        mend = "name the arguments" if is_declared else "name the arguments, or begin the name with '_'"
+        self._add("T03", message, TOOLS_FILE, function.line, mend, is_certain=not is_declared)
 
     def _tools_file(self, files: _Files) -> str:
         return SCHEMA_FILE if files.declared else TOOLS_FILE
+
+    def place_of(self, name: str, files: _Files) -> str:
+        """The file and the line of a tool; the function, too, for one that ``schema.json`` declares."""
+        line = self._line_of(name, files)
+        place = f"{self._tools_file(files)}:{line}" if line else self._tools_file(files)
+        if name not in files.declared:
+            return place
+        if files.declared[name].command:
+            return f"{place}, command {' '.join(files.declared[name].command)}"
+        function = files.source.callables.get(name) if files.source is not None else None
+        return f"{place}, {TOOLS_FILE}:{function.line}" if function is not None else place
 
     def _line_of(self, name: str, files: _Files) -> int:
         if files.schema is not None and name in files.declared:
@@ -304,7 +331,10 @@ class _Check:
     def _add(
         self, code: str, message: str, file: str, line: int = 0, mend: str = "", *, is_certain: bool = False
     ) -> None:
-        path = f"{self._skill.path}/{file}" if self._skill.path else ""
+        path = ""
+        if self._skill.path:
+            # The path says which file it is.
+            path, message = f"{self._skill.path}/{file}", message.removeprefix(f"{file}: ")
         self._report.add(code, message, mend=mend, line=line, path=path, severity="warning" if is_certain else None)
 
 
