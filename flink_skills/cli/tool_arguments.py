@@ -59,7 +59,9 @@ def read_arguments(
 
 
 def types_of(schema: Any, root: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the JSON types that ``schema`` accepts; empty if it accepts any. ``root`` has what ``$ref`` names.
+    """Return the JSON types that ``schema`` accepts. Return an empty tuple if it accepts any.
+
+    ``root`` is the schema that contains the targets of ``$ref``.
 
     >>> types_of({"anyOf": [{"type": "integer"}, {"type": "null"}]}, {})
     ('integer', 'null')

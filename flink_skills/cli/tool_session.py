@@ -41,7 +41,7 @@ class AskedTools:
 
 @dataclass
 class ToolOutcome:
-    """What is known so far.
+    """Outcome of a command so far.
 
     ``places`` are the file and line of each tool, ``error`` is the reason why the tools could not be run safely, or to
     their end.
@@ -59,7 +59,7 @@ class ToolOutcome:
     notes: list[str] = field(default_factory=list)
 
     def fail(self, error: SkillsError | str) -> None:
-        """Note what went wrong. A result that is there stays."""
+        """Record an error. An earlier result is kept."""
         report = getattr(error, "report", None)
         if isinstance(report, IsolationReport):
             self.report = report
@@ -70,7 +70,7 @@ class ToolOutcome:
 
 
 class SkillTools:
-    """The tools of a skill, in a workspace of their own."""
+    """The tools of a skill, in a temporary workspace."""
 
     def __init__(self, skill: AgentSkill, bundled: BundledTools, context: ToolContext, outcome: ToolOutcome) -> None:
         self.skill = skill

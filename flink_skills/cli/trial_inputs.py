@@ -84,7 +84,7 @@ def loaded_skill(name: str | None, sources: Sequence[str], config: SkillConfig) 
 
 @contextlib.contextmanager
 def one_skill(name: str | None, sources: Sequence[str], config: SkillConfig) -> Iterator[AgentSkill]:
-    """The skill ``name`` as a job with these sources would have it; without a name the only one that they have.
+    """Provide the skill ``name`` as a job with these sources has it. Without a name, provide the only skill.
 
     Raises as :func:`loaded_skill`, and :class:`ConfigError` if ``name`` is None and there are several skills.
     """

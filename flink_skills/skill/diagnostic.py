@@ -189,7 +189,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "define the function, give the entry a 'command', or remove the entry",
         ),
         "T05": Code(
-            "a function of tools.py that schema.json does not declare, which is no tool then",
+            "a function of tools.py that schema.json does not declare, so it is not a tool",
             "warning",
             "warning",
             "add it to schema.json, or begin its name with '_'",

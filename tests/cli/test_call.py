@@ -18,7 +18,7 @@ from tests.cli.test_process import command
 from tests.kit.skills import write_skill
 from tests.kit.waiting import wait_until
 
-# Where a test is not about isolation, it has to run on kernels without Landlock too.
+# Tests that are not about isolation also run on kernels without Landlock.
 ANY_MACHINE = ("--set", "skills.shell.min-isolation=HYGIENE")
 
 TOOLS = '''\
@@ -161,7 +161,7 @@ def test_inputs_and_limits_are_those_of_exec(run: FlinkSkills, tmp_path: Path) -
     assert (huge.code, "the result has 5000" in huge.stdout) == (1, True)
 
 
-def test_what_a_tool_raises_is_a_result(run: FlinkSkills) -> None:
+def test_an_exception_of_a_tool_is_a_result(run: FlinkSkills) -> None:
     said = run("call", "s/geo", "fails")
     assert (said.code, said.stdout, said.stderr) == (1, "fails failed: KeyError: 'Rome' (tools.py, line 32)\n", "")
     unfit = run("call", "s/geo", "route", "stops=[]", "unit=yd")
@@ -194,7 +194,7 @@ def test_what_a_tool_raises_is_a_result(run: FlinkSkills) -> None:
         (("s/geo", "loop", "--backend", "bwrp"), 2, "did you mean 'bwrap'?"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_called(words: tuple[str, ...], code: int, message: str, run: FlinkSkills) -> None:
+def test_invalid_calls_are_rejected(words: tuple[str, ...], code: int, message: str, run: FlinkSkills) -> None:
     said = run("call", *words)
     assert (said.code, said.stdout) == (code, "")
     assert message in said.stderr

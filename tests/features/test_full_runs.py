@@ -203,7 +203,7 @@ def test_what_was_saved_can_be_read_by_reference(ask: Ask) -> None:
 
 
 class Reader(Plain):
-    """Has the file tools beside the profile."""
+    """An agent with the file tools and the profile."""
 
     @tool_set
     def files(self) -> FileToolSet:

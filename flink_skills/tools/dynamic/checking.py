@@ -67,7 +67,7 @@ class _Files(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names of all tools; None if only running ``tools.py`` tells."""
+        """The names of all tools. None if only running ``tools.py`` determines them."""
         if self.declared:
             return tuple(self.declared)
         if not self.has_source:
@@ -197,7 +197,7 @@ class _Check:
             )
 
     def _parameters(self, tool: DeclaredTool, line: int) -> bool:
-        """Report parameters that cannot be used; return False if they leave the tool out."""
+        """Report unusable parameters. Return False if the tool is omitted because of them."""
         if tool.parameters is None:
             return True
         try:
@@ -268,7 +268,7 @@ class _Check:
             self._add("T06", message, SCHEMA_FILE, line, is_certain=True)
 
     def _undeclared(self, files: _Files) -> None:
-        """Functions that are no tools because ``schema.json`` does not declare them."""
+        """Report functions that are not tools because ``schema.json`` does not declare them."""
         if files.source is None:
             return
         # A command of schema.json may be in tools.py as well.
@@ -282,7 +282,7 @@ class _Check:
                 )
 
     def _functions(self, source: ToolSource) -> None:
-        """Functions that are tools by themselves."""
+        """Report faults of functions that are tools without ``schema.json``."""
         seen: set[str] = set()
         for name in source.tools or ():
             function = source.callables.get(name)
@@ -304,7 +304,7 @@ class _Check:
 
     def _variadic(self, function: SourceFunction, *, is_declared: bool) -> None:
         message = f"{TOOLS_FILE}: the tool {function.name!r} is left out: models cannot give *{function.variadic}"
-        # One that is not declared may only be a helper of the others.
+        # A function that is not declared may be a helper of the others.
         mend = "name the arguments" if is_declared else "name the arguments, or begin the name with '_'"
         self._add("T03", message, TOOLS_FILE, function.line, mend, is_certain=not is_declared)
 
@@ -312,7 +312,7 @@ class _Check:
         return SCHEMA_FILE if files.declared else TOOLS_FILE
 
     def place_of(self, name: str, files: _Files) -> str:
-        """The file and the line of a tool; the function, too, for one that ``schema.json`` declares."""
+        """Return the file and the line of a tool, and those of its function if ``schema.json`` declares it."""
         line = self._line_of(name, files)
         place = f"{self._tools_file(files)}:{line}" if line else self._tools_file(files)
         if name not in files.declared:

@@ -127,7 +127,7 @@ class _Lines:
         self._at: dict[str, int] = {}
 
     def next(self, name: str) -> int:
-        """The line of the next entry ``name``, from 1; 0 if it is unknown."""
+        """Return the line of the next entry ``name``, from 1. Return 0 if the line is unknown."""
         if not name:
             return 0
         form = re.compile(rf'"name"\s*:\s*{re.escape(json.dumps(name, ensure_ascii=False))}')

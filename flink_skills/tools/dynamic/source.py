@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 __all__ = ["MOST_SOURCE_BYTES", "TOOLS_FILE", "SourceFunction", "ToolSource", "ToolSourceError", "parse_tools_file"]
 
 TOOLS_FILE = "tools.py"
-#: Most bytes of a file that is read.
+#: Maximum size of a file that is parsed, in bytes.
 MOST_SOURCE_BYTES = 262_144
 
 # Some other codecs of Python take minutes for a file of this size.
@@ -110,8 +110,8 @@ def _parsed(data: bytes) -> ast.Module | None:
         with _warnings_lock, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(data, TOOLS_FILE)
-            # It finds errors that the parser does not. To compile would find all: a file of some lines, with 'finally'
-            # in 'finally', takes minutes and all memory for that.
+            # The symbol table finds errors that the parser does not. The compiler is not used: it takes minutes and all
+            # memory for a short file with 'finally' in 'finally'.
             symtable.symtable(data.decode(encoding), TOOLS_FILE, "exec")
     except SyntaxError as error:
         raise ToolSourceError(error.msg, error.lineno or 0) from None
@@ -226,7 +226,7 @@ class _Reader:
         before = self.callables.get(found.name)
         if before is not None:
             if is_nested:
-                # One of two branches defines it.
+                # Either of two branches may define the name.
                 found = replace(found, is_known=False, is_function=found.is_function or before.is_function)
             elif before.is_function and before.is_known and found.is_function and found.is_known:
                 self.repeated.append(found)

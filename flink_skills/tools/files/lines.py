@@ -137,7 +137,7 @@ def _read(descriptor: int, most: int) -> bytes:
 
 
 def _whole(data: bytes, size: int) -> tuple[str, Encoding]:
-    """The text of all bytes of a file; raises :class:`ArgumentError` for too many of them, and for what is no text."""
+    """Return the text of all bytes of a file. Raise :class:`ArgumentError` if they are too many, or not text."""
     if len(data) > MOST_BYTES:
         raise ArgumentError(f"The file has {size} bytes, and at most {MOST_BYTES} are read at once.")
     encoding = detect(data)

@@ -50,7 +50,7 @@ class Read(StoredTool[_ReadArguments]):
         start = _start(asked)
         if _REFERENCE.match(asked.path) is None:
             return await super()._answer(asked, context)
-        # Most calls name a path.
+        # A model that names paths only does not import this module.
         from flink_skills.tools.files.referred import located, read_lines
 
         reference = located(asked.path.strip(), context)

@@ -61,8 +61,7 @@ def _skill_text(reference: Reference, context: ToolContext) -> str:
         page = view.read_resource(reference.skill, reference.path, offset, key=context.shown_key)
         if page.total_bytes > MOST_BYTES:
             raise ArgumentError(
-                f"{str(reference)!r} has {page.total_bytes} bytes, and at most {MOST_BYTES} are read at once: use a "
-                "command."
+                f"{str(reference)!r} has {page.total_bytes} bytes, and the maximum is {MOST_BYTES}: use a command."
             )
         parts.append(page.text)
         if page.next_offset is None:

@@ -67,7 +67,7 @@ def the_message(*given: Any, **named: Any) -> str:
         ("def f(a): ...\nf2 = f\n", None),
     ],
 )
-def test_what_matches_has_no_fault(tools: str | None, declared: str | None) -> None:
+def test_matching_files_have_no_fault(tools: str | None, declared: str | None) -> None:
     assert found(tools, declared, strict=True) == []
 
 
@@ -121,7 +121,7 @@ def test_numbers_of_tools() -> None:
     assert told(several(64)) == [("T09", "info", 0)]
     assert told(several(65)) == [("T10", "error", 0)]
     assert "T10" in [code for code, *_ in told(several(65), schema(*(f"f{n}" for n in range(65)), required=[]))]
-    # Which of them are tools is only known when the file has run.
+    # Only running the file determines the tools.
     assert told(several(65) + "TOOLS = [f0]\nTOOLS.append(f1)\n") == []
     assert told(several(65) + "TOOLS = [f0]\n") == []
 
@@ -169,7 +169,7 @@ def test_names_are_not_judged_where_the_tools_are_unknown() -> None:
     assert found(ADD, body=SECTION) == []
 
 
-def test_nothing_of_a_skill_runs(tmp_path: Path) -> None:
+def test_code_of_a_skill_is_not_run(tmp_path: Path) -> None:
     harm = tmp_path / "harm"
     code = f"open({str(harm)!r}, 'w')\ndef add(a=open({str(harm)!r}, 'w')): ...\nTOOLS = [add]\nwhile True: pass\n"
     assert found(code, body=SECTION, offered=OfferedTools())[0].code == "T12"

@@ -1,4 +1,4 @@
-"""Read opens the references that results of other tools name: rows F29 and J14."""
+"""Read opens the references that results of other tools name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_files_of_skills(files: Files) -> None:
     assert "binary" in await files.error("Read", path="skill://geo/logo.bin")
     large = AgentSkill("large", "Large.", "How to.", {"long.txt": "x" * MOST_BYTES + "\n"})
     files.context.skills = SkillView([large])
-    assert f"at most {MOST_BYTES}" in await files.error("Read", path="skill://large/long.txt")
+    assert f"the maximum is {MOST_BYTES}" in await files.error("Read", path="skill://large/long.txt")
 
 
 @pytest.mark.row("F29", "J14")
@@ -58,7 +58,7 @@ async def test_artifacts(files: Files, store: ArtifactStore) -> None:
     read = await files("Read", path="artifact://reports/a.md")
     assert (read["content"], read["encoding"]) == ("1 | grün", "utf-16-le")
     assert (await files("Read", path=old.ref))["content"] == "1 | old"
-    # What the conversation saved is what it reads, whatever has been saved since.
+    # The conversation reads the version that it saved, not a later one.
     assert files.context.skill_state is not None
     files.context.skill_state.apply(artifacts_effect("call", [("reports/a.md", old.version)]))
     assert (await files("Read", path="artifact://reports/a.md"))["content"] == "1 | old"
@@ -103,7 +103,7 @@ async def test_a_skill_that_the_model_does_not_have_is_one_that_does_not_exist(f
 
 
 @pytest.mark.row("F29", "J14")
-async def test_what_is_no_such_reference(files: Files) -> None:
+async def test_invalid_references_are_rejected(files: Files) -> None:
     assert "no file of the machine can" in await files.error("Read", path="host:///etc/passwd")
     assert "ftp:// is not known" in await files.error("Read", path="ftp://x/y")
     assert "names no skill" in await files.error("Read", path="skill://")
