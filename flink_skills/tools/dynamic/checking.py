@@ -88,8 +88,8 @@ def check_tools(
     """
     report = Report(strict=strict)
     report.skill = skill.name
-    check = _Check(skill, report)
     try:
+        check = _Check(skill, report)
         files = check.read()
         check.compare(files)
         if offered is not None:

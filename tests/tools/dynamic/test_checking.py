@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.skill import CODES, AgentSkill, Diagnostic
+from flink_skills.skill import CODES, AgentSkill, Diagnostic, load_folder
 from flink_skills.tools.dynamic import OfferedTools, check_tools, tool_names_of
 
 ADD = """\
@@ -127,8 +127,6 @@ def test_numbers_of_tools() -> None:
 
 
 def test_paths_are_those_of_the_files(tmp_path: Path) -> None:
-    from flink_skills.skill import load_folder
-
     (tmp_path / "geo").mkdir()
     (tmp_path / "geo/SKILL.md").write_text("---\nname: geo\ndescription: Geography.\n---\nTools:\n- far\n")
     (tmp_path / "geo/schema.json").write_text(schema("add"))
@@ -196,6 +194,18 @@ def test_code_of_a_skill_is_not_run(tmp_path: Path) -> None:
 def test_hostile_code_ends_in_diagnostics_of_readable_size(code: str) -> None:
     messages = [one.message for one in found(code)]
     assert all(len(message) < 400 and "\u202e" not in message for message in messages)
+
+
+def test_unreadable_files_are_left_to_the_inspection_of_the_skill(tmp_path: Path) -> None:
+    (tmp_path / "geo").mkdir()
+    (tmp_path / "geo/SKILL.md").write_text("---\nname: geo\ndescription: Geography.\n---\n")
+    (tmp_path / "geo/tools.py").write_text("def f(:\n")
+    skill = load_folder(str(tmp_path / "geo")).skill
+    assert skill is not None
+    assert skill.digest
+    # A file that changes after the digest is an error of the files, not of the tools.
+    (tmp_path / "geo/tools.py").write_text("def other(:\n")
+    assert check_tools(skill, offered=OfferedTools()) == []
 
 
 def test_hostile_schemas_end_in_diagnostics() -> None:
