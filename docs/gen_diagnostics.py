@@ -37,6 +37,7 @@ _GROUPS = {
     "L": "Repairs",
     "D": "Search and sources",
     "S": "Safety",
+    "T": "Tools that a skill brings",
     "U": "What this runtime does not do",
     "P": "Prompt",
 }

@@ -12,13 +12,14 @@ from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.sealing import public_scope
 from flink_skills.execution.levels import IsolationLevel
 from flink_skills.manager import AgentSkillManager, SkillLock
-from flink_skills.options import SkillConfig
+from flink_skills.manager.inspection import Inspector
+from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic
 from flink_skills.telemetry import Note, Telemetry
-from flink_skills.tools import ShellRunner
+from flink_skills.tools import ShellRunner, SkillSettings
 from flink_skills.tools.skills.surroundings import command_surroundings
 
-__all__ = ["log_diagnostic", "log_isolation", "log_skills", "open_skills", "tell"]
+__all__ = ["log_diagnostic", "log_isolation", "log_skills", "open_skills", "tell", "tool_inspectors"]
 
 _log = logging.getLogger("flink_skills.runtime")
 _MOST_NAMES = 20
@@ -46,6 +47,7 @@ def open_skills(
         lock=SkillLock.from_json(plan.lock) if plan.lock is not None else None,
         opened=opened,
         surroundings=command_surroundings(config),
+        inspectors=tool_inspectors(plan, config),
     )
     try:
         manager.load_skills()
@@ -55,6 +57,17 @@ def open_skills(
         manager.close()
         raise
     return manager
+
+
+def tool_inspectors(plan: AgentPlan, config: SkillConfig) -> list[Inspector]:
+    """Return the checks of tools that skills bring. Return none if no model of the agent is offered such tools."""
+    settings = [SkillSettings.of(config, model.skill_settings) for model in plan.models]
+    if not config.get(SkillOptions.SHELL_ENABLED) or not any(one.bundled for one in settings):
+        return []
+    # Most agents have no such tools.
+    from flink_skills.tools.dynamic import inspect_tools
+
+    return [inspect_tools]
 
 
 def log_skills(

@@ -10,6 +10,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -486,10 +487,7 @@ class Turn:
         self.main.event_for_model, self._files = await asyncio.to_thread(self.runtime.read_event, self.start.event)
         if any(file.ref is not None and not file.ref.version for file in self._files):
             known = dict(self.main.skill_state_of(self.main.generation.tool_scope(None)).artifacts)
-
-            async def look_up() -> dict[str, str]:
-                return await asyncio.to_thread(self.runtime.artifact_versions, self._files, self.owner, known)
-
+            look_up = partial(asyncio.to_thread, self.runtime.artifact_versions, self._files, self.owner, known)
             # Before the turn saves anything, and the same after a failover.
             self._versions = await self.durable("files#0", look_up)
 
@@ -533,4 +531,5 @@ class Turn:
             open_workspace=self.workspace,
             staged_inputs=self._staged_inputs,
             shell=model.services.shell,
+            artifacts=model.services.artifacts,
         )

@@ -12,6 +12,7 @@ from typing import Any
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.generation import effective_view
+from flink_skills.agents.opening import tool_inspectors
 from flink_skills.agents.plan import AgentPlan, ModelPlan
 from flink_skills.agents.shared import SharedResources
 from flink_skills.cli.agents import find_agent, job_scope
@@ -172,7 +173,11 @@ class _Collector:
             words += [f"code: {skill.name}" for skill in scope.skills]
             catalog.sources += [word for word in dict.fromkeys(words) if word not in catalog.sources]
         try:
-            manager = stack.enter_context(AgentSkillManager.from_scopes(plan.scopes, config=self._config))
+            manager = stack.enter_context(
+                AgentSkillManager.from_scopes(
+                    plan.scopes, config=self._config, inspectors=tool_inspectors(plan, self._config)
+                )
+            )
             manager.load_skills()
         except SkillsError as error:
             # Nothing can be loaded with a source that can never work, such as one with a relative path.

@@ -14,13 +14,11 @@ from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill, Diagnostic
 from flink_skills.skill.inspection import about_tokens
 from flink_skills.skill.requirements import missing_requirements
-from flink_skills.tools.dynamic.schema_file import MOST_FILE_BYTES, SCHEMA_FILE, read_schema_file
+from flink_skills.tools.dynamic import tool_names_of
 from flink_skills.tools.skills.surroundings import command_surroundings
 
 __all__ = ["CatalogSkill", "Length", "describe_skill"]
 
-_TOOLS_FILE = "tools.py"
-_FUNCTION = re.compile(r"^(?:async\s+)?def\s+([A-Za-z][A-Za-z0-9_]*)\s*\(", re.MULTILINE)
 _SCRIPT_FOLDERS = ("scripts/", "bin/")
 _SCRIPT = re.compile(r"\.(?:py|sh|bash|zsh|fish|m?js|cjs|tsx?|rb|pl|php|r|jl|lua|go|java|jar|awk|ps1)$", re.IGNORECASE)
 
@@ -100,7 +98,7 @@ def describe_skill(
         found.files = [(path, size) for path, (size, _) in sorted(skill.files.manifest().items())]
         found.body = Length.of(skill.instructions)
         found.documents = list(skill.docs)
-        found.tools = _tools(skill)
+        found.tools = tool_names_of(skill)
     except (ResourceError, OSError):
         return found
     found.scripts = [
@@ -115,16 +113,3 @@ def _menu_line(skill: AgentSkill) -> str:
     entry = MenuEntry(skill.name, skill.description, skill.origin if skill.remote else "")
     text = render_menu([entry], 1 << 30, "").text
     return text.partition("<available_skills>\n")[2].rpartition("</available_skills>")[0]
-
-
-def _tools(skill: AgentSkill) -> list[str]:
-    """Names of the tools that the skill brings: of ``schema.json``, and the functions that stand in ``tools.py``."""
-    paths = skill.files.paths()
-    names: list[str] = []
-    if SCHEMA_FILE in paths:
-        declared, _ = read_schema_file(skill.files.read(SCHEMA_FILE, 0, MOST_FILE_BYTES + 1).data)
-        names += declared
-    if _TOOLS_FILE in paths:
-        text = skill.files.read(_TOOLS_FILE, 0, MOST_FILE_BYTES).data.decode(errors="replace")
-        names += [name for name in _FUNCTION.findall(text) if name not in names]
-    return names

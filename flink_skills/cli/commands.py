@@ -39,6 +39,8 @@ COMMANDS: dict[str, CommandEntry] = {
     "list": CommandEntry(f"{_HERE}.listing:list_skills", "List the skills that a job would have of some sources."),
     "catalog": CommandEntry(f"{_HERE}.catalog:catalog", "Write a page about skills, and who may use which."),
     "show": CommandEntry(f"{_HERE}.show:show", "Show one skill in full, or one of its files."),
+    "tools": CommandEntry(f"{_HERE}.tools:tools", "List the tools that a skill brings."),
+    "call": CommandEntry(f"{_HERE}.call:call", "Call a tool that a skill brings, in the sandbox."),
     "pack": CommandEntry(f"{_HERE}.pack:pack", "Pack skills into one archive for jobs."),
     "lock": CommandEntry(f"{_HERE}.lock:lock", "Write down the digests of skills, for jobs to insist on."),
     "prompt": CommandEntry(f"{_HERE}.prompt:prompt", "Print what a model is told of skills, and its size."),

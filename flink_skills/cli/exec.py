@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flink_skills.cli.words import Assignments, configuration
+from flink_skills.cli.words import Assignments, Backend, Inputs, LimitWords, Timeout, configuration
 from flink_skills.errors import ConfigError
 
 __all__ = ["execute"]
@@ -34,31 +34,10 @@ def execute(
             "--source", metavar="SOURCE", show_default=False, help="Where the skill is, as for list; may be repeated."
         ),
     ] = None,
-    backend: Annotated[
-        str | None,
-        typer.Option("--backend", metavar="NAME", show_default=False, help="Like skills.shell.backend."),
-    ] = None,
-    timeout: Annotated[
-        str | None,
-        typer.Option(
-            "--timeout", metavar="S", show_default=False, help="Seconds, or a duration such as '2 min'; as wall_time."
-        ),
-    ] = None,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--limit",
-            metavar="NAME=VALUE",
-            show_default=False,
-            help="A lower limit than the job's, such as memory=64mb; the names are those of doctor. May be repeated.",
-        ),
-    ] = None,
-    input_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", metavar="FILE", show_default=False, help="Copied to $WORK_DIR/inputs first; may be repeated."
-        ),
-    ] = None,
+    backend: Backend = None,
+    timeout: Timeout = None,
+    limit: LimitWords = None,
+    input_: Inputs = None,
     stdin: Annotated[
         str | None,
         typer.Option("--stdin", metavar="FILE", show_default=False, help="The command's stdin; - for this one's."),

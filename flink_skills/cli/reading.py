@@ -20,6 +20,7 @@ from flink_skills.skill.paths import inside
 from flink_skills.skill.support import check_support
 from flink_skills.sources import SourceContext, SourceTree
 from flink_skills.sources.spec import SourceSpec
+from flink_skills.tools.dynamic import OfferedTools, check_tools
 
 __all__ = ["Depth", "FoundSkill", "LoadedSkill", "Reading", "read_sources"]
 
@@ -126,13 +127,20 @@ class Depth(IntEnum):
     BODY = 2
 
 
-def read_sources(words: Sequence[str], config: SkillConfig, depth: Depth, *, only: str | None = None) -> Reading:
+def read_sources(
+    words: Sequence[str],
+    config: SkillConfig,
+    depth: Depth,
+    *,
+    only: str | None = None,
+    offered: OfferedTools | None = None,
+) -> Reading:
     """Read the sources that ``words`` name, with the precedence of a job: paths before URLs, first before later.
 
     A source that cannot be read, or has no skill, is an error among the diagnostics. ``only``: the one skill whose
-    files and body count.
+    files and body count. ``offered`` are the tools that the skills find in an agent.
     """
-    reader = _Reader(config, depth, only)
+    reader = _Reader(config, depth, only, offered)
     for number, word in sorted(enumerate(words), key=lambda source: is_url(source[1])):
         reader.read(number, word)
     reader.reading.skills.sort(key=lambda found: (found.name, found.source, found.path))
@@ -140,7 +148,7 @@ def read_sources(words: Sequence[str], config: SkillConfig, depth: Depth, *, onl
 
 
 class _Reader:
-    def __init__(self, config: SkillConfig, depth: Depth, only: str | None) -> None:
+    def __init__(self, config: SkillConfig, depth: Depth, only: str | None, offered: OfferedTools | None) -> None:
         self.reading = Reading()
         self._limits = Limits.from_config(config)
         self._context = SourceContext(config, limits=self._limits)
@@ -148,6 +156,7 @@ class _Reader:
         self._commands = config.get(SkillOptions.SHELL_ENABLED)
         self._depth = depth
         self._only = only
+        self._offered = offered
         self._winners: dict[str, LoadedSkill] = {}
         self._folders: set[str] = set()
 
@@ -216,7 +225,10 @@ class _Reader:
         said: list[Diagnostic] = []
         if self._depth is Depth.BODY:
             said += inspect_skill(skill, self._limits, strict=self._strict)
-            said += check_support(skill, commands=self._commands)
+            names = self._offered.names if self._offered is not None else ()
+            said += check_support(skill, commands=self._commands, tools=names)
+            offered = self._offered or OfferedTools()
+            said += check_tools(skill, strict=self._strict, offered=offered, limits=self._limits)
         try:
             skill.files.manifest()
         except ResourceError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from flink_skills.tools import ShellRunner
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.commands.hidden import HiddenValues
 
-__all__ = ["Asked", "run_trial"]
+__all__ = ["LOOKED_INTO", "Asked", "left_since", "run_in_scratch", "run_trial"]
 
 RAN, NOT_SAFE = 0, 1
-_LOOKED_INTO = ("out", "work")
+#: The folders of a workspace whose files are listed.
+LOOKED_INTO = ("out", "work")
 _LISTED = 20_000
 
 
@@ -53,22 +55,48 @@ def run_trial(asked: Asked) -> tuple[int, dict[str, Any]]:
     inputs = named_inputs(asked.inputs)
     stdin = read_stdin(asked.stdin)
     outcome = _Outcome(notes=capped_notes(limits, limits_from(config)))
-    with loaded_skill(asked.skill, asked.sources, config) as skill, Interruption() as interruption:
+    with loaded_skill(asked.skill, asked.sources, config) as skill:
+
+        def run(workspaces: WorkspaceManager) -> Awaitable[None]:
+            trial = _Trial(asked, workspaces, limits=limits, inputs=inputs, stdin=stdin, skill=skill)
+            return trial.run(outcome)
+
+        interrupted = run_in_scratch(config, run, outcome.fail)
+    return interrupted or (RAN if outcome.error is None else NOT_SAFE), outcome.to_json()
+
+
+def run_in_scratch(
+    config: SkillConfig,
+    work: Callable[[WorkspaceManager], Awaitable[None]],
+    fail: Callable[[SkillsError | str], None],
+) -> int:
+    """Run ``work`` with workspaces in a temporary folder, which is removed at the end.
+
+    Args:
+        config: The options of the job that the command stands for.
+        work: Runs until its end, or until a signal such as that of Ctrl-C cancels it.
+        fail: Receives the error of ``work``, or a sentence about the signal.
+
+    Returns:
+        The exit code that a signal demands; 0 without a signal.
+
+    Raises:
+        ConfigError: No job could have these options.
+    """
+    with Interruption() as interruption:
         try:
             # Around the loop: when it ends, so have the threads that could still write into the folder.
             with scratch_workspaces(config) as workspaces:
-                trial = _Trial(asked, workspaces, limits=limits, inputs=inputs, stdin=stdin, skill=skill)
-                asyncio.run(interruption.until_then(trial.run(outcome)))
+                asyncio.run(interruption.until_then(work(workspaces)))
         except asyncio.CancelledError:
             if not interruption.number:
                 raise
-            outcome.fail(f"{interruption.name} came before the command had ended, so it was ended")
+            fail(f"{interruption.name} came before the command had ended, so it was ended")
         except ConfigError:
-            raise  # options that no job could have
+            raise
         except SkillsError as error:
-            outcome.fail(error)
-    code = RAN if outcome.error is None else NOT_SAFE
-    return interruption.exit_code if interruption.number else code, outcome.to_json()
+            fail(error)
+    return interruption.exit_code if interruption.number else 0
 
 
 @dataclass
@@ -145,9 +173,10 @@ class _Trial:
             workspace = self._workspaces.for_key("flink-skills exec")
             # Nothing else runs in this loop, so there is nobody to wait for a thread.
             folder = self._prepare(workspace)
-            before = look(workspace.root, _LOOKED_INTO)
+            before = look(workspace.root, LOOKED_INTO)
             await self._run_in(workspace, folder, shell, outcome)
-            _list_files(look(workspace.root, _LOOKED_INTO), before, outcome, shell.hidden)
+            outcome.files, notes = left_since(before, workspace, shell.hidden)
+            outcome.notes += notes
         finally:
             await shell.close()
 
@@ -173,13 +202,16 @@ class _Trial:
             outcome.result, outcome.error = result, result.error
 
 
-def _list_files(now: LeftFiles, before: LeftFiles, outcome: _Outcome, hidden: HiddenValues) -> None:
+def left_since(before: LeftFiles, workspace: Workspace, hidden: HiddenValues) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the files in ``work`` and ``out`` that are new or changed since ``before``, and remarks about them."""
+    now = look(workspace.root, LOOKED_INTO)
     files = now.since(before)
     # A command may name its files after what it was given.
-    outcome.files = [
+    shown = [
         {name: hidden.in_text(value) if isinstance(value, str) else value for name, value in file.items()}
         for file in files[:_LISTED]
     ]
-    outcome.notes += [hidden.in_text(problem) for problem in now.problems]
+    notes = [hidden.in_text(problem) for problem in now.problems]
     if len(files) > _LISTED:
-        outcome.notes.append(f"{len(files) - _LISTED:,} more files are there than are listed")
+        notes.append(f"{len(files) - _LISTED:,} more files are there than are listed")
+    return shown, notes

@@ -18,7 +18,7 @@ from flink_skills.manager import AgentSkillManager
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
 
-__all__ = ["loaded_skill", "named_inputs", "put_inputs", "read_stdin"]
+__all__ = ["loaded_skill", "named_inputs", "one_skill", "put_inputs", "read_stdin"]
 
 
 def named_inputs(words: Sequence[str]) -> dict[str, str]:
@@ -78,6 +78,16 @@ def loaded_skill(name: str | None, sources: Sequence[str], config: SkillConfig) 
     if name is None:
         yield None
         return
+    with one_skill(name, sources, config) as skill:
+        yield skill
+
+
+@contextlib.contextmanager
+def one_skill(name: str | None, sources: Sequence[str], config: SkillConfig) -> Iterator[AgentSkill]:
+    """Provide the skill ``name`` as a job with these sources has it. Without a name, provide the only skill.
+
+    Raises as :func:`loaded_skill`, and :class:`ConfigError` if ``name`` is None and there are several skills.
+    """
     places = [source_word(word) for word in sources]
     manager = AgentSkillManager(
         [place for kind, place in places if kind == "path"],
@@ -86,14 +96,20 @@ def loaded_skill(name: str | None, sources: Sequence[str], config: SkillConfig) 
     )
     with manager:
         manager.check_sources()
-        try:
-            skill = manager.view([name]).get(name)
-        except UnknownNameError:
+        names = [skill.name for skill in manager.get_skills()]
+        if name is None and len(names) > 1:
+            raise ConfigError(f"{sources[0]} has {len(names)} skills: name one of them, such as --skill {names[0]}")
+        wanted = name if name is not None else next(iter(names), "")
+        if wanted not in names:
             for said in manager.diagnostics:
                 if said.severity == "error":
                     print_line(*diagnostic_line(said), stream=sys.stderr)
-            raise
-        manager.inspect([name])  # takes the digest: a file that changes from now on is refused
+            if name is None:
+                raise ConfigError(f"{sources[0]} has no skill: a skill is a folder with a SKILL.md")
+            raise UnknownNameError("skill", name, names)
+        manager.inspect([wanted])  # takes the digest: a file that changes from now on is refused
+        skill = manager.view([wanted]).get(wanted)
+        assert skill is not None  # noqa: S101 - the view has the skills that it is asked for
         yield skill
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,26 +17,43 @@ __all__ = ["validate"]
 def validate(
     sources: Sources,
     *,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent",
+            metavar="AGENT",
+            show_default=False,
+            help="The agent whose tools the skills may name: module:Class or a YAML file.",
+        ),
+    ] = None,
     strict: Strict = False,
     format_: OutputFormat = Format.TEXT,
     set_: Assignments = None,
 ) -> None:
-    """Check skills: front matter, body, links, files, and what they ask for that a job does not have.
+    """Check skills: front matter, body, links, files, tools, and what they ask for that a job does not have.
 
     One line for each problem, with its mend. Skills that can be understood load, whatever is odd about them; --strict
-    holds them to the letter of the format. Exit code 0; 1 when there is an error; 2 for bad usage.
+    holds them to the letter of the format. Nothing of a skill runs. With --agent, names of tools that neither the
+    skill nor the agent has are warnings. Exit code 0; 1 when there is an error; 2 for bad usage.
 
     Examples:
 
         flink-skills validate ./skills
 
         flink-skills validate --strict --format json https://example.org/skills.zip
+
+        flink-skills validate ./skills --agent shop.agents:Shop
     """
     from flink_skills.cli.output import print_json
     from flink_skills.cli.reading import Depth, read_sources
 
     config = configuration(set_, strict=strict)
-    reading = read_sources(sources, config, Depth.BODY)
+    offered = None
+    if agent is not None:
+        from flink_skills.cli.agent_tools import offered_tools
+
+        offered = offered_tools(agent, config)
+    reading = read_sources(sources, config, Depth.BODY, offered=offered)
     if format_ is Format.JSON:
         print_json(_report(reading))
     else:

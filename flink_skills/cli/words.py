@@ -10,7 +10,22 @@ import typer
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["FAILED", "Assignments", "Format", "OutputFormat", "Sources", "Strict", "configuration"]
+__all__ = [
+    "FAILED",
+    "AsJson",
+    "Assignments",
+    "Backend",
+    "Format",
+    "Inputs",
+    "LimitWords",
+    "OneSource",
+    "OutputFormat",
+    "SkillName",
+    "Sources",
+    "Strict",
+    "Timeout",
+    "configuration",
+]
 
 FAILED = 1
 
@@ -36,6 +51,44 @@ Assignments = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", show_default=False, help="An option skills.*; may be repeated."),
 ]
 OutputFormat = Annotated[Format, typer.Option("--format", help="text is for people, json for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Like --format json.")]
+OneSource = Annotated[
+    str,
+    typer.Argument(
+        metavar="SKILL",
+        show_default=False,
+        help="The folder of a skill, an archive, or a URL of either. --skill names one of several skills.",
+    ),
+]
+SkillName = Annotated[
+    str | None,
+    typer.Option("--skill", metavar="NAME", show_default=False, help="The skill, if SKILL has several."),
+]
+Backend = Annotated[
+    str | None,
+    typer.Option("--backend", metavar="NAME", show_default=False, help="Like skills.shell.backend."),
+]
+Timeout = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout", metavar="S", show_default=False, help="Seconds, or a duration such as '2 min'; as wall_time."
+    ),
+]
+LimitWords = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=VALUE",
+        show_default=False,
+        help="A lower limit than the job's, such as memory=64mb; the names are those of doctor. May be repeated.",
+    ),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input", metavar="FILE", show_default=False, help="Copied to $WORK_DIR/inputs first; may be repeated."
+    ),
+]
 Strict = Annotated[
     bool,
     typer.Option("--strict", help="Hold skills to the letter of the format, like --set skills.strict=true."),

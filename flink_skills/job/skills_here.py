@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.described import described_models
 from flink_skills.agents.generation import effective_view
+from flink_skills.agents.opening import tool_inspectors
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.endpoint import redact
 from flink_skills.errors import UnknownNameError
@@ -79,7 +80,9 @@ def _manager(plan: AgentPlan, scopes: Sequence[SkillScope], graph: JobGraph) -> 
     jars = job_jars(graph.env) if plan.resources else []
     with (
         client_resources(jars, plan.resources, Limits.from_config(config)) as resources,
-        AgentSkillManager.from_scopes(scopes, config=config, resource_paths=resources) as manager,
+        AgentSkillManager.from_scopes(
+            scopes, config=config, resource_paths=resources, inspectors=tool_inspectors(plan, config)
+        ) as manager,
     ):
         yield manager
 

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from flink_skills.errors import ResourceError
 from flink_skills.manager.entry import Entry
-from flink_skills.skill import Diagnostic, Limits
+from flink_skills.skill import AgentSkill, Diagnostic, Limits
 from flink_skills.skill.inspection import inspect_skill
 from flink_skills.skill.support import check_support
 
-__all__ = ["inspect_entries"]
+__all__ = ["Inspector", "inspect_entries"]
+
+#: Returns what only a layer above knows to be wrong with a skill. The second argument is whether loading is strict.
+Inspector = Callable[[AgentSkill, bool], Iterable[Diagnostic]]
 
 _MOST_AT_ONCE = 4
 
 
 def inspect_entries(
-    entries: Sequence[Entry], limits: Limits, *, strict: bool, commands: bool
+    entries: Sequence[Entry],
+    limits: Limits,
+    *,
+    strict: bool,
+    commands: bool,
+    inspectors: Sequence[Inspector] = (),
 ) -> list[tuple[Diagnostic, ...]]:
     """Bind and inspect skills, several at once. What was found is kept: asking again costs nothing.
 
-    ``commands``: whether the job lets models run commands.
+    ``commands``: whether the job lets models run commands. ``inspectors`` add to what is found.
     """
     missing = [entry for entry in entries if entry.findings is None]
     if len(missing) == 1:
-        _inspect(missing[0], limits, strict, commands)
+        _inspect(missing[0], limits, strict, commands, inspectors)
     elif missing:
         with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(missing)), "skill-inspection") as pool:
-            list(pool.map(lambda entry: _inspect(entry, limits, strict, commands), missing))
+            list(pool.map(lambda entry: _inspect(entry, limits, strict, commands, inspectors), missing))
     return [entry.findings or () for entry in entries]
 
 
-def _inspect(entry: Entry, limits: Limits, strict: bool, commands: bool) -> None:
+def _inspect(entry: Entry, limits: Limits, strict: bool, commands: bool, inspectors: Sequence[Inspector]) -> None:
     skill = entry.skill
     if skill is None:
         entry.findings = ()
@@ -40,6 +48,8 @@ def _inspect(entry: Entry, limits: Limits, strict: bool, commands: bool) -> None
     try:
         entry.bind()
         found = [*inspect_skill(skill, limits, strict=strict), *check_support(skill, commands=commands)]
+        for inspector in inspectors:
+            found += inspector(skill, strict)
     except ResourceError as error:
         mend = "check the files and their permissions"
         found = [Diagnostic("D05", "error", str(error), skill.name, skill.path or "", mend=mend)]

@@ -16,7 +16,7 @@ from flink_skills.errors import ConfigError, SkillFormatError, SkillsError, Sour
 from flink_skills.manager.audit import AuditHook, log_event
 from flink_skills.manager.catalog import Catalog
 from flink_skills.manager.entry import Entry
-from flink_skills.manager.inspection import inspect_entries
+from flink_skills.manager.inspection import Inspector, inspect_entries
 from flink_skills.manager.loading import LoadedSource, LoadedTree, declared_sources, read_sources
 from flink_skills.manager.lockfile import SkillLock
 from flink_skills.manager.refresh import Refreshed, compare
@@ -48,7 +48,8 @@ class AgentSkillManager(Resource):
     ``limits`` are those of ``skills.limits.*`` unless they are given, ``audit`` is told of each use of a skill.
     ``opened`` (seconds since 1970, now by default) is when the opening began that this manager is part of: servers
     that another process has asked since then are not asked again. ``surroundings`` is given where commands run: a
-    skill that requires what is not there is in no view then, and a diagnostic says why.
+    skill that requires what is not there is in no view then, and a diagnostic says why. ``inspectors`` are called by
+    :meth:`inspect` with a skill and whether loading is strict, and return more diagnostics.
 
     ``paths``, ``resources`` and ``urls`` are lists of sources, one source as a string, or None. ``skills`` are skills
     that a program made: each is a source of its own, whose files are in the store while the manager uses them. Of two
@@ -76,6 +77,7 @@ class AgentSkillManager(Resource):
         audit: AuditHook = log_event,
         opened: float | None = None,
         surroundings: Surroundings | None = None,
+        inspectors: Sequence[Inspector] = (),
     ) -> None:
         listed = [[items] if isinstance(items, str) else items or () for items in (paths, resources, urls)]
         self._scopes: tuple[SkillScope, ...] = (SkillScope("job", *listed, skills=() if skills is None else skills),)
@@ -87,6 +89,7 @@ class AgentSkillManager(Resource):
         self._skill_lock = lock
         self._audit = audit
         self._surroundings = surroundings
+        self._inspectors = tuple(inspectors)
         self._catalog: Catalog | None = None
         self._unfit: Mapping[str, Diagnostic] = {}
         self._generation = 0
@@ -112,6 +115,7 @@ class AgentSkillManager(Resource):
         audit: AuditHook = log_event,
         opened: float | None = None,
         surroundings: Surroundings | None = None,
+        inspectors: Sequence[Inspector] = (),
     ) -> AgentSkillManager:
         """A manager for what job and agent declare: an agent's skill wins over the job's of the same name."""
         manager = cls(
@@ -124,6 +128,7 @@ class AgentSkillManager(Resource):
             audit=audit,
             opened=opened,
             surroundings=surroundings,
+            inspectors=inspectors,
         )
         # Sorting is stable: within a level the order of declaration stays.
         manager._scopes = tuple(sorted(scopes, key=lambda scope: scope.level != "agent"))
@@ -399,7 +404,9 @@ class AgentSkillManager(Resource):
 
     def _inspect(self, entries: Sequence[Entry]) -> Sequence[Sequence[Diagnostic]]:
         commands = self._config.get(SkillOptions.SHELL_ENABLED)
-        return inspect_entries(entries, self._limits, strict=self._strict, commands=commands)
+        return inspect_entries(
+            entries, self._limits, strict=self._strict, commands=commands, inspectors=self._inspectors
+        )
 
     def _without_guesses(self, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
         """Without what an inspection says of requirements, where the surroundings say it for certain."""

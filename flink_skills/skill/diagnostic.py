@@ -174,6 +174,53 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "S04": Code("a link that leaves its source", "warning", "error", "copy what it points to"),
         "S05": Code("larger than the limit", "error", "error", "make it smaller"),
         "S06": Code("hidden or control characters, or an HTML comment", "warning", "warning", "remove them"),
+        "T01": Code("schema.json cannot be used", "error", "error", "write a JSON list of tools"),
+        "T02": Code("tools.py is not valid Python", "error", "error", "fix the syntax"),
+        "T03": Code(
+            "a tool that is left out: its name, its parameters or its command cannot be used",
+            "error",
+            "error",
+            "use names of at most 64 letters, digits, '_' and '-', and parameters of type object",
+        ),
+        "T04": Code(
+            "schema.json declares a tool that tools.py does not define",
+            "error",
+            "error",
+            "define the function, give the entry a 'command', or remove the entry",
+        ),
+        "T05": Code(
+            "a function of tools.py that schema.json does not declare, so it is not a tool",
+            "warning",
+            "warning",
+            "add it to schema.json, or begin its name with '_'",
+        ),
+        "T06": Code(
+            "the parameters in schema.json are not those of the function",
+            "error",
+            "error",
+            "use the same names in both, and list parameters without a default in 'required'",
+        ),
+        "T07": Code(
+            "the parameters of a tool are not a valid JSON schema",
+            "warning",
+            "error",
+            "write a JSON schema of type object",
+        ),
+        "T08": Code("two tools of one name", "warning", "error", "rename one of them"),
+        "T09": Code(
+            "more than 8 tools, which all requests of a model have while the skill is loaded",
+            "info",
+            "info",
+            "combine some, or split the skill",
+        ),
+        "T10": Code("more than 64 tools: the others are left out", "error", "error", "split the skill"),
+        "T11": Code("a tool that is named like its skill", "warning", "warning", "rename the tool"),
+        "T12": Code(
+            "the 'Tools:' section names a tool that the skill does not bring",
+            "info",
+            "info",
+            "correct the name, or add the tool to the pool of the agent",
+        ),
         "U01": Code(
             "allowed-tools names a tool that does not exist here", "warning", "warning", "do the same with a command"
         ),

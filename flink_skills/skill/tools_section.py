@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["tools_section"]
+__all__ = ["tool_lines", "tools_section"]
 
 _NAME = r"[^\s`'\":,]+(?::[^\s`'\":,]+)*"
 # What may follow a name: a comment, or what the tool is for.
@@ -24,12 +24,21 @@ def tools_section(body: str) -> tuple[str, ...]:
     >>> tools_section("Tools:\\n- get_weather\\n# - get_history\\n- find_city\\n\\nOverview\\n- not a tool")
     ('get_weather', 'find_city')
     """
-    lines = iter(body.split("\n"))
-    if not any(line.lstrip()[:6].lower() == "tools:" for line in lines):
-        return ()
-    names: dict[str, None] = {}
+    return tuple(tool_lines(body))
+
+
+def tool_lines(body: str) -> dict[str, int]:
+    """The names of :func:`tools_section`, each with the number of its first line in ``body``, from 0.
+
+    >>> tool_lines("Tools:\\n- get_weather")
+    {'get_weather': 1}
+    """
+    lines = iter(enumerate(body.split("\n")))
+    if not any(line.lstrip()[:6].lower() == "tools:" for _, line in lines):
+        return {}
+    names: dict[str, int] = {}
     after_blank = False
-    for line in map(str.strip, lines):
+    for number, line in ((number, line.strip()) for number, line in lines):
         if not line:
             after_blank = True
             continue
@@ -37,8 +46,8 @@ def tools_section(body: str) -> tuple[str, ...]:
             if not _COMMENTED_TOOL.match(line) and (after_blank or _SUBHEADING.match(line)):
                 break
         elif tool := _TOOL.fullmatch(line):
-            names[tool["name"]] = None
+            names.setdefault(tool["name"], number)
         else:
             break
         after_blank = False
-    return tuple(names)
+    return names

@@ -11,6 +11,7 @@ from flink_skills.errors import ExecutionError
 from flink_skills.resource import Resource
 
 if TYPE_CHECKING:
+    from flink_skills.artifacts import ArtifactStore
     from flink_skills.execution.workspace import Workspace
     from flink_skills.manager.view import SkillView
     from flink_skills.tools.commands.runner import ShellRunner
@@ -54,7 +55,8 @@ class ToolContext:
     empty for a call of the agent's code. ``owner`` stands for the job's agent and the key: artifacts and processes
     belong to it. ``workspace`` is the key's, for tools with ``uses_workspace``; others that come to need it call
     :meth:`need_workspace`. ``staged_inputs`` describes the files of the event that are in ``work/inputs/`` since the
-    workspace was opened. ``shell`` runs commands in the sandbox of the job; None where it has none.
+    workspace was opened. ``shell`` runs commands in the sandbox of the job, ``artifacts`` stores its artifacts; each is
+    None if the job has none.
     """
 
     key: Any = None
@@ -70,6 +72,7 @@ class ToolContext:
     open_workspace: Callable[[], Awaitable[Workspace]] | None = field(default=None, repr=False)
     staged_inputs: Sequence[Mapping[str, Any]] = ()
     shell: ShellRunner | None = field(default=None, repr=False)
+    artifacts: ArtifactStore | None = field(default=None, repr=False)
     extra: dict[str, Any] = field(default_factory=dict)
 
     async def need_workspace(self) -> Workspace:

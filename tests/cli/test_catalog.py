@@ -63,7 +63,7 @@ def skills(tmp_path: Path) -> Path:
     write_skill(folder / "first", description="Looks first.", **files)
     files = {
         "tools.py": 'def shout(text: str) -> str:\n    """Shouts."""\n\ndef _inner():\n    pass\n',
-        "schema.json": '{"name": "count", "description": "Counts.", "command": ["wc"]}',
+        "schema.json": '[{"name": "count", "command": ["wc"]}, {"name": "shout"}]',
     }
     write_skill(folder / "second", description="Looks <again>.", **files)
     write_skill(tmp_path / "own" / "own", description="The agent's own.")

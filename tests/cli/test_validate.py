@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import zipfile
 from hashlib import sha256
 from pathlib import Path
@@ -268,6 +269,77 @@ def test_an_index_of_skills_says_what_it_leaves_out(flink_skills: FlinkSkills) -
     assert [(skill["name"], skill["status"]) for skill in data["skills"]] == [("greet", "loaded")]
     (note,) = data["diagnostics"]
     assert "'thing'" in note["message"]
+
+
+def write_tools(folder: Path) -> None:
+    """A skill whose tools have faults, and a good one."""
+    write_skill(
+        folder / "geo",
+        body="Tools:\n- distance\n- get_wether\n",
+        **{"tools.py": "def distance(start, end): ...\ndef area(of): ...\n", "schema.json": '[{"name": "distanse"}]'},
+    )
+    write_skill(folder / "sum", **{"tools.py": "def total(numbers: list): ...\n"})
+
+
+def test_tools_that_skills_bring_are_checked(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    write_tools(tmp_path / "s")
+    said = flink_skills("validate", "s")
+    lines = [line for line in said.stdout.splitlines() if line.startswith("s/")]
+    assert [line.partition(": ")[2].partition(":")[0] for line in lines] == [
+        *("info T12", "info T12", "error T04", "warning T05", "warning T05"),
+    ]
+    assert lines[1].startswith("s/geo/SKILL.md:7: info T12: the 'Tools:' section names 'get_wether', which the skill")
+    assert "s/geo/schema.json:1: error T04" in said.stdout
+    assert "did you mean 'distance'?" in said.stdout
+    assert said.code == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("def f(:\n", 1), ("while True: pass\n", 0), ("import os; os._exit(7)\n", 0)]
+)
+def test_code_of_a_skill_does_not_run(code: str, status: int, flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    write_skill(tmp_path / "s/a", **{"tools.py": code})
+    data = report(flink_skills("validate", "s", "--format", "json"))
+    assert codes(data) == (["T02"] if status else [])
+
+
+@pytest.mark.parametrize(
+    ("pool", "severity", "says"),
+    [
+        ("tool_pool: [shop:get_weather, shop:distance]", "warning", "did you mean 'get_weather'?"),
+        (
+            "tool_pool: [shop:get_weather, shop:Stock, shop:distance]",
+            "info",
+            "unless a tool set of the agent (stock) has",
+        ),
+        ("tools: [shop:get_wether, shop:distance]", "", ""),
+    ],
+)
+def test_names_of_tools_are_held_against_an_agent(
+    pool: str, severity: str, says: str, flink_skills: FlinkSkills, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write_tools(tmp_path / "s")
+    (tmp_path / "shop.py").write_text(
+        "from flink_skills import BaseToolSet\n"
+        "def get_weather(city: str) -> str: ...\ndef get_wether(city: str) -> str: ...\n"
+        "def distance(a: str) -> str: ...\n"
+        "class Stock(BaseToolSet):\n    name = 'stock'\n    async def get_tools(self, context): return []\n"
+    )
+    (tmp_path / "agent.yaml").write_text(f"name: shop\nmodel: offline\n{pool}\n")
+    try:
+        data = report(flink_skills("validate", "s", "--agent", "agent.yaml", "--format", "json"))
+    finally:
+        sys.modules.pop("shop", None)
+    found = [(one["severity"], one["message"]) for one in data["diagnostics"] if one["code"] == "T12"]
+    assert [level for level, _ in found] == ([severity] if severity else [])
+    assert all("'get_wether'" in message and says in message for _, message in found)
+
+
+def test_an_agent_that_is_not_there(flink_skills: FlinkSkills, odd: Path) -> None:
+    said = flink_skills("validate", "odd", "--agent", "none.yaml")
+    assert (said.code, said.stdout) == (2, "")
+    assert "none.yaml" in said.stderr
 
 
 def test_text_has_a_line_for_each_problem_and_a_summary(flink_skills: FlinkSkills, odd: Path) -> None:

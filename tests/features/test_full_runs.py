@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from flink_skills import tool_set
 from flink_skills.agents import ToolCall
 from flink_skills.testing import call
-from tests.features.conftest import Answer, Ask
+from flink_skills.tools.files import FileToolSet
+from tests.features.conftest import Answer, Ask, Plain
 
 LOAD = call("skill_load", skill="shout")
 
@@ -198,6 +200,30 @@ def test_what_was_saved_can_be_read_by_reference(ask: Ask) -> None:
     )
     assert first.value["output_files"][0]["ref"] == "workspace://out/a.txt"
     assert [old.text, new.text, file.text, skill.text] == ["one\n", "two\n", "two\n", "LOUD NOTES"]
+
+
+class Reader(Plain):
+    """An agent with the file tools and the profile."""
+
+    @tool_set
+    def files(self) -> FileToolSet:
+        return FileToolSet()
+
+
+@pytest.mark.row("F29", "J14")
+def test_read_opens_what_results_name(ask: Ask) -> None:
+    save: dict[str, Any] = {"output_files": ["out/a.txt"], "save_as_artifacts": True}
+
+    def saved(answers: list[Answer]) -> ToolCall:
+        (artifact,) = answers[1].value["artifact_files"]
+        return call("Read", path=f"artifact://{artifact['name']}@{artifact['version']}")
+
+    def collected(answers: list[Answer]) -> ToolCall:
+        return call("Read", path=answers[1].value["output_files"][0]["ref"])
+
+    run_it = run_of("echo one > $OUTPUT_DIR/a.txt", **save)
+    read = ask(LOAD, run_it, saved, collected, call("Read", path="skill://shout/notes.md"), agent=Reader, tools="full")
+    assert [answer.value["content"] for answer in read[2:]] == ["1 | one", "1 | one", "1 | LOUD NOTES"]
 
 
 @pytest.mark.row("K2")

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.active import not_active as not_active
     from flink_skills.tools.dynamic.bundled import BundledTools as BundledTools
     from flink_skills.tools.dynamic.bundled import Described as Described
+    from flink_skills.tools.dynamic.checking import OfferedTools as OfferedTools
+    from flink_skills.tools.dynamic.checking import check_tools as check_tools
+    from flink_skills.tools.dynamic.checking import inspect_tools as inspect_tools
+    from flink_skills.tools.dynamic.checking import tool_names_of as tool_names_of
+    from flink_skills.tools.dynamic.checking import tool_places as tool_places
     from flink_skills.tools.dynamic.pool import PoolTools as PoolTools
     from flink_skills.tools.dynamic.pool import ToolPool as ToolPool
     from flink_skills.tools.dynamic.program.docstrings import parse_docstring as parse_docstring
@@ -25,16 +30,21 @@ _HOMES = {
     "Active": "active",
     "BundledTools": "bundled",
     "Described": "bundled",
+    "OfferedTools": "checking",
     "PoolTools": "pool",
     "ToolPool": "pool",
     "active_names": "active",
     "active_tools": "active",
+    "check_tools": "checking",
     "checked_parameters": "specs",
     "checked_specs": "specs",
+    "inspect_tools": "checking",
     "not_active": "active",
     "parse_docstring": "program.docstrings",
     "parse_returns": "program.docstrings",
     "tool_names": "registry",
+    "tool_names_of": "checking",
+    "tool_places": "checking",
 }
 
 __all__ = list(_HOMES)

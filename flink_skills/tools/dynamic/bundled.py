@@ -27,6 +27,7 @@ from flink_skills.tools.dynamic.runner_process import Reply, RunnerProcess
 from flink_skills.tools.dynamic.runner_program import program_argv
 from flink_skills.tools.dynamic.runners import RunnerKey, Runners
 from flink_skills.tools.dynamic.schema_file import MOST_FILE_BYTES, SCHEMA_FILE, DeclaredTool, read_schema_file
+from flink_skills.tools.dynamic.source import TOOLS_FILE
 from flink_skills.tools.dynamic.specs import checked_parameters, checked_specs
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
     from flink_skills.skill import AgentSkill
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["TOOLS_FILE", "BundledTools", "Described"]
-
-TOOLS_FILE = "tools.py"
+__all__ = ["BundledTools", "Described"]
 
 _IDLE_SECONDS = 60.0
 _LIFE_SECONDS = 3_600.0

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from flink_skills.tools.dynamic.specs import MOST_TOOLS, NAME, check_raw, shown
 from flink_skills.tools.dynamic.strict_json import read_json
 
-__all__ = ["MOST_FILE_BYTES", "SCHEMA_FILE", "DeclaredTool", "read_schema_file"]
+__all__ = [
+    "MOST_FILE_BYTES",
+    "SCHEMA_FILE",
+    "DeclaredTool",
+    "SchemaFile",
+    "SchemaProblem",
+    "parse_schema_file",
+    "read_schema_file",
+]
 
 SCHEMA_FILE = "schema.json"
 MOST_FILE_BYTES = 262_144
@@ -32,6 +42,27 @@ class DeclaredTool:
         return {"name": self.name, "description": self.description, "parameters": self.parameters}
 
 
+class SchemaProblem(NamedTuple):
+    """A fault of the file.
+
+    ``code`` is that of a diagnostic (:data:`flink_skills.skill.CODES`). ``line`` counts from 1; 0 means unknown.
+    ``is_told`` is False for a fault that leaves every tool as it is.
+    """
+
+    code: str
+    text: str
+    line: int = 0
+    is_told: bool = True
+
+
+class SchemaFile(NamedTuple):
+    """The content of a ``schema.json``: its tools, the line of each, and its faults."""
+
+    tools: dict[str, DeclaredTool]
+    lines: Mapping[str, int]
+    problems: Sequence[SchemaProblem]
+
+
 def read_schema_file(data: bytes) -> tuple[dict[str, DeclaredTool], list[str]]:
     """The tools in the bytes of a ``schema.json`` by name, and what is wrong with it.
 
@@ -43,42 +74,93 @@ def read_schema_file(data: bytes) -> tuple[dict[str, DeclaredTool], list[str]]:
     >>> tools["count"].command
     ('wc', '-l')
     """
+    file = parse_schema_file(data)
+    return file.tools, [problem.text for problem in file.problems if problem.is_told]
+
+
+def parse_schema_file(data: bytes) -> SchemaFile:
+    """Return the tools and the faults of a ``schema.json``, with their lines."""
     if len(data) > MOST_FILE_BYTES:
-        return {}, [f"{SCHEMA_FILE} has more than {MOST_FILE_BYTES} bytes"]
+        return _unusable(f"has more than {MOST_FILE_BYTES} bytes")
     try:
-        read = read_json(data.decode("utf-8-sig"))
+        text = data.decode("utf-8-sig")
+        read = read_json(text)
     except (ValueError, RecursionError) as error:
-        return {}, [f"{SCHEMA_FILE} cannot be read: {shown(error, 120)}"]
+        return _unusable(f"cannot be read: {shown(error, 120)}", getattr(error, "lineno", 0))
     entries = read.get("tools", [read]) if isinstance(read, dict) else read
     if not isinstance(entries, list):
-        return {}, [f"{SCHEMA_FILE} holds no list of tools"]
+        return _unusable("holds no list of tools")
     found: dict[str, DeclaredTool] = {}
+    lines: dict[str, int] = {}
     problems = []
+    line_of = _Lines(text)
     if len(entries) > MOST_TOOLS:
-        problems.append(f"{SCHEMA_FILE} has {len(entries)} tools: the first {MOST_TOOLS} count")
+        more = f"{SCHEMA_FILE} has {len(entries)} tools: the first {MOST_TOOLS} count"
+        problems.append(SchemaProblem("T10", more))
     for entry in entries[:MOST_TOOLS]:
+        line = line_of.next(_name(entry))
         try:
             tool = _declared(entry)
         except ValueError as error:
-            problems.append(f"{SCHEMA_FILE}: {error}")
+            problems.append(SchemaProblem("T03", f"{SCHEMA_FILE}: {error}", line))
             continue
         if tool.name in found:
-            problems.append(f"{SCHEMA_FILE}: the tool {tool.name!r} is there twice: the first counts")
-        else:
-            found[tool.name] = tool
-    return found, problems
+            twice = f"{SCHEMA_FILE}: the tool {tool.name!r} is there twice: the first counts"
+            problems.append(SchemaProblem("T08", twice, line))
+            continue
+        found[tool.name], lines[tool.name] = tool, line
+        if tool.parameters is None and _parameters(_said(entry)) is not None:
+            ignored = f"{SCHEMA_FILE}: the parameters of the tool {tool.name!r} are not an object, and are ignored"
+            problems.append(SchemaProblem("T07", ignored, line, is_told=False))
+    return SchemaFile(found, lines, problems)
+
+
+def _unusable(text: str, line: int = 0) -> SchemaFile:
+    return SchemaFile({}, {}, [SchemaProblem("T01", f"{SCHEMA_FILE} {text}", line)])
+
+
+class _Lines:
+    """The lines of entries, found by their names in the text of the file."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at: dict[str, int] = {}
+
+    def next(self, name: str) -> int:
+        """Return the line of the next entry ``name``, from 1. Return 0 if the line is unknown."""
+        if not name:
+            return 0
+        form = re.compile(rf'"name"\s*:\s*{re.escape(json.dumps(name, ensure_ascii=False))}')
+        match = form.search(self._text, self._at.get(name, 0))
+        if match is None:
+            return 0
+        self._at[name] = match.end()
+        return self._text.count("\n", 0, match.start()) + 1
+
+
+def _said(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    inner = entry.get("function")
+    return inner if isinstance(inner, dict) else entry
+
+
+def _name(entry: object) -> str:
+    name = _said(entry).get("name") if isinstance(entry, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _parameters(said: Mapping[str, Any]) -> Any:
+    return next((said[word] for word in ("parameters", "input_schema", "inputSchema") if word in said), None)
 
 
 def _declared(entry: object) -> DeclaredTool:
     if not isinstance(entry, dict):
         raise ValueError("an entry is no object")
-    inner = entry.get("function")
-    said = inner if isinstance(inner, dict) else entry
+    said = _said(entry)
     name = said.get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(f"the tool {shown(name)} is left out: a name is 1 to 64 letters, digits, '_' and '-'")
     description = said.get("description")
-    parameters = next((said[word] for word in ("parameters", "input_schema", "inputSchema") if word in said), None)
+    parameters = _parameters(said)
     try:
         check_raw(parameters)
     except ValueError as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.files.text import Encoding, decode, detect
 
-__all__ = ["MOST_BYTES", "MOST_CHARS", "MOST_LINES", "LinePage", "load", "read_page"]
+__all__ = ["MOST_BYTES", "MOST_CHARS", "MOST_LINES", "LinePage", "load", "page_of_data", "page_of_text", "read_page"]
 
 #: Largest file that is read as a whole, in bytes.
 MOST_BYTES = 10 << 20
@@ -46,26 +46,37 @@ def load(descriptor: int) -> tuple[str, Encoding]:
     """The whole text of a file of at most 10 MB, with its line ends. Raises :class:`ArgumentError`."""
     size = os.fstat(descriptor).st_size
     data = _read(descriptor, MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise ArgumentError(f"The file has {max(size, len(data))} bytes, and at most {MOST_BYTES} are read at once.")
-    encoding = detect(data)
-    if encoding is None:
-        raise ArgumentError(_binary(len(data)))
-    return decode(data, encoding), encoding
+    return _whole(data, max(size, len(data)))
 
 
 def read_page(descriptor: int, start: int, end: int | None) -> LinePage:
     """The lines from ``start`` to ``end``, as many as one call gives. Raises :class:`ArgumentError`."""
     size = os.fstat(descriptor).st_size
-    last = min(start + MOST_LINES - 1, end if end is not None else start + MOST_LINES - 1)
     if size > MOST_BYTES:
+        last = min(start + MOST_LINES - 1, end if end is not None else start + MOST_LINES - 1)
         return _streamed(descriptor, start, last, size)
     text, encoding = load(descriptor)
+    return page_of_text(text, start, end, encoding.name)
+
+
+def page_of_data(data: bytes, start: int, end: int | None) -> LinePage:
+    """The lines of a file's whole content, as :func:`read_page` returns them. Raises :class:`ArgumentError`."""
+    text, encoding = _whole(data, len(data))
+    return page_of_text(text, start, end, encoding.name)
+
+
+def page_of_text(text: str, start: int, end: int | None, encoding: str = "utf-8") -> LinePage:
+    """The lines of a file's whole text, as :func:`read_page` returns them.
+
+    >>> page_of_text("a\\nb\\n", 2, None).lines
+    ['b']
+    """
+    last = min(start + MOST_LINES - 1, end if end is not None else start + MOST_LINES - 1)
     lines = _LINE_END.split(text)
     if lines[-1] == "":
         lines.pop()
     page, cut = _fitting(lines[start - 1 : last])
-    return LinePage(page, start, len(lines), encoding.name, cut)
+    return LinePage(page, start, len(lines), encoding, cut)
 
 
 def _streamed(descriptor: int, start: int, last: int, size: int) -> LinePage:
@@ -123,6 +134,16 @@ def _read(descriptor: int, most: int) -> bytes:
         parts.append(part)
         left -= len(part)
     return b"".join(parts)
+
+
+def _whole(data: bytes, size: int) -> tuple[str, Encoding]:
+    """Return the text of all bytes of a file. Raise :class:`ArgumentError` if they are too many, or not text."""
+    if len(data) > MOST_BYTES:
+        raise ArgumentError(f"The file has {size} bytes, and at most {MOST_BYTES} are read at once.")
+    encoding = detect(data)
+    if encoding is None:
+        raise ArgumentError(_binary(len(data)))
+    return decode(data, encoding), encoding
 
 
 def _binary(size: int) -> str:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from flink_skills.execution.workspace.places import READABLE, parts_of
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.area import Area
 from flink_skills.tools.files.file_tool import StoredTool
-from flink_skills.tools.files.lines import MOST_CHARS, MOST_LINES, read_page
+from flink_skills.tools.files.lines import MOST_CHARS, MOST_LINES, LinePage, read_page
 from flink_skills.tools.given import Also, Given
 
 __all__ = ["Read"]
+
+_REFERENCE = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class _ReadArguments(Given):
@@ -29,46 +33,70 @@ class Read(StoredTool[_ReadArguments]):
     ``{success, content, total_lines, read_range}``; ``read_range`` is such as ``"1-40"``. At most 10,000 lines and
     256 Ki characters a call: what is left is told in ``note``, and ``next_line`` is where to go on. Of files above
     10 MB the lines are read in parts.
+
+    ``path`` may be a reference: ``skill://name/path``, ``workspace://path`` or ``artifact://name[@version]``. Of these,
+    files of skills and artifacts have 10 MB at most.
     """
 
     tool_name = "Read"
     description = (
-        "Read a text file. Each line has its number in front, as in '12 | text'; these numbers are no part of the "
-        f"file. Gives at most {MOST_LINES} lines: for the rest go on with start_line."
+        "Read a text file, by its path or a reference such as artifact://name. Each line has its number in front, as "
+        f"in '12 | text'; these numbers are no part of the file. Gives at most {MOST_LINES} lines: for the rest go on "
+        "with start_line."
     )
     model = _ReadArguments
+
+    async def _answer(self, asked: _ReadArguments, context: ToolContext) -> dict[str, Any]:
+        start = _start(asked)
+        if _REFERENCE.match(asked.path) is None:
+            return await super()._answer(asked, context)
+        # A model that names paths only does not import this module.
+        from flink_skills.tools.files.referred import located, read_lines
+
+        reference = located(asked.path.strip(), context)
+        page = await read_lines(reference, start, asked.end_line, context)
+        if page is not None:
+            return _result(asked, page)
+        place = "/".join(("$WORKSPACE_DIR", *parts_of(reference.path, READABLE)))
+        return await super()._answer(asked.model_copy(update={"path": place}), context)
 
     def _work(
         self, asked: _ReadArguments, area: Area, root: int, context: ToolContext, stop: threading.Event
     ) -> dict[str, Any]:
         target = area.locate(root, asked.path)
-        start = asked.start_line or 1
-        if asked.end_line is not None and asked.end_line < start:
-            raise ArgumentError(f"end_line {asked.end_line} is before start_line {start}: swap them.")
         if area.kind(root, target) == "folder":
             raise ArgumentError(f"{asked.path!r} is a folder: name a file in it. Glob lists its files.")
         with area.file(root, target) as descriptor:
-            page = read_page(descriptor, start, asked.end_line)
-        if start > max(page.total, 1):
-            raise ArgumentError(f"{asked.path!r} has {page.total} lines, and start_line is {start}.")
-        value: dict[str, Any] = {
-            "success": True,
-            "content": "\n".join(f"{number} | {line}" for number, line in enumerate(page.lines, page.first)),
-            "total_lines": page.total,
-            "read_range": f"{page.first}-{page.last}" if page.lines else "0-0",
-        }
-        if page.encoding != "utf-8":
-            value["encoding"] = page.encoding
-        notes = []
-        if page.cut:
-            notes.append(
-                f"line {page.first} has more than {MOST_CHARS} characters and is cut: use Bash (cut -c) for more"
-            )
-        if page.last < min(asked.end_line or page.total, page.total):
-            value["next_line"] = page.last + 1
-            notes.append(
-                f"these are lines {page.first} to {page.last} of {page.total}: go on with start_line={page.last + 1}"
-            )
-        if notes:
-            value["note"] = "; ".join(notes)
-        return value
+            return _result(asked, read_page(descriptor, _start(asked), asked.end_line))
+
+
+def _start(asked: _ReadArguments) -> int:
+    start = asked.start_line or 1
+    if asked.end_line is not None and asked.end_line < start:
+        raise ArgumentError(f"end_line {asked.end_line} is before start_line {start}: swap them.")
+    return start
+
+
+def _result(asked: _ReadArguments, page: LinePage) -> dict[str, Any]:
+    start = _start(asked)
+    if start > max(page.total, 1):
+        raise ArgumentError(f"{asked.path!r} has {page.total} lines, and start_line is {start}.")
+    value: dict[str, Any] = {
+        "success": True,
+        "content": "\n".join(f"{number} | {line}" for number, line in enumerate(page.lines, page.first)),
+        "total_lines": page.total,
+        "read_range": f"{page.first}-{page.last}" if page.lines else "0-0",
+    }
+    if page.encoding != "utf-8":
+        value["encoding"] = page.encoding
+    notes = []
+    if page.cut:
+        notes.append(f"line {page.first} has more than {MOST_CHARS} characters and is cut: use Bash (cut -c) for more")
+    if page.last < min(asked.end_line or page.total, page.total):
+        value["next_line"] = page.last + 1
+        notes.append(
+            f"these are lines {page.first} to {page.last} of {page.total}: go on with start_line={page.last + 1}"
+        )
+    if notes:
+        value["note"] = "; ".join(notes)
+    return value

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Listed", "listed_tools", "schema_problem"]
+__all__ = ["Listed", "listed_tools"]
 
 _MOST_PAGES = 100
 _MOST_TOOLS = 1_000
@@ -65,26 +65,3 @@ def _spec(theirs: Any) -> str | None:
         )
     except (ValueError, TypeError, RecursionError):
         return None
-
-
-def schema_problem(schema: Any) -> str:
-    """Why providers of models would not take a schema, and with it no request that offers the tool; empty: they do.
-
-    >>> schema_problem({"type": "string"})
-    "its type is 'string' and not 'object'"
-    """
-    from jsonschema import SchemaError
-    from jsonschema.validators import validator_for
-
-    if not isinstance(schema, Mapping):
-        return "it is no object"
-    kind = schema.get("type", "object")
-    if kind != "object":
-        return f"its type is {str(kind)[:40]!r} and not 'object'"
-    try:
-        validator_for(schema).check_schema(schema)
-    except SchemaError as error:
-        return str(error.message)[:200]
-    except Exception as error:  # of what the schema made the library do
-        return type(error).__name__
-    return ""

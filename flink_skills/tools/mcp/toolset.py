@@ -13,11 +13,12 @@ from flink_skills.errors import ConfigError
 from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.dynamic.toolset_base import BaseToolSet, JobServices
 from flink_skills.tools.mcp.connection import McpConnection
-from flink_skills.tools.mcp.listing import Listed, listed_tools, schema_problem
+from flink_skills.tools.mcp.listing import Listed, listed_tools
 from flink_skills.tools.mcp.more import prompt_tools, resource_tools
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams, connection_params
 from flink_skills.tools.mcp.tool import McpTool
 from flink_skills.tools.mcp.transports import need_mcp
+from flink_skills.tools.schemas import schema_problem
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner

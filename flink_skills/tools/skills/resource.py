@@ -65,23 +65,15 @@ class LoadSkillResource(SkillFace[_Arguments]):
 
     async def _referred(self, text: str, offset: int, view: SkillView, context: ToolContext) -> ResourceText:
         # Not above: a model that reads skills only needs none of this.
-        from flink_skills.artifacts.reference import parse_reference
+        from flink_skills.tools.skills.references import artifact_data, resolve_reference
 
-        reference = parse_reference(text)
-        if reference.scheme == "skill":
-            return await self._of_skill(known_skill(reference.skill, view), reference.path, offset, view, context)
-        if reference.scheme == "workspace":
-            return await self._of_workspace(reference.path, offset, view, context)
-        if reference.scheme == "host":
-            raise ArgumentError(f"{text!r} cannot be read: no file of the machine can. Have it as an input of a run.")
         store = self._services.artifacts
-        if store is None:
-            raise ArgumentError(f"{text!r} cannot be read: this job has no artifacts.")
-        version = reference.version
-        if version is None and context.skill_state is not None:
-            # What this conversation saved is in its state: the same version after a restart.
-            version = context.skill_state.artifacts.get(reference.path)
-        _, data = await asyncio.to_thread(store.load, context.owner, reference.path, version)
+        reference = resolve_reference(text, view, context, store)
+        if reference.scheme == "skill":
+            return await self._of_skill(reference.skill, reference.path, offset, view, context)
+        if reference.scheme == "workspace" or store is None:
+            return await self._of_workspace(reference.path, offset, view, context)
+        data = await artifact_data(reference, context, store)
         return self._part(text, data[offset : offset + _LARGEST_PART], offset, len(data))
 
     async def _of_skill(self, name: str, path: str, offset: int, view: SkillView, context: ToolContext) -> ResourceText:

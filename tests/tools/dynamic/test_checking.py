@@ -1,0 +1,224 @@
+"""Faults of the tools that a skill brings are found without running any of its code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills.skill import CODES, AgentSkill, Diagnostic, load_folder
+from flink_skills.tools.dynamic import OfferedTools, check_tools, tool_names_of
+
+ADD = """\
+def add(a: int, b: int = 0) -> int:
+    "Add two numbers."
+    return a + b
+"""
+
+
+def schema(*names: str, **parameters: Any) -> str:
+    """A ``schema.json`` with an entry on two lines for each name."""
+    given = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], **parameters}
+    entries = [f'{{"name": {json.dumps(name)},\n"parameters": {json.dumps(given)}}}' for name in names]
+    return f'{{"tools": [\n{",".join(entries)}\n]}}'
+
+
+def found(
+    tools: str | None = None,
+    declared: str | None = None,
+    *,
+    name: str = "geo",
+    body: str = "How to.",
+    offered: OfferedTools | None = None,
+    strict: bool = False,
+) -> list[Diagnostic]:
+    files = {"tools.py": tools, "schema.json": declared}
+    given = {path: text for path, text in files.items() if text is not None}
+    return check_tools(AgentSkill(name, "Geography.", body, given), offered=offered, strict=strict)
+
+
+def told(*given: Any, **named: Any) -> list[tuple[str, str, int]]:
+    return [(one.code, one.severity, one.line) for one in found(*given, **named)]
+
+
+def the_message(*given: Any, **named: Any) -> str:
+    (one,) = found(*given, **named)
+    return one.message
+
+
+@pytest.mark.parametrize(
+    ("tools", "declared"),
+    [
+        (None, None),
+        (ADD, None),
+        (ADD, schema("add")),
+        (None, '[{"name": "count", "command": ["wc", "-l"]}]'),
+        ("import math\n_x = 1\ndef add(a, **more): ...\n", schema("add", properties={"a": {}, "z": {}})),
+        ("import functools\n@functools.cache\ndef add(): ...\n", schema("add")),
+        ("from somewhere import add\n", schema("add")),
+        ("from somewhere import *\n", schema("add")),
+        ("for name in 'add', 'sub':\n    globals()[name] = print\n", schema("add")),
+        ("try:\n    from fast import add\nexcept ImportError:\n    def add(): ...\n", schema("add")),
+        ("class add: ...\n", schema("add")),
+        ("add = lambda a: a\n", schema("add")),
+        ("def add(a): ...\n", '[{"name": "add", "description": "Adds."}]'),
+        ("def f(a): ...\nf2 = f\n", None),
+    ],
+)
+def test_matching_files_have_no_fault(tools: str | None, declared: str | None) -> None:
+    assert found(tools, declared, strict=True) == []
+
+
+@pytest.mark.parametrize(
+    ("tools", "declared", "code", "severity", "line", "says"),
+    [
+        (None, '{"tools": [\n{"name": ]}', "T01", "error", 2, "schema.json cannot be read"),
+        (None, "3", "T01", "error", 0, "holds no list of tools"),
+        (None, '{"tools": NaN}', "T01", "error", 0, "is no JSON"),
+        ("def add(:\n", None, "T02", "error", 1, "tools.py, line 1: invalid syntax"),
+        ("x = 1\nreturn x\n", None, "T02", "error", 2, "'return' outside function"),
+        ("def f(a, a): ...\n", None, "T02", "error", 1, "duplicate argument 'a'"),
+        ("1" + "+1" * 100_000, None, "T02", "error", 0, "nested too deep"),
+        ("def f(): ...\n\0", None, "T02", "error", 0, "null bytes"),
+        (ADD, schema("add", type="string"), "T03", "error", 2, "of type 'string', not an object"),
+        (ADD, schema("add", properties={"a b": {}}), "T03", "error", 2, "the name of its argument 'a b'"),
+        (None, '[{"name": "x y", "command": ["a"]}]', "T03", "error", 1, "the tool 'x y' is left out"),
+        (None, '[{"name": "x",\n "command": "wc"}]', "T03", "error", 1, "is no list of words"),
+        ("def grün(): ...\n", None, "T03", "error", 1, "the tool 'grün' is left out"),
+        ("def f(*parts): ...\n", None, "T03", "warning", 1, "models cannot give *parts"),
+        ("def f(*parts): ...\n", schema("f"), "T03", "error", 1, "models cannot give *parts"),
+        (ADD, schema("add", "sub"), "T04", "error", 3, "tools.py has no public function 'sub'"),
+        ("def add_up(a): ...\n", schema("add_up", "add_u"), "T04", "error", 3, "did you mean 'add_up'?"),
+        (None, schema("add"), "T04", "error", 2, "there is no tools.py with the function"),
+        (ADD + "def sub(a): ...\n", schema("add"), "T05", "warning", 4, "defines 'sub', which schema.json does not"),
+        ("def add(a): ...\n", schema("add", properties={"a": {}, "aa": {}}), "T06", "error", 2, "the parameter 'aa'"),
+        ("def add(a, *, b): ...\n", schema("add"), "T06", "error", 2, "does not have the parameter 'b'"),
+        ("def add(a): ...\n", schema("add", required=[]), "T06", "warning", 2, "does not list the parameter 'a'"),
+        (ADD, schema("add", properties={"a": {"type": "whole"}}), "T07", "warning", 2, "'whole' is not valid"),
+        (ADD, schema("add", required=["a", "c"]), "T07", "warning", 2, "'required' names 'c'"),
+        (ADD, '[{"name": "add", "parameters": [1]}]', "T07", "warning", 1, "are not an object"),
+        (ADD, schema("add", "add"), "T08", "warning", 3, "the tool 'add' is there twice"),
+        (ADD + ADD, None, "T08", "warning", 4, "defines 'add' twice"),
+        (ADD + "TOOLS = [add, 'add']\n", None, "T08", "warning", 1, "there twice"),
+        ("def geo(a): ...\n", None, "T11", "warning", 1, "'geo' is named like its skill"),
+    ],
+)
+def test_faults_have_a_code_and_a_line(
+    tools: str | None, declared: str | None, code: str, severity: str, line: int, says: str
+) -> None:
+    assert told(tools, declared) == [(code, severity, line)]
+    assert says in the_message(tools, declared)
+
+
+def test_numbers_of_tools() -> None:
+    def several(number: int) -> str:
+        return "".join(f"def f{n}(): ...\n" for n in range(number))
+
+    assert told(several(8)) == []
+    assert told(several(9)) == [("T09", "info", 0)]
+    assert told(several(64)) == [("T09", "info", 0)]
+    assert told(several(65)) == [("T10", "error", 0)]
+    assert "T10" in [code for code, *_ in told(several(65), schema(*(f"f{n}" for n in range(65)), required=[]))]
+    # Only running the file determines the tools.
+    assert told(several(65) + "TOOLS = [f0]\nTOOLS.append(f1)\n") == []
+    assert told(several(65) + "TOOLS = [f0]\n") == []
+
+
+def test_paths_are_those_of_the_files(tmp_path: Path) -> None:
+    (tmp_path / "geo").mkdir()
+    (tmp_path / "geo/SKILL.md").write_text("---\nname: geo\ndescription: Geography.\n---\nTools:\n- far\n")
+    (tmp_path / "geo/schema.json").write_text(schema("add"))
+    (tmp_path / "geo/tools.py").write_text("def sub(): ...\n")
+    skill = load_folder(str(tmp_path / "geo")).skill
+    assert skill is not None
+    places = {one.code: (one.path, one.line) for one in check_tools(skill, offered=OfferedTools())}
+    folder = tmp_path / "geo"
+    assert places == {
+        "T04": (f"{folder}/schema.json", 2),
+        "T05": (f"{folder}/tools.py", 1),
+        "T12": (f"{folder}/SKILL.md", 6),
+    }
+
+
+SECTION = "Tools:\n- add\n- get_wether\n- load_skill"
+
+
+@pytest.mark.parametrize(
+    ("offered", "severity", "says"),
+    [
+        (OfferedTools(), "info", "which the skill does not bring"),
+        (OfferedTools({"get_weather", "load_skill"}, "shop"), "warning", "neither the skill nor agent shop has"),
+        (OfferedTools({"load_skill"}, "shop", ("stock",)), "info", "unless a tool set of the agent (stock) has it"),
+    ],
+)
+def test_names_that_neither_the_skill_nor_the_agent_has(offered: OfferedTools, severity: str, says: str) -> None:
+    (one,) = found(ADD, body=SECTION, offered=offered)
+    assert (one.code, one.severity) == ("T12", severity)
+    assert "names 'get_wether', which" in one.message
+    assert says in one.message
+    assert ("'get_weather'" in one.mend) is ("get_weather" in offered.names)
+
+
+def test_names_are_not_judged_where_the_tools_are_unknown() -> None:
+    assert found("TOOLS = make()\n", body=SECTION, offered=OfferedTools()) == []
+    assert [one.code for one in found("def f(:", body=SECTION, offered=OfferedTools())] == ["T02"]
+    assert found(ADD, body=SECTION) == []
+
+
+def test_code_of_a_skill_is_not_run(tmp_path: Path) -> None:
+    harm = tmp_path / "harm"
+    code = f"open({str(harm)!r}, 'w')\ndef add(a=open({str(harm)!r}, 'w')): ...\nTOOLS = [add]\nwhile True: pass\n"
+    assert found(code, body=SECTION, offered=OfferedTools())[0].code == "T12"
+    assert tool_names_of(AgentSkill("geo", "G.", "H.", {"tools.py": code})) == ["add"]
+    assert not harm.exists()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "-" * 200_000 + "1",
+        "(" * 100_000,
+        "if a: 0\n" + "elif a: 0\n" * 20_000,
+        "a" + "()" * 100_000,
+        "\n".join([*(f"{' ' * n}try: pass\n{' ' * n}finally:" for n in range(19)), " " * 20 + "pass"]),
+        "# coding: punycode\n" + "a" * 200_000,
+        "# coding: none-such\n",
+        "def f(): ...\n" * 20_000,
+        "def " + "f" * 200_000 + "(): ...",
+        "\x0c\r\n\u202e",
+    ],
+    ids=lambda code: code[:12].encode("ascii", "backslashreplace").decode(),
+)
+def test_hostile_code_ends_in_diagnostics_of_readable_size(code: str) -> None:
+    messages = [one.message for one in found(code)]
+    assert all(len(message) < 400 and "\u202e" not in message for message in messages)
+
+
+def test_unreadable_files_are_left_to_the_inspection_of_the_skill(tmp_path: Path) -> None:
+    (tmp_path / "geo").mkdir()
+    (tmp_path / "geo/SKILL.md").write_text("---\nname: geo\ndescription: Geography.\n---\n")
+    (tmp_path / "geo/tools.py").write_text("def f(:\n")
+    skill = load_folder(str(tmp_path / "geo")).skill
+    assert skill is not None
+    assert skill.digest
+    # A file that changes after the digest is an error of the files, not of the tools.
+    (tmp_path / "geo/tools.py").write_text("def other(:\n")
+    assert check_tools(skill, offered=OfferedTools()) == []
+
+
+def test_hostile_schemas_end_in_diagnostics() -> None:
+    deep: Any = {}
+    for _ in range(200):
+        deep = {"properties": {"a": deep}}
+    for declared in (
+        "[" * 100_000,
+        json.dumps([{"name": "x", "command": ["a"], "parameters": deep}]),
+        json.dumps([{"name": "<b>\u202e" * 100}] * 64),
+        json.dumps([{"name": "x", "command": ["a"], "parameters": {"$schema": 3, "$ref": "http://x/y"}}]),
+        " " * 300_000,
+    ):
+        said = found("def x(): ...", declared)
+        assert said
+        assert all(one.code in CODES and len(one.message) < 500 and "\u202e" not in one.message for one in said)
