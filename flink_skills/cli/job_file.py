@@ -6,25 +6,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from flink_skills.cli.job_local import LocalRequest, run_locally
 from flink_skills.cli.output import complain, print_line
 from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import ConfigError, SkillsError
 
-__all__ = ["JobRequest", "LocalRequest", "run_job_request"]
+__all__ = ["JobRequest", "run_job_request"]
 
 DONE, FAILED, USAGE = 0, 1, 2
-
-
-@dataclass(frozen=True)
-class LocalRequest:
-    """What the command line asks for with ``--local``: the agents of the job on a file of events."""
-
-    input: Path
-    agent: str | None = None
-    output: Path | None = None
-    errors: Path | None = None
-    model: str | None = None
-    base_url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,8 +56,6 @@ def run_job_request(request: JobRequest) -> int:
 
 def _run(request: JobRequest) -> int:
     if request.local is not None:
-        from flink_skills.cli.job_local import run_locally
-
         return run_locally(request.file, request.assignments, request.local)
     if request.check:
         from flink_skills.cli.job_check import check

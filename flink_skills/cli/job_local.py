@@ -5,22 +5,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flink_skills.cli.agents import model_setup
 from flink_skills.cli.events import BadLine, bad_line_record, read_events
 from flink_skills.cli.interruption import ended_by_signals
-from flink_skills.cli.job_file import LocalRequest
 from flink_skills.cli.output import complain
 from flink_skills.cli.run import Sink, private_stdout
 from flink_skills.errors import TurnError
 from flink_skills.job.local import LocalJob
 from flink_skills.job.reading import read_job
 
-__all__ = ["run_locally"]
+__all__ = ["LocalRequest", "run_locally"]
 
 DONE, FAILED, SOME_ERRORS = 0, 1, 3
+
+
+@dataclass(frozen=True)
+class LocalRequest:
+    """What the command line asks for with ``--local``: the agents of the job on a file of events."""
+
+    input: Path
+    agent: str | None = None
+    output: Path | None = None
+    errors: Path | None = None
+    model: str | None = None
+    base_url: str | None = None
 
 
 def run_locally(file: Path, assignments: tuple[str, ...], request: LocalRequest) -> int:

@@ -129,7 +129,8 @@ def run(
         if others:
             advice = "; with --local it runs on events" if set(others) <= set(_OF_LOCAL_JOBS) else ""
             raise ConfigError(f"{agent} is a job file, which says itself what {', '.join(others)} would{advice}")
-        from flink_skills.cli.job_file import JobRequest, LocalRequest, run_job_request
+        from flink_skills.cli.job_file import JobRequest, run_job_request
+        from flink_skills.cli.job_local import LocalRequest
 
         on_events = None
         if local:

@@ -18,7 +18,7 @@ from flink_skills.job.agent_source import AgentSource, AgentSources
 from flink_skills.job.failed_events import FAILED_EVENTS, event_column, failed_rows, table_of_rows
 from flink_skills.job.input_shape import InputShape, behind
 from flink_skills.job.model_problems import problems_of_models
-from flink_skills.job.placing import Placing
+from flink_skills.job.placing import Placing, known
 from flink_skills.job.stages import Stage
 from flink_skills.job.table_filling import AgentTables
 
@@ -153,15 +153,15 @@ class AgentBuilder:
 
     def replace_input(self, records: FilePath, folder: FilePath) -> None:
         """Read the events of error records in place of the input. ``folder`` outlives the job."""
-        shape, rows = self.shape, self.rows
-        assert shape is not None and shape.table is not None and rows is not None  # noqa: S101
+        rows = known(self.rows, "fill_tables")
+        table = known(known(self.shape, "find_input").table, "find_input of a table")
         found = folder / "failed.json"
         with found.open("w", encoding="utf-8") as file:
-            for row in failed_rows(records, event_column(rows.errors), shape.table, self.keys):
+            for row in failed_rows(records, event_column(rows.errors), table, self.keys):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         if not found.stat().st_size:
             raise ConfigError(f"--input {records}: there are no error records, so there is nothing to run again")
-        self._placing.graph.define(table_of_rows(found, shape.table))
+        self._placing.graph.define(table_of_rows(found, table))
         self._failed_input = True
 
     def connect(self, *, keys: Sequence[str] | None = None) -> None:
@@ -170,8 +170,8 @@ class AgentBuilder:
         ``keys`` are other key columns than those of the file.
         """
         stage, placing, graph = self.stage, self._placing, self._placing.graph
-        shape, plan, rows = self.shape, self.plan, self.rows
-        assert shape is not None and plan is not None and rows is not None  # noqa: S101
+        shape, plan = known(self.shape, "find_input"), known(self.plan, "compile")
+        rows = known(self.rows, "fill_tables")
         uids = f"{stage.name}-" if stage.name else ""
         if stage.sources:
             placed = {name: self._others[name].placed for name in stage.sources}

@@ -12,7 +12,7 @@ from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.agent_source import AgentSources
-from flink_skills.job.placing import Placing
+from flink_skills.job.placing import Placing, known
 from flink_skills.job.reading import ReadJob
 from flink_skills.job.resources import add_resources
 from flink_skills.options import SkillConfig
@@ -72,8 +72,7 @@ class JobBuilder:
             agent.compile(code)
         # Of all agents, because an agent behind another one says what its key is.
         for agent in self.agents:
-            assert agent.shape is not None  # noqa: S101 - found above
-            agent.fill_tables(agent.shape)
+            agent.fill_tables(known(agent.shape, "find_input"))
             if self._failed is not None:
                 agent.replace_input(*self._failed)
         for agent in self.agents:
@@ -105,8 +104,8 @@ class JobBuilder:
         if problems and note is None:
             raise DocumentError(problems)
         for problem in problems:
-            assert note is not None  # noqa: S101 - else it is raised above
-            note(problem)
+            if note is not None:
+                note(problem)
         try:
             graph = graph or JobGraph({key: options[key] for key in options if key not in refused}, jars)
             add_to_environment(read, graph.agents)

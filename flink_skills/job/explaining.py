@@ -12,6 +12,7 @@ from flink_skills.errors import SkillsError
 from flink_skills.job.advice import job_warnings
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.building import JobBuilder, effective_options
+from flink_skills.job.placing import known
 from flink_skills.job.reading import ReadJob, read_job
 from flink_skills.job.skills_here import skills_here
 from flink_skills.options import SkillConfig, SkillOptions
@@ -81,8 +82,8 @@ def _explained(read: ReadJob, *, reach: bool, flink_plan: bool) -> dict[str, Any
 
 
 def _stage(each: AgentBuilder, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
-    stage, shape, plan = each.stage, each.shape, each.plan
-    assert shape is not None and plan is not None  # noqa: S101
+    stage = each.stage
+    shape, plan = known(each.shape, "find_input"), known(each.plan, "compile")
     filled = each.fill_tables(shape)
     given = stage.table or stage.query or ", ".join(f"agent {name}" for name in stage.sources)
     return {

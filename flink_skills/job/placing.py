@@ -14,9 +14,16 @@ from flink_skills.job.statements import Statement, creating
 if TYPE_CHECKING:
     from flink_skills.flink.job_graph import JobGraph, TableShape
 
-__all__ = ["Placing"]
+__all__ = ["Placing", "known"]
 
 T = TypeVar("T")
+
+
+def known(value: T | None, step: str) -> T:
+    """Return what ``step`` has found. Raises :class:`RuntimeError` if the step was not taken."""
+    if value is None:
+        raise RuntimeError(f"{step} was not called")
+    return value
 
 
 @dataclass
@@ -35,8 +42,7 @@ class Placing:
     @property
     def graph(self) -> JobGraph:
         """The job graph. It is open before anything else is asked of it."""
-        assert self.opened is not None, "open_graph comes first"  # noqa: S101
-        return self.opened
+        return known(self.opened, "open_graph")
 
     def placed(self, path: Path, step: Callable[[], T]) -> T:
         """Return the result of ``step``. Raises :class:`DocumentError` at ``path`` for an error."""

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment
+from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, load_agent_yaml
 from flink_skills.agents import DeclarativeAgent
-from flink_skills.agents.agent_file import load_agent_yaml
 from flink_skills.errors import ConfigError, TurnError
 from flink_skills.testing import call, calls
 from tests.kit.models import Script
