@@ -28,6 +28,8 @@ from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.testing import ScriptedModel
 from tests.kit.models import Script
 
+pytestmark = pytest.mark.row("K8")
+
 GATEWAY = ResourceDescriptor(
     clazz=ResourceName.ChatModel.OPENAI_COMPATIBLE_CONNECTION, base_url="http://gateway/v1", api_key_env="GATEWAY_KEY"
 )

@@ -15,6 +15,8 @@ from flink_skills.testing import call, calls
 from tests.kit.models import Script
 from tests.kit.skills import write_skill
 
+pytestmark = pytest.mark.row("K9")
+
 
 def agent(**spec: Any) -> Agent:
     return DeclarativeAgent.from_spec({"name": "desk", "chat_model_setups": {"m": {"clazz": "scripted:m"}}, **spec})

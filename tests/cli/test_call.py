@@ -18,6 +18,8 @@ from tests.cli.test_process import command
 from tests.kit.skills import write_skill
 from tests.kit.waiting import wait_until
 
+pytestmark = pytest.mark.row("K10")
+
 # Tests that are not about isolation also run on kernels without Landlock.
 ANY_MACHINE = ("--set", "skills.shell.min-isolation=HYGIENE")
 

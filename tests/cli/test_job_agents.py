@@ -11,6 +11,8 @@ import pytest
 from tests.cli.conftest import FlinkSkills
 from tests.kit.skills import write_skill
 
+pytestmark = pytest.mark.row("K7")
+
 JOB = """\
 name: support
 skills: {paths: [skills]}

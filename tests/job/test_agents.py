@@ -11,6 +11,8 @@ import pytest
 from flink_skills.job import check_job, explain_job, run_job_file
 from tests.job.files import problems_of, read
 
+pytestmark = pytest.mark.row("K7")
+
 DESK = Path(__file__).parents[2] / "examples" / "incident_desk"
 
 AGENTS = """

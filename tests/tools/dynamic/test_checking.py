@@ -11,6 +11,8 @@ import pytest
 from flink_skills.skill import CODES, AgentSkill, Diagnostic, load_folder
 from flink_skills.tools.dynamic import OfferedTools, check_tools, tool_names_of
 
+pytestmark = pytest.mark.row("K10")
+
 ADD = """\
 def add(a: int, b: int = 0) -> int:
     "Add two numbers."
