@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flink_skills.agents.declaration import Declaration
 from flink_skills.agents.generation import effective_names
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.sealing import public_scope
@@ -15,7 +16,8 @@ from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig
 from flink_skills.skill import Diagnostic
 from flink_skills.telemetry import Note, Telemetry
-from flink_skills.tools import ShellRunner
+from flink_skills.tools import ShellRunner, Tool
+from flink_skills.tools.settings import SkillSettings
 from flink_skills.tools.skills.surroundings import command_surroundings
 
 __all__ = ["log_diagnostic", "log_isolation", "log_skills", "open_skills", "tell"]
@@ -27,16 +29,19 @@ _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.I
 
 def open_skills(
     plan: AgentPlan,
-    config: SkillConfig,
+    declared: Declaration,
     resource_paths: Mapping[str, Sequence[str]] | None,
     store_dir: str | None,
     opened: float | None = None,
 ) -> AgentSkillManager:
     """The skills of ``plan``, loaded and inspected. Blocks for as long as the sources take.
 
-    Raises :class:`SkillsError` for a source that cannot be read, a name in ``skill_names`` that no source has, skills
-    that ``skills.lock`` does not name, and with ``skills.strict`` for every error in the skills, all of them at once.
+    Raises :class:`SkillsError` for a source that cannot be read, a name in
+    ``skill_names`` that no source has, skills that ``skills.lock`` does not name, with ``skills.strict`` for every
+    error in the skills, and with ``skills.unsupported`` = ``refuse`` for every skill that needs what the job does not
+    have, all of them at once.
     """
+    config = SkillConfig(plan.options)
     manager = AgentSkillManager.from_scopes(
         plan.scopes,
         config=config,
@@ -46,6 +51,7 @@ def open_skills(
         lock=SkillLock.from_json(plan.lock) if plan.lock is not None else None,
         opened=opened,
         surroundings=command_surroundings(config),
+        tools=_tools_of(plan, declared, config),
     )
     try:
         manager.load_skills()
@@ -55,6 +61,16 @@ def open_skills(
         manager.close()
         raise
     return manager
+
+
+def _tools_of(plan: AgentPlan, declared: Declaration, config: SkillConfig) -> set[str] | None:
+    """Return the tools that any model of an agent can come to have; None if its tool sets only tell while turns run."""
+    pool = [item for item in declared.pool if not isinstance(item, Tool)]
+    if declared.toolsets or pool:
+        return None
+    settings = [SkillSettings.of(config, model.skill_settings) for model in plan.models]
+    made = {item.spec.name for item in declared.pool if isinstance(item, Tool)}
+    return {*declared.tools, *declared.agents, *made, *(name for of in settings for name in of.tools)}
 
 
 def log_skills(

@@ -21,6 +21,7 @@ from flink_skills.cli.reading import Depth, read_sources
 from flink_skills.endpoint import redact
 from flink_skills.errors import SkillsError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope
+from flink_skills.manager.unfit import hiding_options
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic
 from flink_skills.skill.inspection import about_tokens
@@ -164,7 +165,9 @@ class _Collector:
             words += [f"code: {skill.name}" for skill in scope.skills]
             catalog.sources += [word for word in dict.fromkeys(words) if word not in catalog.sources]
         try:
-            manager = stack.enter_context(AgentSkillManager.from_scopes(plan.scopes, config=self._config))
+            manager = stack.enter_context(
+                AgentSkillManager.from_scopes(plan.scopes, config=hiding_options(self._config), tools=None)
+            )
             manager.load_skills()
         except SkillsError as error:
             # Nothing can be loaded with a source that can never work, such as one with a relative path.

@@ -93,6 +93,8 @@ def loaded_skill(name: str | None, sources: Sequence[str], config: SkillConfig) 
                 if said.severity == "error":
                     print_line(*diagnostic_line(said), stream=sys.stderr)
             raise
+        if name in manager.hidden:
+            raise ConfigError(f"{manager.hidden[name]}")
         manager.inspect([name])  # takes the digest: a file that changes from now on is refused
         yield skill
 

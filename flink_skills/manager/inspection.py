@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from flink_skills.errors import ResourceError
 from flink_skills.manager.entry import Entry
 from flink_skills.skill import Diagnostic, Limits
 from flink_skills.skill.inspection import inspect_skill
+from flink_skills.skill.requirements import Surroundings
 from flink_skills.skill.support import check_support
 
 __all__ = ["inspect_entries"]
@@ -17,29 +19,36 @@ _MOST_AT_ONCE = 4
 
 
 def inspect_entries(
-    entries: Sequence[Entry], limits: Limits, *, strict: bool, commands: bool
+    entries: Sequence[Entry],
+    limits: Limits,
+    *,
+    strict: bool,
+    commands: bool,
+    tools: Collection[str] = (),
+    surroundings: Surroundings | None = None,
 ) -> list[tuple[Diagnostic, ...]]:
     """Bind and inspect skills, several at once. What was found is kept: asking again costs nothing.
 
-    ``commands``: whether the job lets models run commands.
+    ``commands``, ``tools`` and ``surroundings`` are those of :func:`check_support`.
     """
+    support = partial(check_support, commands=commands, tools=tools, surroundings=surroundings)
     missing = [entry for entry in entries if entry.findings is None]
     if len(missing) == 1:
-        _inspect(missing[0], limits, strict, commands)
+        _inspect(missing[0], limits, strict, support)
     elif missing:
         with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(missing)), "skill-inspection") as pool:
-            list(pool.map(lambda entry: _inspect(entry, limits, strict, commands), missing))
+            list(pool.map(lambda entry: _inspect(entry, limits, strict, support), missing))
     return [entry.findings or () for entry in entries]
 
 
-def _inspect(entry: Entry, limits: Limits, strict: bool, commands: bool) -> None:
+def _inspect(entry: Entry, limits: Limits, strict: bool, support: partial[list[Diagnostic]]) -> None:
     skill = entry.skill
     if skill is None:
         entry.findings = ()
         return
     try:
         entry.bind()
-        found = [*inspect_skill(skill, limits, strict=strict), *check_support(skill, commands=commands)]
+        found = [*inspect_skill(skill, limits, strict=strict), *support(skill)]
     except ResourceError as error:
         mend = "check the files and their permissions"
         found = [Diagnostic("D05", "error", str(error), skill.name, skill.path or "", mend=mend)]
