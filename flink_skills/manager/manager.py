@@ -400,7 +400,7 @@ class AgentSkillManager:
         return refusal_of(self._reasons(catalog)) if self._unsupported == "refuse" else None
 
     def _hidden_of(self, catalog: Catalog) -> Mapping[str, Diagnostic]:
-        """What hides skills of a catalog from all models."""
+        """Return the diagnostics of the skills that are hidden from all models, by name."""
         unfit = unfit_skills(catalog.skills.values(), self._surroundings, strict=self._strict)
         if self._unsupported != "hide":
             return unfit
@@ -409,7 +409,7 @@ class AgentSkillManager:
         return {**more, **unfit}
 
     def _reasons(self, catalog: Catalog) -> Mapping[str, Sequence[Diagnostic]]:
-        """What each skill needs that the job does not have."""
+        """Return the diagnostics about needs that the job does not serve, by skill."""
         unfit = unfit_skills(catalog.skills.values(), self._surroundings, strict=self._strict)
         inspected = self._inspect([catalog.entry(skill) for skill in catalog.skills.values()])
         found: dict[str, Sequence[Diagnostic]] = {}

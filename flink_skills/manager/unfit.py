@@ -48,7 +48,7 @@ def hiding_options(config: SkillConfig) -> SkillConfig:
 
 
 def refusal_of(reasons: Mapping[str, Sequence[Diagnostic]]) -> UnsupportedSkillError | None:
-    """Return the error that lists the reasons against each skill; None if there are none."""
+    """Return the error that lists the reasons against each skill. None without reasons."""
     lines = [f"- {name}: {one.code} {one.message} ({one.mend})" for name, found in reasons.items() for one in found]
     if not lines:
         return None

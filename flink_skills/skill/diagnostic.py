@@ -236,7 +236,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "a skill that is hidden from models, because it needs what the job does not have",
             "warning",
             "warning",
-            "mend what the message names, leave the skill out, or set skills.unsupported to report",
+            "add what the message names, remove the skill, or set skills.unsupported to report",
         ),
     }
 )

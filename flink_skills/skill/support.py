@@ -139,7 +139,7 @@ def _scripts(paths: Collection[str], report: Report, commands: bool, there: Surr
         report.add("U04", f"{_listed(runnable)} cannot be run: models have no shell commands here")
         return
     reasons = {suffix: _missing_interpreter(suffix, there) for suffix in by_suffix}
-    # The same script in another language serves here: run.sh beside run.bat.
+    # A skill with run.sh and run.bat works if one of them can run.
     served = {
         os.path.splitext(path)[0]
         for suffix, below in by_suffix.items()

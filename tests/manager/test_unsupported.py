@@ -79,7 +79,7 @@ def test_refusing_lists_all_reasons_in_one_error(tmp_path: Path) -> None:
     assert all(line.endswith(")") for line in lines)
 
 
-def test_nothing_is_refused_where_nothing_is_missing(tmp_path: Path) -> None:
+def test_supported_skills_are_accepted(tmp_path: Path) -> None:
     assert manager_of("refuse", GOOD, ADVICE, tmp_path=tmp_path).view().names == ("advice", "good")
 
 

@@ -74,7 +74,7 @@ def test_interpreters_are_looked_up_where_commands_run(tmp_path: Path) -> None:
     assert check_support(skill, surroundings=Surroundings("linux", None)) == []
 
 
-def test_what_a_job_does_not_have_is_a_warning_and_advice_is_information() -> None:
+def test_an_unserved_need_is_a_warning_and_advice_is_information() -> None:
     codes = {code: known for code, known in CODES.items() if code[0] == "U" and code != "U11"}
     assert {code for code, known in codes.items() if known.unsupported} == {
         code for code, known in codes.items() if known.lenient == "warning"
