@@ -64,7 +64,7 @@ def open_skills(
 
 
 def _tools_of(plan: AgentPlan, declared: Declaration, config: SkillConfig) -> set[str] | None:
-    """Return the names of all tools that models of an agent can have. None for tool sets, which list theirs in turns."""
+    """Return the names of all tools that models of an agent can have. None with tool sets: these list theirs later."""
     pool = [item for item in declared.pool if not isinstance(item, Tool)]
     if declared.toolsets or pool:
         return None
