@@ -31,6 +31,13 @@ agent opens. Codes do not change their meaning.
 
 _TABLE = "| code | meaning | lenient | strict | usual mend |\n|---|---|---|---|---|\n"
 
+_TABLE_U = "| code | meaning | lenient | strict | usual mend | `skills.unsupported` |\n|---|---|---|---|---|---|\n"
+_UNSUPPORTED = """\
+The last column says whether a skill needs what the job does not have, so that the option
+[`skills.unsupported`](../skills.md#skills-that-the-job-does-not-support) hides or refuses it. The others are advice.
+
+"""
+
 #: First letter of the codes: the group's heading.
 _GROUPS = {
     "F": "The format",
@@ -49,9 +56,12 @@ def render() -> str:
     parts = [_HEAD]
     codes = sorted(CODES, key=lambda code: (order.index(code[0]), code))
     for letter, members in groupby(codes, key=lambda code: code[0]):
-        parts.append(f"\n## {_GROUPS[letter]}\n\n{_TABLE}")
+        decided = letter == "U"
+        parts.append(f"\n## {_GROUPS[letter]}\n\n{_UNSUPPORTED + _TABLE_U if decided else _TABLE}")
         for code in members:
-            cells = (code, CODES[code].meaning, CODES[code].lenient, CODES[code].strict, CODES[code].mend)
+            known = CODES[code]
+            cells = [code, known.meaning, known.lenient, known.strict, known.mend]
+            cells += ["yes" if known.unsupported else "no"] if decided else []
             parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
     return "".join(parts)
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from flink_skills.errors import SourceError as SourceError
     from flink_skills.errors import TurnError as TurnError
     from flink_skills.errors import UnknownNameError as UnknownNameError
+    from flink_skills.errors import UnsupportedSkillError as UnsupportedSkillError
     from flink_skills.errors import WorkerError as WorkerError
     from flink_skills.flink.configuration import AgentsConfiguration as AgentsConfiguration
     from flink_skills.flink.environment import AgentsExecutionEnvironment as AgentsExecutionEnvironment
@@ -108,6 +109,7 @@ _HOMES = {
     "ToolSpec": "tools.base",
     "TurnError": "errors",
     "UnknownNameError": "errors",
+    "UnsupportedSkillError": "errors",
     "WorkerError": "errors",
     "agent_tool": "agents.decorators",
     "chat_model_connection": "agents.decorators",

@@ -7,6 +7,7 @@
     ├── SkillFormatError     a SKILL.md that cannot be understood
     ├── SourceError          a skill source that cannot be read (``retryable`` says whether trying again may help)
     ├── SkillLockError       a skill is not the one that skills.lock names
+    ├── UnsupportedSkillError  a skill needs what the job does not have, and skills.unsupported is refuse
     ├── ResourceError        a file of a skill that may not or cannot be read
     ├── ExecutionError       a command could not be run as the policy asks (never: a command that ran and failed)
     │   ├── IsolationError   … because the machine cannot keep commands apart as well as the job demands
@@ -43,6 +44,7 @@ __all__ = [
     "SourceError",
     "TurnError",
     "UnknownNameError",
+    "UnsupportedSkillError",
     "WorkerError",
     "near_misses",
 ]
@@ -74,6 +76,10 @@ class SkillFormatError(SkillsError):
 
 class SkillLockError(SkillsError):
     """The skills of a job are not those that its lock file names."""
+
+
+class UnsupportedSkillError(SkillsError):
+    """Skills need what the job does not have, and ``skills.unsupported`` is ``refuse``. The message has all reasons."""
 
 
 class ResourceError(SkillsError):

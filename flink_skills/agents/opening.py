@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flink_skills.agents.declaration import Declaration
 from flink_skills.agents.generation import effective_names
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.sealing import public_scope
@@ -16,7 +17,7 @@ from flink_skills.manager.inspection import Inspector
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic
 from flink_skills.telemetry import Note, Telemetry
-from flink_skills.tools import ShellRunner, SkillSettings
+from flink_skills.tools import ShellRunner, SkillSettings, Tool
 from flink_skills.tools.skills.surroundings import command_surroundings
 
 __all__ = ["log_diagnostic", "log_isolation", "log_skills", "open_skills", "tell", "tool_inspectors"]
@@ -28,16 +29,19 @@ _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.I
 
 def open_skills(
     plan: AgentPlan,
-    config: SkillConfig,
+    declared: Declaration,
     resource_paths: Mapping[str, Sequence[str]] | None,
     store_dir: str | None,
     opened: float | None = None,
 ) -> AgentSkillManager:
     """The skills of ``plan``, loaded and inspected. Blocks for as long as the sources take.
 
-    Raises :class:`SkillsError` for a source that cannot be read, a name in ``skill_names`` that no source has, skills
-    that ``skills.lock`` does not name, and with ``skills.strict`` for every error in the skills, all of them at once.
+    Raises :class:`SkillsError` for a source that cannot be read, a name in
+    ``skill_names`` that no source has, skills that ``skills.lock`` does not name, with ``skills.strict`` for every
+    error in the skills, and with ``skills.unsupported`` = ``refuse`` for every skill that needs what the job does not
+    have, all of them at once.
     """
+    config = SkillConfig(plan.options)
     manager = AgentSkillManager.from_scopes(
         plan.scopes,
         config=config,
@@ -48,6 +52,7 @@ def open_skills(
         opened=opened,
         surroundings=command_surroundings(config),
         inspectors=tool_inspectors(plan, config),
+        tools=_tools_of(plan, declared, config),
     )
     try:
         manager.load_skills()
@@ -68,6 +73,16 @@ def tool_inspectors(plan: AgentPlan, config: SkillConfig) -> list[Inspector]:
     from flink_skills.tools.dynamic import inspect_tools
 
     return [inspect_tools]
+
+
+def _tools_of(plan: AgentPlan, declared: Declaration, config: SkillConfig) -> set[str] | None:
+    """Return the names of all tools that models of an agent can have. None with tool sets: these list theirs later."""
+    pool = [item for item in declared.pool if not isinstance(item, Tool)]
+    if declared.toolsets or pool:
+        return None
+    settings = [SkillSettings.of(config, model.skill_settings) for model in plan.models]
+    made = {item.spec.name for item in declared.pool if isinstance(item, Tool)}
+    return {*declared.tools, *declared.agents, *made, *(name for of in settings for name in of.tools)}
 
 
 def log_skills(

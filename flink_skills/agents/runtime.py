@@ -177,7 +177,7 @@ class AgentRuntime:
         declared = read_declaration(agent)
         # In a thread: sources may take long, and turns of other agents run on this loop.
         manager = await asyncio.to_thread(
-            open_skills, plan, config, place.resource_paths, place.store_dir, place.opened
+            open_skills, plan, declared, place.resource_paths, place.store_dir, place.opened
         )
         is_main = services is None
         chat_models: dict[str, ChatModel] = {}

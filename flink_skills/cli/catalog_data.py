@@ -23,6 +23,7 @@ from flink_skills.cli.reading import Depth, read_sources
 from flink_skills.endpoint import redact
 from flink_skills.errors import SkillsError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope
+from flink_skills.manager.unfit import hiding_options
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic
 from flink_skills.skill.inspection import about_tokens
@@ -175,7 +176,10 @@ class _Collector:
         try:
             manager = stack.enter_context(
                 AgentSkillManager.from_scopes(
-                    plan.scopes, config=self._config, inspectors=tool_inspectors(plan, self._config)
+                    plan.scopes,
+                    config=hiding_options(self._config),
+                    tools=None,
+                    inspectors=tool_inspectors(plan, self._config),
                 )
             )
             manager.load_skills()

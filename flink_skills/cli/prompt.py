@@ -152,6 +152,7 @@ class _Shown:
     shortened: list[str]
     left_out: list[str]
     hidden: list[str]
+    unsupported: list[Diagnostic]
     errors: list[Diagnostic]
     request: FirstRequest | None = None
 
@@ -171,6 +172,7 @@ class _Shown:
             "shortened": self.shortened,
             "left_out": self.left_out,
             "hidden": self.hidden,
+            "unsupported": {said.skill: said.message for said in self.unsupported},
             **(self.request.to_json() if self.request is not None else {}),
         }
 
@@ -192,6 +194,7 @@ class _Shown:
             said.append(f"left out to fit: {_some(self.left_out)}")
         if self.hidden:
             said.append(f"not offered because of disable-model-invocation: {_some(self.hidden)}")
+        said += [str(each) for each in self.unsupported]
         if self.request is not None:
             said += [_size(part) for part in (*self.request.parts, self.request.fixed, self.request.total)]
         return said
@@ -237,14 +240,21 @@ def _render_of_agent(
     if chat_model is not None and chat_model not in models:
         raise UnknownNameError("chat model", chat_model, models, place=f"agent {plan.agent_id}")
     model = models[chat_model] if chat_model is not None else next(iter(plan.models), None)
-    with AgentSkillManager.from_scopes(plan.scopes, config=config) as manager:
+    # Tool sets of the agent are not open here.
+    with AgentSkillManager.from_scopes(plan.scopes, config=config, tools=None) as manager:
         known = [skill.name for skill in manager.get_skills()]
         check_names(plan, model, known)
         for name in names or ():
             if name not in known:
                 raise UnknownNameError("skill", name, known, place="--names")
-        seen = manager.view(plan.filter_of(model)).names
-        return _shown(manager, seen if names is None else [name for name in names if name in seen], config)
+        visible = {*manager.view(plan.filter_of(model)).names, *_hidden_among(manager, plan.filter_of(model))}
+        seen = sorted(visible)
+        return _shown(manager, seen if names is None else [name for name in names if name in visible], config)
+
+
+def _hidden_among(manager: AgentSkillManager, names: Sequence[str] | None) -> list[str]:
+    """The skills that the filter ``names`` lets through, and that the job does not support."""
+    return [name for name in manager.hidden if names is None or name in names]
 
 
 def _shown(
@@ -261,7 +271,8 @@ def _shown(
     skills = {skill.name: skill for skill in manager.get_skills()}
     wanted = list(skills) if names is None else sorted(set(names))
     entries = dict(parse_menu(text))
-    hidden = [name for name in wanted if skills[name].hidden and name not in entries]
+    unsupported = [manager.hidden[name] for name in wanted if name in manager.hidden]
+    hidden = [name for name in wanted if skills[name].hidden and name not in entries and name not in manager.hidden]
     # A source without skills is no mere oddity where somebody asks what is in it.
     errors = [said for said in manager.diagnostics if said.severity == "error" or said.code == "D04"]
     return _Shown(
@@ -269,8 +280,9 @@ def _shown(
         config.get(SkillOptions.PROMPT_MAX_CHARS),
         listed=list(entries),
         shortened=[name for name, shown in entries.items() if shown != clean_line(skills[name].description)],
-        left_out=[name for name in wanted if name not in entries and name not in hidden],
+        left_out=[name for name in wanted if name not in entries and name not in hidden and name not in manager.hidden],
         hidden=hidden,
+        unsupported=unsupported,
         errors=[replace(said, severity="error") for said in errors],
         request=request,
     )

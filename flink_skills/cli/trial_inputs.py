@@ -107,9 +107,12 @@ def one_skill(name: str | None, sources: Sequence[str], config: SkillConfig) -> 
             if name is None:
                 raise ConfigError(f"{sources[0]} has no skill: a skill is a folder with a SKILL.md")
             raise UnknownNameError("skill", name, names)
+        if wanted in manager.hidden:
+            raise ConfigError(f"{manager.hidden[wanted]}")
         manager.inspect([wanted])  # takes the digest: a file that changes from now on is refused
         skill = manager.view([wanted]).get(wanted)
-        assert skill is not None  # noqa: S101 - the view has the skills that it is asked for
+        if skill is None:
+            raise UnknownNameError("skill", wanted, names)
         yield skill
 
 

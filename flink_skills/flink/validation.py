@@ -103,8 +103,9 @@ def resolve_skills(
     mode = config.get(SkillOptions.VALIDATE_ON_SUBMIT)
     if mode == "never":
         return plan
-    # A lock file that is not here is read where the operator opens.
-    config_here = SkillConfig({key: value for key, value in plan.options.items() if key != SkillOptions.LOCK.key})
+    # A lock file that is not here is read where the operator opens; there one also knows what skills lack.
+    elsewhere = (SkillOptions.LOCK.key, SkillOptions.UNSUPPORTED.key)
+    config_here = SkillConfig({key: value for key, value in plan.options.items() if key not in elsewhere})
     with AgentSkillManager.from_scopes(
         plan.scopes,
         config=config_here,

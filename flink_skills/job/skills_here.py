@@ -15,6 +15,7 @@ from flink_skills.agents.plan import AgentPlan
 from flink_skills.endpoint import redact
 from flink_skills.errors import UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope, SkillView
+from flink_skills.manager.unfit import hiding_options
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic, Limits
 from flink_skills.skill.inspection import about_tokens
@@ -76,12 +77,15 @@ def _manager(plan: AgentPlan, scopes: Sequence[SkillScope], graph: JobGraph) -> 
     from flink_skills.flink.bridge import job_jars
     from flink_skills.flink.jar_resources import client_resources
 
-    config = SkillConfig({key: value for key, value in plan.options.items() if key != SkillOptions.LOCK.key})
+    config = hiding_options(
+        SkillConfig({key: value for key, value in plan.options.items() if key != SkillOptions.LOCK.key})
+    )
     jars = job_jars(graph.env) if plan.resources else []
     with (
         client_resources(jars, plan.resources, Limits.from_config(config)) as resources,
+        # Tool sets of the agent are not open here.
         AgentSkillManager.from_scopes(
-            scopes, config=config, resource_paths=resources, inspectors=tool_inspectors(plan, config)
+            scopes, config=config, resource_paths=resources, tools=None, inspectors=tool_inspectors(plan, config)
         ) as manager,
     ):
         yield manager

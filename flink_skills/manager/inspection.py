@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from flink_skills.errors import ResourceError
 from flink_skills.manager.entry import Entry
 from flink_skills.skill import AgentSkill, Diagnostic, Limits
 from flink_skills.skill.inspection import inspect_skill
+from flink_skills.skill.requirements import Surroundings
 from flink_skills.skill.support import check_support
 
 __all__ = ["Inspector", "inspect_entries"]
@@ -26,28 +28,38 @@ def inspect_entries(
     strict: bool,
     commands: bool,
     inspectors: Sequence[Inspector] = (),
+    tools: Collection[str] = (),
+    surroundings: Surroundings | None = None,
 ) -> list[tuple[Diagnostic, ...]]:
     """Bind and inspect skills, several at once. What was found is kept: asking again costs nothing.
 
-    ``commands``: whether the job lets models run commands. ``inspectors`` add to what is found.
+    ``commands``, ``tools`` and ``surroundings`` are those of :func:`check_support`. ``inspectors`` return more
+    diagnostics.
     """
+    support = partial(check_support, commands=commands, tools=tools, surroundings=surroundings)
     missing = [entry for entry in entries if entry.findings is None]
     if len(missing) == 1:
-        _inspect(missing[0], limits, strict, commands, inspectors)
+        _inspect(missing[0], limits, strict, support, inspectors)
     elif missing:
         with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(missing)), "skill-inspection") as pool:
-            list(pool.map(lambda entry: _inspect(entry, limits, strict, commands, inspectors), missing))
+            list(pool.map(lambda entry: _inspect(entry, limits, strict, support, inspectors), missing))
     return [entry.findings or () for entry in entries]
 
 
-def _inspect(entry: Entry, limits: Limits, strict: bool, commands: bool, inspectors: Sequence[Inspector]) -> None:
+def _inspect(
+    entry: Entry,
+    limits: Limits,
+    strict: bool,
+    support: partial[list[Diagnostic]],
+    inspectors: Sequence[Inspector],
+) -> None:
     skill = entry.skill
     if skill is None:
         entry.findings = ()
         return
     try:
         entry.bind()
-        found = [*inspect_skill(skill, limits, strict=strict), *check_support(skill, commands=commands)]
+        found = [*inspect_skill(skill, limits, strict=strict), *support(skill)]
         for inspector in inspectors:
             found += inspector(skill, strict)
     except ResourceError as error:

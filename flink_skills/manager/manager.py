@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from types import TracebackType
@@ -21,7 +21,7 @@ from flink_skills.manager.loading import LoadedSource, LoadedTree, declared_sour
 from flink_skills.manager.lockfile import SkillLock
 from flink_skills.manager.refresh import Refreshed, compare
 from flink_skills.manager.scope import SOURCE_KINDS, SkillScope, SourceItem
-from flink_skills.manager.unfit import unfit_skills
+from flink_skills.manager.unfit import hidden_skill, refusal_of, unfit_skills, unsupported
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.prompts import Prompt
@@ -49,7 +49,9 @@ class AgentSkillManager(Resource):
     ``opened`` (seconds since 1970, now by default) is when the opening began that this manager is part of: servers
     that another process has asked since then are not asked again. ``surroundings`` is given where commands run: a
     skill that requires what is not there is in no view then, and a diagnostic says why. ``inspectors`` are called by
-    :meth:`inspect` with a skill and whether loading is strict, and return more diagnostics.
+    :meth:`inspect` with a skill and whether loading is strict, and return more diagnostics. ``tools`` are the names of
+    the tools that models have besides those for skills, None if they are not known. The option ``skills.unsupported``
+    says what happens with skills that need more than the job has.
 
     ``paths``, ``resources`` and ``urls`` are lists of sources, one source as a string, or None. ``skills`` are skills
     that a program made: each is a source of its own, whose files are in the store while the manager uses them. Of two
@@ -78,6 +80,7 @@ class AgentSkillManager(Resource):
         opened: float | None = None,
         surroundings: Surroundings | None = None,
         inspectors: Sequence[Inspector] = (),
+        tools: Collection[str] | None = (),
     ) -> None:
         listed = [[items] if isinstance(items, str) else items or () for items in (paths, resources, urls)]
         self._scopes: tuple[SkillScope, ...] = (SkillScope("job", *listed, skills=() if skills is None else skills),)
@@ -90,6 +93,8 @@ class AgentSkillManager(Resource):
         self._audit = audit
         self._surroundings = surroundings
         self._inspectors = tuple(inspectors)
+        self._tools = tools
+        self._unsupported = self._config.get(SkillOptions.UNSUPPORTED)
         self._catalog: Catalog | None = None
         self._unfit: Mapping[str, Diagnostic] = {}
         self._generation = 0
@@ -116,6 +121,7 @@ class AgentSkillManager(Resource):
         opened: float | None = None,
         surroundings: Surroundings | None = None,
         inspectors: Sequence[Inspector] = (),
+        tools: Collection[str] | None = (),
     ) -> AgentSkillManager:
         """A manager for what job and agent declare: an agent's skill wins over the job's of the same name."""
         manager = cls(
@@ -129,6 +135,7 @@ class AgentSkillManager(Resource):
             opened=opened,
             surroundings=surroundings,
             inspectors=inspectors,
+            tools=tools,
         )
         # Sorting is stable: within a level the order of declaration stays.
         manager._scopes = tuple(sorted(scopes, key=lambda scope: scope.level != "agent"))
@@ -167,7 +174,8 @@ class AgentSkillManager(Resource):
         """Load all sources, the first time; the skills sorted by name.
 
         Raises :class:`ConfigError` for a source that can never work (a relative path, a plain http URL that
-        no option allows) and :class:`SkillLockError` for skills that are not those of the lock. With
+        no option allows), :class:`SkillLockError` for skills that are not those of the lock, and
+        :class:`UnsupportedSkillError` for skills that ``skills.unsupported`` refuses, with all reasons. With
         ``strict``, raises :class:`SkillFormatError` (:class:`SourceError` if only sources failed) with all
         errors at once, those of :meth:`inspect` among them.
         """
@@ -205,13 +213,14 @@ class AgentSkillManager(Resource):
             found = Catalog.of(self._read(context, before.sources))
             refused = self._refusal(found)
             changes = None if refused else compare(before, found, self._generation + 1)
+            unfit = {} if refused else self._hidden_of(found)
             with self._lock:
                 self._refused = refused
                 if self._closed:
                     _close_all(set(_trees(found.sources)) - set(_trees(before.sources)))
                     return None
                 if refused is None:
-                    self._install(found)
+                    self._install(found, unfit)
                     self._generation += changes is not None
             return changes
 
@@ -271,7 +280,14 @@ class AgentSkillManager(Resource):
         return self._check_skill(skill)
 
     def _check_skill(self, skill: AgentSkill) -> list[Diagnostic]:
-        return check_support(skill, commands=self._config.get(SkillOptions.SHELL_ENABLED))
+        commands = self._config.get(SkillOptions.SHELL_ENABLED)
+        return check_support(skill, commands=commands, tools=self._tools or (), surroundings=self._surroundings)
+
+    @property
+    def hidden(self) -> Mapping[str, Diagnostic]:
+        """The skills that no model sees because they cannot work here, by name, with the reason."""
+        self._loaded()
+        return self._unfit
 
     def summary(self) -> dict[str, Any]:
         """Counts of skills, sources and diagnostics, for metrics and one line in the log."""
@@ -359,7 +375,7 @@ class AgentSkillManager(Resource):
                 if refused is not None:
                     _close_all(_trees(catalog.sources))
                     raise refused
-                self._install(catalog)
+                self._install(catalog, self._hidden_of(catalog))
                 self._generation = 1
                 return catalog
             return self._catalog
@@ -367,9 +383,9 @@ class AgentSkillManager(Resource):
     def _read(self, context: SourceContext, before: Sequence[LoadedSource]) -> list[LoadedSource]:
         return read_sources(declared_sources(self._scopes), context, strict=self._strict, before=before)
 
-    def _install(self, catalog: Catalog) -> None:
+    def _install(self, catalog: Catalog, unfit: Mapping[str, Diagnostic]) -> None:
         self._catalog = catalog
-        self._unfit = unfit_skills(catalog.skills.values(), self._surroundings, strict=self._strict)
+        self._unfit = unfit
         self._views.clear()
         self._trees.update(_trees(catalog.sources))
 
@@ -389,7 +405,26 @@ class AgentSkillManager(Resource):
                 lock.check(catalog.skills.values(), complete=not catalog.failures)
         except SkillsError as error:
             return error
-        return None
+        return refusal_of(self._reasons(catalog)) if self._unsupported == "refuse" else None
+
+    def _hidden_of(self, catalog: Catalog) -> Mapping[str, Diagnostic]:
+        """Return the diagnostics of the skills that are hidden from all models, by name."""
+        unfit = unfit_skills(catalog.skills.values(), self._surroundings, strict=self._strict)
+        if self._unsupported != "hide":
+            return unfit
+        reasons = self._reasons(catalog)
+        more = {name: hidden_skill(catalog.skills[name], found) for name, found in reasons.items() if found}
+        return {**more, **unfit}
+
+    def _reasons(self, catalog: Catalog) -> Mapping[str, Sequence[Diagnostic]]:
+        """Return the diagnostics about needs that the job does not serve, by skill."""
+        unfit = unfit_skills(catalog.skills.values(), self._surroundings, strict=self._strict)
+        inspected = self._inspect([catalog.entry(skill) for skill in catalog.skills.values()])
+        found: dict[str, Sequence[Diagnostic]] = {}
+        for name, said in zip(catalog.skills, inspected, strict=True):
+            all_said = [*([unfit[name]] if name in unfit else ()), *self._without_guesses(said)]
+            found[name] = unsupported(all_said, tools_known=self._tools is not None)
+        return found
 
     def _lock_of_options(self) -> SkillLock | None:
         path = self._config.get(SkillOptions.LOCK)
@@ -405,7 +440,13 @@ class AgentSkillManager(Resource):
     def _inspect(self, entries: Sequence[Entry]) -> Sequence[Sequence[Diagnostic]]:
         commands = self._config.get(SkillOptions.SHELL_ENABLED)
         return inspect_entries(
-            entries, self._limits, strict=self._strict, commands=commands, inspectors=self._inspectors
+            entries,
+            self._limits,
+            strict=self._strict,
+            commands=commands,
+            inspectors=self._inspectors,
+            tools=self._tools or (),
+            surroundings=self._surroundings,
         )
 
     def _without_guesses(self, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]:

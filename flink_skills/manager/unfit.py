@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from flink_skills.skill import AgentSkill, Diagnostic, Report
+from flink_skills.errors import UnsupportedSkillError
+from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.skill import CODES, AgentSkill, Diagnostic, Report
 from flink_skills.skill.requirements import Surroundings, missing_requirements
 
-__all__ = ["unfit_skills"]
+__all__ = ["hidden_skill", "hiding_options", "refusal_of", "unfit_skills", "unsupported"]
 
 
 def unfit_skills(
@@ -21,8 +23,43 @@ def unfit_skills(
     for skill in skills if surroundings is not None else ():
         lacks = missing_requirements(skill, surroundings)
         if lacks:
-            report = Report(f"{skill.path}/{skill.files.skill_file}" if skill.path else "", strict=strict)
-            report.skill = skill.name
-            report.add("U10", f"skill {skill.name!r} is hidden: {'; '.join(lacks)}")
-            found[skill.name] = report.diagnostics[0]
+            found[skill.name] = _hidden(skill, "U10", lacks, strict=strict)
     return found
+
+
+def unsupported(found: Iterable[Diagnostic], *, tools_known: bool) -> list[Diagnostic]:
+    """Return those of ``found`` that say what a skill needs and the job does not have.
+
+    Without ``tools_known`` a tool that a skill names may be one of the agent's.
+    """
+    return [one for one in found if CODES[one.code].unsupported and (tools_known or one.code != "U01")]
+
+
+def hidden_skill(skill: AgentSkill, reasons: Iterable[Diagnostic]) -> Diagnostic:
+    """Return the diagnostic of a skill that is hidden for ``reasons``."""
+    return _hidden(skill, "U11", [f"{one.code} {one.message}" for one in reasons], strict=False)
+
+
+def hiding_options(config: SkillConfig) -> SkillConfig:
+    """Return the options under which a job is shown elsewhere than in a worker: what workers would refuse is hidden."""
+    if config.get(SkillOptions.UNSUPPORTED) != "refuse":
+        return config
+    return SkillConfig({SkillOptions.UNSUPPORTED.key: "hide"}).merged_over(config)
+
+
+def refusal_of(reasons: Mapping[str, Sequence[Diagnostic]]) -> UnsupportedSkillError | None:
+    """Return the error that lists the reasons against each skill. None without reasons."""
+    lines = [f"- {name}: {one.code} {one.message} ({one.mend})" for name, found in reasons.items() for one in found]
+    if not lines:
+        return None
+    many = sum(map(bool, reasons.values()))
+    need = "1 skill needs" if many == 1 else f"{many} skills need"
+    text = "\n".join(lines)
+    return UnsupportedSkillError(f"{need} what this job does not have, and skills.unsupported is refuse:\n{text}")
+
+
+def _hidden(skill: AgentSkill, code: str, reasons: Iterable[str], *, strict: bool) -> Diagnostic:
+    report = Report(f"{skill.path}/{skill.files.skill_file}" if skill.path else "", strict=strict)
+    report.skill = skill.name
+    report.add(code, f"skill {skill.name!r} is hidden: {'; '.join(reasons)}")
+    return report.diagnostics[0]

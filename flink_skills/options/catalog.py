@@ -53,6 +53,13 @@ class SkillOptions(ToolOptions, TelemetryOptions):
         False,
         "With skills.strict: a field that the format does not know is an error, as for the reference validator.",
     )
+    UNSUPPORTED = Option[str](
+        "skills.unsupported",
+        one_of("report", "hide", "refuse"),
+        "report",
+        "What happens with a skill that needs what the job does not have: a diagnostic in the log, no model has it, or "
+        "the job fails when it opens, with all reasons.",
+    )
     VALIDATE_ON_SUBMIT = Option[str](
         "skills.validate-on-submit",
         one_of("auto", "always", "never"),

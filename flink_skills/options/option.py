@@ -23,6 +23,17 @@ class Option(Generic[T]):
     default: T
     doc: str
 
+    @property
+    def config_type(self) -> type:
+        """Return the type of values in a configuration. It is ``list`` for an option with several texts.
+
+        >>> Option("skills.from.paths", lambda value: (str(value),), (), "Directories.").config_type
+        <class 'list'>
+        """
+        if isinstance(self.default, tuple):
+            return list
+        return str if self.default is None else type(self.default)
+
     def read(self, value: object) -> T:
         """Read ``value``; raises :class:`ConfigError` naming the key and how to write it."""
         try:

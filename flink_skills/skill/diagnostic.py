@@ -51,12 +51,16 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class Code:
-    """Meaning of a diagnostic code, how grave it is in lenient and in strict loading, and the usual mend."""
+    """Meaning of a diagnostic code, how grave it is in lenient and in strict loading, and the usual mend.
+
+    ``unsupported``: the skill needs what the job does not have, which the option ``skills.unsupported`` decides about.
+    """
 
     meaning: str
     lenient: Severity
     strict: Severity
     mend: str
+    unsupported: bool = False
 
 
 CODES: Mapping[str, Code] = MappingProxyType(
@@ -222,7 +226,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "correct the name, or add the tool to the pool of the agent",
         ),
         "U01": Code(
-            "allowed-tools names a tool that does not exist here", "warning", "warning", "do the same with a command"
+            "allowed-tools names a tool that does not exist here",
+            "warning",
+            "warning",
+            "do the same with a command",
+            unsupported=True,
         ),
         "U02": Code(
             "allowed-tools names a tool that an agent here has only if it declares it",
@@ -235,28 +243,47 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "warning",
             "warning",
             "install the interpreter where the job runs",
+            unsupported=True,
         ),
-        "U04": Code("scripts, but models cannot run commands here", "warning", "warning", "allow shell commands"),
-        "U05": Code("hooks are never run", "warning", "warning", "say in the body what to run, and when"),
+        "U04": Code(
+            "scripts, but models cannot run commands here",
+            "warning",
+            "warning",
+            "allow shell commands",
+            unsupported=True,
+        ),
+        "U05": Code(
+            "hooks are never run", "warning", "warning", "say in the body what to run, and when", unsupported=True
+        ),
         "U06": Code(
             "a skill runs in the agent that loads it: 'context', 'agent' and 'model' change nothing",
             "info",
             "info",
             "declare an agent or a model setup with this skill",
         ),
-        "U07": Code("a '!`command`' in the body is not run", "warning", "warning", "tell the model to run it"),
+        "U07": Code(
+            "a '!`command`' in the body is not run", "warning", "warning", "tell the model to run it", unsupported=True
+        ),
         "U08": Code("an argument such as $ARGUMENTS is not filled in", "info", "info", "say in words what is meant"),
         "U09": Code(
             "something that the skill requires is not there",
             "warning",
             "warning",
             "install or set it where the job runs",
+            unsupported=True,
         ),
         "U10": Code(
             "a skill that is hidden from models, because something that it requires is not there",
             "warning",
             "error",
             "install or set it where the job runs, or leave the skill out",
+            unsupported=True,
+        ),
+        "U11": Code(
+            "a skill that is hidden from models, because it needs what the job does not have",
+            "warning",
+            "warning",
+            "add what the message names, remove the skill, or set skills.unsupported to report",
         ),
     }
 )

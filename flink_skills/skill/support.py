@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +13,7 @@ from flink_skills.skill.diagnostic import Diagnostic, Report
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.markdown import without_code
 from flink_skills.skill.model import AgentSkill
-from flink_skills.skill.requirements import missing_requirements
+from flink_skills.skill.requirements import Surroundings, missing_requirements
 
 __all__ = ["check_support"]
 
@@ -60,11 +58,17 @@ _ARGUMENT = re.compile(r"(?:^|(?<=[\s\"'(]))\$[1-9](?![\w.,])")
 
 
 def check_support(
-    skill: AgentSkill, *, commands: bool = True, tools: Collection[str] = (), limits: Limits = _DEFAULT_LIMITS
+    skill: AgentSkill,
+    *,
+    commands: bool = True,
+    tools: Collection[str] = (),
+    limits: Limits = _DEFAULT_LIMITS,
+    surroundings: Surroundings | None = None,
 ) -> list[Diagnostic]:
     """Say what of a skill will not work here, each with the reason.
 
-    ``commands`` is whether models can run shell commands, ``tools`` are names of further tools that exist.
+    ``commands`` is whether models can run shell commands, ``tools`` are names of further tools that exist,
+    ``surroundings`` is what commands have (by default: what this process has).
 
     >>> skill = AgentSkill("a", "Does it.", allowed_tools=("Bash(git *)", "Task", "WebFetch"))
     >>> [diagnostic.message for diagnostic in check_support(skill)]
@@ -73,14 +77,15 @@ def check_support(
     """
     report = Report(f"{skill.path}/{skill.files.skill_file}" if skill.path else "")
     report.skill = skill.name
-    _tools(skill, report, commands, tools)
+    there = surroundings or Surroundings.of_this_process()
     _fields(skill, report)
     try:
-        _scripts(skill.files.paths(), report, commands)
+        _tools(skill, report, commands, tools)
+        _scripts(skill.files.paths(), report, commands, there)
         _body(skill, report, limits)
     except (ResourceError, OSError) as error:
         report.add("D05", str(error))
-    for message in missing_requirements(skill):
+    for message in missing_requirements(skill, there):
         report.add("U09", message)
     return report.diagnostics
 
@@ -88,6 +93,7 @@ def check_support(
 def _tools(skill: AgentSkill, report: Report, commands: bool, tools: Collection[str]) -> None:
     here = _SKILL_TOOLS | ((_COMMAND_TOOLS | _PROCESS_TOOLS) if commands else frozenset())
     here |= {name.lower() for name in tools}
+    here |= {name.lower() for name in skill.tools} if skill.allowed_tools else frozenset()
     unknown: list[str] = []
     ready: dict[str, str] = {}
     profile: list[str] = []
@@ -123,7 +129,7 @@ def _fields(skill: AgentSkill, report: Report) -> None:
             report.add("U06", f"{field!r} ({_short(value)}) changes nothing: the skill runs in the agent that loads it")
 
 
-def _scripts(paths: Collection[str], report: Report, commands: bool) -> None:
+def _scripts(paths: Collection[str], report: Report, commands: bool, there: Surroundings) -> None:
     scripts = [path for path in paths if path.startswith(_SCRIPT_FOLDERS)]
     by_suffix: dict[str, list[str]] = {}
     for path in scripts:
@@ -132,22 +138,31 @@ def _scripts(paths: Collection[str], report: Report, commands: bool) -> None:
     if runnable and not commands:
         report.add("U04", f"{_listed(runnable)} cannot be run: models have no shell commands here")
         return
-    for suffix, below in sorted(by_suffix.items()):
-        if reason := _missing_interpreter(suffix):
-            report.add("U03", f"{_listed(below)} cannot be run: {reason}")
+    reasons = {suffix: _missing_interpreter(suffix, there) for suffix in by_suffix}
+    # A skill with run.sh and run.bat works if one of them can run.
+    served = {
+        os.path.splitext(path)[0]
+        for suffix, below in by_suffix.items()
+        if _language(suffix) and not reasons[suffix]
+        for path in below
+    }
+    for suffix, reason in sorted(reasons.items()):
+        unserved = [path for path in by_suffix[suffix] if os.path.splitext(path)[0] not in served]
+        if reason and unserved:
+            report.add("U03", f"{_listed(unserved)} cannot be run: {reason}")
 
 
 def _language(suffix: str) -> bool:
     return suffix in _INTERPRETERS or suffix in _ONLY_WINDOWS or suffix in _ONLY_MACOS
 
 
-def _missing_interpreter(suffix: str) -> str:
-    if suffix in _ONLY_WINDOWS and sys.platform != "win32":
+def _missing_interpreter(suffix: str, there: Surroundings) -> str:
+    if suffix in _ONLY_WINDOWS and there.platform != "win32":
         return "this is for Windows"
-    if suffix in _ONLY_MACOS and sys.platform != "darwin":
+    if suffix in _ONLY_MACOS and there.platform != "darwin":
         return "this is for macOS"
     names = _INTERPRETERS.get(suffix, ())
-    if not names or any(shutil.which(name) for name in names):
+    if not names or any(there.has_program(name) for name in names):
         return ""
     return f"there is no {' or '.join(names)} on this machine"
 

@@ -229,3 +229,16 @@ def test_texts_are_no_markup(text: str, html: str) -> None:
 
 def test_attributes_stay_in_their_quotes() -> None:
     assert attribute("a\"'<>&\n\u202e\ud800\x1b") == "a&quot;&#x27;&lt;&gt;&amp;\ufffd&#8238;?\ufffd"
+
+
+@pytest.mark.parametrize("mode", ["hide", "refuse"])
+def test_a_skill_that_the_job_does_not_support_is_seen_by_no_model(
+    mode: str, tmp_path: Path, flink_skills: FlinkSkills
+) -> None:
+    write_skill(tmp_path / "s/good")
+    write_skill(tmp_path / "s/bad", body="Look: !`dir`")
+    (tmp_path / "agent.yaml").write_text("name: desk\nmodel: offline\n")
+    words = ("catalog", "s", "--agent", "agent.yaml", "--set", f"skills.unsupported={mode}", "--format", "json")
+    bad, good = flink_skills(*words).json["skills"]
+    assert (bad["name"], bad["seen_by"], len(good["seen_by"])) == ("bad", [], 1)
+    assert any("skill 'bad' is hidden: U07" in said["message"] for said in bad["diagnostics"])

@@ -239,6 +239,13 @@ def test_a_skill_is_a_read_only_copy_and_the_current_folder(run: FlinkSkills, tm
         assert spoiled["exit_code"] != 0
 
 
+def test_a_skill_that_the_job_hides_is_not_run(run: FlinkSkills, tmp_path: Path) -> None:
+    write_skill(tmp_path / "s/greet", body="Look: !`dir`")
+    said = run("--skill", "greet", "--source", "s", "--set", "skills.unsupported=hide", "--", "echo ran")
+    assert (said.code, said.stdout) == (2, "")
+    assert "skill 'greet' is hidden: U07" in said.stderr
+
+
 def test_a_skill_of_an_archive_and_of_the_first_of_two_sources(run: FlinkSkills, tmp_path: Path) -> None:
     for name in ("first", "second", "zipped"):
         write_skill(tmp_path / name / "greet", hi=name)

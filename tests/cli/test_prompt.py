@@ -49,6 +49,20 @@ def test_the_budget_shortens_and_leaves_out(option: tuple[str, ...], flink_skill
     assert "not offered because of disable-model-invocation: hidden" in said.stderr
 
 
+def test_skills_that_the_job_does_not_support(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    write_skill(tmp_path / "s/good")
+    write_skill(tmp_path / "s/bad", body="Look: !`dir`")
+    hide, refuse = ("--set", "skills.unsupported=hide"), ("--set", "skills.unsupported=refuse")
+    shown = flink_skills("prompt", "s", *hide, "--format", "json").json
+    assert (shown["skills"], shown["left_out"], list(shown["unsupported"])) == (["good"], [], ["bad"])
+    said = flink_skills("prompt", "s", *hide)
+    assert "bad" not in said.stdout
+    assert "warning U11: skill 'bad' is hidden: U07" in said.stderr
+    refused = flink_skills("prompt", "s", *refuse)
+    assert (refused.code, refused.stdout) == (1, "")
+    assert "- bad: U07" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -106,7 +106,8 @@ def test_without_it_nothing_changes(flink_skills: FlinkSkills) -> None:
     assert said.stdout == menu + "\n"
     assert len(said.stderr.splitlines()) == 1
     shown = flink_skills("prompt", SKILLS, "--format", "json").json
-    assert set(shown) == {"prompt", "chars", "tokens", "max_chars", "skills", "shortened", "left_out", "hidden"}
+    keys = {"prompt", "chars", "tokens", "max_chars", "skills", "shortened", "left_out", "hidden", "unsupported"}
+    assert set(shown) == keys
 
 
 @pytest.mark.row("E10")

@@ -36,6 +36,13 @@ def test_every_option_is_in_the_schema() -> None:
     assert all(described["description"] for described in options["properties"].values())
 
 
+def test_each_option_has_the_type_of_its_values() -> None:
+    types = {option.key: option.config_type for option in SkillOptions.all()}
+    assert types["skills.from.paths"] is types["skills.from.resources"] is types["skills.from.urls"] is list
+    assert (types["skills.strict"], types["skills.limits.ratio"], types["skills.source.timeout"]) == (bool, int, float)
+    assert (types["skills.unsupported"], types["skills.prompt.guidance"]) == (str, str)
+
+
 def test_the_schema_has_every_key_of_a_declared_agent() -> None:
     from flink_skills.agents import declarative
 

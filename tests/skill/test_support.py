@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.skill import AgentSkill, Diagnostic, check_support
+from flink_skills.skill import CODES, AgentSkill, Diagnostic, Surroundings, check_support
 from tests.skill.writing import load, write
 
 
@@ -54,6 +54,32 @@ def test_what_is_not_done_is_said_with_its_reason(fields: dict[str, Any], code: 
     found = only(AgentSkill("a", "d", **fields))
     assert found.code == code
     assert text in found.message
+
+
+def test_a_script_that_is_there_in_another_language_too_serves() -> None:
+    assert check_support(AgentSkill("a", "d", "", {"scripts/run.bat": "x", "scripts/run.sh": "x"})) == []
+    found = only(AgentSkill("a", "d", "", {"scripts/run.bat": "x", "scripts/other.sh": "x"}))
+    assert found.code == "U03"
+
+
+def test_a_tool_that_the_skill_brings_exists() -> None:
+    assert (
+        check_support(AgentSkill("a", "d", "Tools:\n- get_weather\n\nOverview", allowed_tools=("get_weather",))) == []
+    )
+
+
+def test_interpreters_are_looked_up_where_commands_run(tmp_path: Path) -> None:
+    skill = AgentSkill("a", "d", "", {"scripts/a.sh": "x"})
+    assert only(skill, surroundings=Surroundings("linux", str(tmp_path))).code == "U03"
+    assert check_support(skill, surroundings=Surroundings("linux", None)) == []
+
+
+def test_an_unserved_need_is_a_warning_and_advice_is_information() -> None:
+    codes = {code: known for code, known in CODES.items() if code[0] == "U" and code != "U11"}
+    assert {code for code, known in codes.items() if known.unsupported} == {
+        code for code, known in codes.items() if known.lenient == "warning"
+    }
+    assert not any(known.unsupported for code, known in CODES.items() if code[0] != "U")
 
 
 def test_scripts_without_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
