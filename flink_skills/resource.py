@@ -23,7 +23,7 @@ class Resource:
     (True, 'prompt')
     """
 
-    # Prompts are strings without attributes of their own.
+    # A prompt is a string without a dictionary of attributes.
     __slots__ = ()
 
     resource_type: ClassVar[str]

@@ -84,7 +84,7 @@ class Job:
     def agents(self) -> dict[str, tuple[str, Mapping[str, Any] | None]]:
         """The declared agents by name, "" for the one of a job with one: the file, and the agent as data.
 
-        The file is "" for an agent in the job's file. The agent is None if it is code, or if it is not there.
+        The file is "" for an agent in the job's file. The agent is None if it is code, or if its file is missing.
         """
         several = self.document.get("agents")
         if not isinstance(several, Mapping):

@@ -41,7 +41,7 @@ _KEYS = (
     "tools",
     "tool_pool",
     "mcp_servers",
-    # Of an agent in a job file with several: each tool with what it calls.
+    # For an agent of a job file: each tool with the agent that it calls.
     "agent_tools",
 )
 _MCP_ARGUMENTS = ("prefix", "tools", "prompts", "resources", "interval")

@@ -26,7 +26,7 @@ class KeyedEvent(tuple[str, bytes]):
 
 @dataclass(frozen=True)
 class NextEvent:
-    """How an output becomes the event of another agent.
+    """The event of another agent for an output.
 
     Without ``fields`` the event has the fields of the event that the output answers, then those of the output; an
     output that is not an object is the field ``output``. With ``fields``, paths into the record by name, it has these

@@ -1,4 +1,4 @@
-"""From records of turns to rows of tables and events of other agents, in the worker, without another Python stage."""
+"""Rows of tables and events of other agents, made of the records of turns in the worker, without a Python stage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TableRow(tuple[Any, ...]):
 
 @dataclass(frozen=True)
 class RecordRows:
-    """How the records of an agent leave.
+    """The form in which the records of an agent leave.
 
     ``output``, ``errors`` and ``events`` are tables. Without ``output`` no table gets the outputs, without ``errors``
     error records are only logged, and without ``events`` events are not rows. ``next`` are the agents that get an event

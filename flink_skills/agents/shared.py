@@ -23,7 +23,7 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class SharedResources:
-    """Connections, chat model setups and prompts by name. Each kind has names of its own."""
+    """Connections, chat model setups and prompts by name. Two kinds may use the same name."""
 
     connections: Mapping[str, ResourceDescriptor] = field(default_factory=dict)
     setups: Mapping[str, ResourceDescriptor] = field(default_factory=dict)

@@ -101,7 +101,7 @@ class ApproveSpec(StrictPart):
     """Calls of tools that are made only after an approval."""
 
     tools: Annotated[list[Text], Field(min_length=1)] = Field(
-        description="The tools, by name or pattern (`Write`, `mcp_*`), besides those of the option "
+        description="The tools, by name or pattern (`Write`, `mcp_*`), in addition to the option "
         "`skills.tools.approve`."
     )
     by: Text = Field(
@@ -111,7 +111,7 @@ class ApproveSpec(StrictPart):
 
 
 class AgentParts(StrictPart):
-    """What an agent without code declares."""
+    """The declarations of an agent without code."""
 
     instructions: StrictStr | None = Field(None, description="The instructions of all models: a system text.")
     session: Literal["event", "key"] | None = Field(

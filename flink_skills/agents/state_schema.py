@@ -43,7 +43,7 @@ def state_model(schema: Mapping[str, Any]) -> type[BaseModel]:
         kind.check_schema(schema)
     except SchemaError as error:
         place = ".".join(("state", *map(str, error.absolute_path)))
-        raise ConfigError(f"{place}: is no JSON schema: {error.message}") from None
+        raise ConfigError(f"{place}: is not a JSON schema: {error.message}") from None
     if schema.get("type") != "object" or not isinstance(schema.get("properties"), Mapping):
         raise ConfigError("state: is not the schema of an object; write 'type: object' and 'properties'")
     if _has_reference(schema):

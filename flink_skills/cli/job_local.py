@@ -25,7 +25,7 @@ DONE, FAILED, SOME_ERRORS = 0, 1, 3
 
 @dataclass(frozen=True)
 class LocalRequest:
-    """What the command line asks for with ``--local``: the agents of the job on a file of events."""
+    """The request of ``--local``: the agents of the job on a file of events."""
 
     input: Path
     agent: str | None = None
@@ -36,7 +36,7 @@ class LocalRequest:
 
 
 def run_locally(file: Path, assignments: tuple[str, ...], request: LocalRequest) -> int:
-    """Run the agents of a job file on events; return the exit code.
+    """Run the agents of a job file on events, and return the exit code.
 
     Each output that the job would write to a table is a record with the name of its agent.
     """

@@ -84,7 +84,7 @@ class AgentBuilder:
         return behind(found)
 
     def check_columns(self, shape: InputShape) -> None:
-        """Check that the columns that are the key, and those that the agent names, are there."""
+        """Check that the input has the columns of the key, and the columns that the agent names."""
         problems: list[Problem] = []
         stage = self.stage
         written = stage.keys or ()
@@ -141,7 +141,7 @@ class AgentBuilder:
         return plan
 
     def check_tables(self) -> None:
-        """Check what can be said of the tables where the input or the file itself is not known."""
+        """Check the names and types of columns of the tables, for an agent whose input is not known."""
         self._tables.check()
 
     def fill_tables(self, shape: InputShape) -> RecordRows:
@@ -165,7 +165,7 @@ class AgentBuilder:
         self._failed_input = True
 
     def connect(self, *, keys: Sequence[str] | None = None) -> None:
-        """Put the agent into the job. From here on the connectors of the tables must be there.
+        """Add the agent to the job. This needs the connectors of the tables.
 
         ``keys`` are other key columns than those of the file.
         """

@@ -1,4 +1,4 @@
-"""The agents of a job file: YAML files beside it, ``module:Class``, or mappings in the file itself."""
+"""The agents of a job file: YAML files in its folder, ``module:Class``, or mappings in the file itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flink_skills.job.references import References
 __all__ = ["AgentSource", "AgentSources", "import_agent"]
 
 _YAML = (".yaml", ".yml")
-# Keys of an agent among several that say where it stands in the job.
+# Keys that connect an agent with the rest of its job.
 _AROUND = ("agent", "input", "output", "errors", "events", "agent_tools")
 
 

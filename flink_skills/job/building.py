@@ -38,7 +38,7 @@ class JobBuilder:
         self.read = read
         self._local = local
         self._failed = failed
-        # A statement that did not run may have created what is not there.
+        # A statement that did not run may have created a table that is missing.
         self.placing = Placing(read, all_defined=("tables",) not in read.broken)
         sources = AgentSources(read)
         builders: dict[str, AgentBuilder] = {}
@@ -70,7 +70,7 @@ class JobBuilder:
             shape = agent.find_input()
             agent.check_columns(shape)
             agent.compile(code)
-        # Of all agents, because an agent behind another one says what its key is.
+        # The events of an agent depend on the keys of the agents behind it.
         for agent in self.agents:
             agent.fill_tables(known(agent.shape, "find_input"))
             if self._failed is not None:

@@ -149,7 +149,7 @@ class _Checker:
             self._ok("tables", ", ".join(statement.title for statement in read.statements))
         for each in builder.agents:
             self._agent(builder, each, graph, agents.get(each.stage.name), reach=reach)
-        # Of all agents first: what one agent gives is the input of another one.
+        # All agents are checked first, because the outputs of one are the input of another.
         filled = [each for each in builder.agents if self._fill(builder, each)]
         if filled and len(filled) == len(builder.agents):
             self._connectors(builder)
@@ -173,7 +173,7 @@ class _Checker:
             self._ok("input", stage.title(f"{count}, key {', '.join(each.keys)}{time_of}"))
         if agent is None:
             return
-        # Sources that only the cluster may have are looked at in a step of their own.
+        # The next step looks at sources, which only the cluster may have.
         plan = self._step("agent", lambda: each.compile(agent, check_skills=False))
         if plan is not None:
             models = ", ".join(f"{model.name} ({model.setup.label})" for model in plan.models) or "no model"
@@ -181,7 +181,7 @@ class _Checker:
             self._skills(stage, graph, plan, reach=reach)
 
     def _fill(self, builder: JobBuilder, each: AgentBuilder) -> bool:
-        """Check the tables of one agent; return whether it can be connected."""
+        """Check the tables of one agent, and return whether it can be connected."""
         read, stage, shape = builder.read, each.stage, each.shape
         broken = [stage.path(role)[:1] for role in ("output", "errors", "events")]
         if shape is None or any(path in read.broken for path in broken):

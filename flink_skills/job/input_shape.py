@@ -1,4 +1,4 @@
-"""What is known of the events of an agent before the job runs."""
+"""The fields of the events of an agent, as far as they are known before the job runs."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ Names = Text | Annotated[list[Text], Field(min_length=1)]
 
 
 class AgentInput(StrictPart):
-    """What comes into one of several agents. Give `table`, `query` or `agent`."""
+    """The input of one of several agents. Give `table`, `query` or `agent`."""
 
     table: Text | None = Field(None, description="A table or view whose rows are the events.")
     query: Text | None = Field(None, description="A SELECT whose rows are the events.")
@@ -88,7 +88,7 @@ class AgentInput(StrictPart):
 
 
 class AgentOutput(StrictPart):
-    """Where outputs of one of several agents go. Give `table`, `agent`, or both."""
+    """The output of one of several agents. Give `table`, `agent`, or both."""
 
     table: Text | None = Field(None, description="The table that gets a row for each output.")
     agent: Names | None = Field(None, description="The agent, or the agents, that get an event for each output.")
@@ -103,7 +103,7 @@ class AgentToolSpec(StrictPart):
     """Another agent as a tool."""
 
     agent: Text = Field(description="The agent that is called, by its name under `agents`.")
-    description: Text | None = Field(None, description="What models are told of the tool.")
+    description: Text | None = Field(None, description="The description of the tool for models.")
     skip_summarization: StrictBool = Field(False, description="The answer of the agent is the answer of its caller.")
     share_state: StrictBool = Field(False, description="The agent reads and changes the state of its caller.")
     max_steps: StrictInt = Field(0, ge=0, description="The most steps of one call; 0: what the turn has left.")
@@ -111,10 +111,10 @@ class AgentToolSpec(StrictPart):
 
 
 class JobAgent(AgentParts):
-    """One of several agents of a job. An agent without `input` is a tool of others, or gets what others name it for."""
+    """An agent of a job with several. Without `input` it is a tool of others, or others name it in their output."""
 
     agent: Text | None = Field(
-        None, description="A YAML file beside this one, or `module:Class`, in place of the keys of the agent."
+        None, description="A YAML file in the folder of this one, or `module:Class`, in place of the keys of the agent."
     )
     input: AgentInput | None = None
     output: AgentOutput | None = None
@@ -152,7 +152,7 @@ class JobFile(StrictPart):
     agent: (
         Annotated[Annotated[Text, Tag("text")] | Annotated[AgentSpec, Tag("mapping")], Discriminator(_agent_kind)]
         | None
-    ) = Field(None, description="A YAML file beside this one, `module:Class`, or the agent itself.")
+    ) = Field(None, description="A YAML file in the folder of this one, `module:Class`, or the agent itself.")
     input: InputSection | None = Field(None, description="What comes in.")
     output: OutputSection | None = Field(None, description="Where outputs go.")
     agents: Annotated[dict[Text, JobAgent], Field(min_length=1)] | None = Field(

@@ -1,4 +1,4 @@
-"""What is wrong with the chat models of a job file: those of an agent without code, and those that agents share."""
+"""Problems of the chat models of a job file: those of an agent without code, and those that agents share."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _problems_of_shared(read: ReadJob) -> list[Problem]:
     spec: dict[str, Any] = {key: value for key, value in written.items() if isinstance(value, Mapping)}
     if isinstance(data.get("prompts"), Mapping):
         spec["prompts"] = data["prompts"]
-    # Which tools an agent has, and whether it has a skill, depends on the agent.
+    # Tools and skills depend on the agent.
     spec["chat_model_setups"] = {
         name: {key: value for key, value in setup.items() if key not in ("tools", "skill_names")}
         for name, setup in spec.get("chat_model_setups", {}).items()

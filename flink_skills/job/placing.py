@@ -30,7 +30,7 @@ def known(value: T | None, step: str) -> T:
 class Placing:
     """A job as far as it is put together.
 
-    ``all_defined`` is False if a statement did not run, which may have created what is not there. ``warnings`` are for
+    ``all_defined`` is False if a statement did not run, which may have created a table that is missing. ``warnings`` are for
     the people who start the job.
     """
 
@@ -96,7 +96,7 @@ class Placing:
             raise self._problem(path, error) from error
 
     def table(self, path: Path, name: str, problems: list[Problem]) -> TableShape | None:
-        """Return the columns of a table. None if it is not known; then ``problems`` may say why."""
+        """Return the columns of a table, or None if it is not known. ``problems`` gets the reason."""
         try:
             return self.shape(path, name)
         except DocumentError as error:

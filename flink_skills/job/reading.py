@@ -185,7 +185,9 @@ def _agent_sections(document: Document) -> list[Problem]:
         ]
     beside = [name for name in _ONE_AGENT if name in data]
     problems = [
-        document.problem((name,), "stands beside 'agents'; move it into the agent that it belongs to", at_key=True)
+        document.problem(
+            (name,), "cannot be combined with 'agents'; move it into the agent that it belongs to", at_key=True
+        )
         for name in beside
     ]
     if data["agents"] is None:

@@ -1,4 +1,4 @@
-"""What all agents of a job file share: connections, chat models and prompts."""
+"""Connections, chat models and prompts that all agents of a job file share."""
 
 from __future__ import annotations
 

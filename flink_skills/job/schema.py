@@ -18,7 +18,7 @@ _NUMBERS: tuple[Callable[[Any], Any], ...] = (parsers.parse_count, parsers.parse
 
 
 def job_schema() -> dict[str, Any]:
-    """Return the schema of the models, with every option of ours by its key.
+    """Return the schema of the models, with every option `skills.*` by its key.
 
     >>> job_schema()["required"]
     ['name', 'tables']

@@ -1,4 +1,4 @@
-"""How the columns of the tables of an agent are filled, and what is wrong with any of them."""
+"""Plans how the columns of the tables of an agent are filled, and reports their problems."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _FILLING = {
 
 
 class AgentTables:
-    """The tables that one agent writes to. Each method raises :class:`DocumentError` with all problems at once."""
+    """The tables that one agent writes to. Each method raises :class:`DocumentError` with all problems."""
 
     def __init__(self, placing: Placing, stage: Stage) -> None:
         self._placing, self._stage = placing, stage
         self._problems: list[Problem] = []
 
     def check(self) -> None:
-        """Check what can be said of the tables where the input or the file itself is not known."""
+        """Check the names and types of columns, for an agent whose input is not known."""
         self._problems = []
         read, stage = self._placing.read, self._stage
         for role, section in (("output", stage.output), ("errors", stage.errors)):

@@ -130,7 +130,7 @@ def test_an_agent_of_data_is_a_tool(script: Script) -> None:
     [
         ({"type": "object"}, "write 'type: object' and 'properties'"),
         ({"type": "array", "items": {}}, "write 'type: object' and 'properties'"),
-        ({"type": "objct", "properties": {}}, "state.type: is no JSON schema"),
+        ({"type": "objct", "properties": {}}, "state.type: is not a JSON schema"),
         ({"type": "object", "properties": {"a b": {}}}, "state.properties.a b: cannot be a field"),
         ({"type": "object", "properties": {"n": {"type": "integer"}}}, "give each property a default that fits"),
         ({"type": "object", "properties": {"n": {"$ref": "http://127.0.0.1:9/x"}}}, "are not followed"),

@@ -219,8 +219,8 @@ def test_what_is_wrong_with_how_agents_are_connected(tmp_path: Path, replaced: d
 def test_one_agent_or_several(tmp_path: Path) -> None:
     both = problems_of(tmp_path, PLAIN + "agent: x.yaml\ninput: {table: tickets, key: id}\n")
     assert [problem.partition(": ")[2] for problem in both] == [
-        "agent: stands beside 'agents'; move it into the agent that it belongs to",
-        "input: stands beside 'agents'; move it into the agent that it belongs to",
+        "agent: cannot be combined with 'agents'; move it into the agent that it belongs to",
+        "input: cannot be combined with 'agents'; move it into the agent that it belongs to",
     ]
     assert any(
         "agents: is empty" in problem for problem in problems_of(tmp_path, PLAIN.partition("agents:")[0] + "agents:\n")

@@ -24,7 +24,7 @@ def review(event: dict[str, Any]) -> dict[str, Any]:
     if found.get("severity") not in SEVERITIES:
         return verdict(found, f"the severity is none of {', '.join(SEVERITIES)}")
     if found["severity"] != "none" and not found.get("next_steps"):
-        return verdict(found, "nobody is told what to do")
+        return verdict(found, "there are no next steps")
     return verdict(found)
 
 

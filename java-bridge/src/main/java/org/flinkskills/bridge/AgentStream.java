@@ -74,7 +74,7 @@ public final class AgentStream {
   }
 
   /**
-   * What an agent writes for the events of another one as keyed events.
+   * Events that an agent writes for another agent, as keyed events.
    *
    * @param in pickled pairs of a key's text and an event's bytes
    * @param name shown in Flink's web UI
