@@ -40,7 +40,7 @@ def pack(
 
         flink-skills pack ./skills/log-triage ./more -o skills.tar.gz
 
-        flink-skills pack s3://bucket/skills/ -o skills.tar
+        flink-skills pack s3://bucket/skills/ -o ops.tar
     """
     from flink_skills.cli.output import diagnostic_json, print_json
     from flink_skills.cli.places import absolute_path, is_url, source_word

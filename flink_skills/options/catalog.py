@@ -142,19 +142,25 @@ class SkillOptions(ToolOptions, TelemetryOptions):
     )
     LIMIT_SKILL_FILES = Option[int]("skills.limits.skill-files", parse_positive, 10_000, "Most files of one skill.")
     LIMIT_DOWNLOAD = Option[int](
-        "skills.limits.download", parse_size, 64 << 20, "Largest archive, or folder behind a URL."
+        "skills.limits.download",
+        parse_size,
+        64 << 20,
+        "Maximum size of an archive, or of all files of a folder behind a URL.",
     )
     LIMIT_FILE = Option[int](
-        "skills.limits.file", parse_size, 64 << 20, "Largest file in an archive or a folder behind a URL."
+        "skills.limits.file", parse_size, 64 << 20, "Maximum size of a file in an archive or a folder behind a URL."
     )
     LIMIT_TOTAL = Option[int](
         "skills.limits.total",
         parse_size,
         256 << 20,
-        "Most bytes that an archive unpacks to, or that the files of a folder behind a URL have.",
+        "Maximum size of all files of an archive, unpacked, or of a folder behind a URL.",
     )
     LIMIT_ENTRIES = Option[int](
-        "skills.limits.entries", parse_positive, 10_000, "Most entries of an archive or of a folder behind a URL."
+        "skills.limits.entries",
+        parse_positive,
+        10_000,
+        "Maximum number of entries of an archive or of a folder behind a URL.",
     )
     LIMIT_RATIO = Option[int](
         "skills.limits.ratio", parse_positive, 200, "How many times its size an archive may unpack to."

@@ -38,8 +38,8 @@ _UNSUPPORTED = {
 
 
 class UrlSource(SkillSource):
-    """A URL of a zip, tar or tar.gz archive, of a bare ``SKILL.md``, of an index of skills, or of a folder: one of this
-    machine (``file://``), or with ``/`` at its end one of an object store or file system.
+    """A URL of a zip, tar or tar.gz archive, of a bare ``SKILL.md``, of an index of skills, or of a folder: a local one
+    (``file://``), or one of an object store or file system, whose URL ends in ``/``.
 
     Several processes that open the same URL at once download it once; ``skills.store.check`` says when the server is
     asked whether it has changed, where the server can tell. Pinned content that is in the store is never asked for.

@@ -71,7 +71,7 @@ class NameNode:
         self._thread.start()
 
     def statuses(self, folder: str) -> list[dict[str, Any]]:
-        """What a listing of ``folder`` has."""
+        """Return the entries of the listing of ``folder``."""
         folder = folder.rstrip("/") + "/"
         found: dict[str, dict[str, Any]] = {}
         for path in (*self.files, *self.links):
