@@ -18,7 +18,7 @@ __all__ = ["pack"]
 def pack(
     folders: Annotated[
         list[str],
-        typer.Argument(metavar="DIR", show_default=False, help="A folder of skills or of one skill."),
+        typer.Argument(metavar="DIR", show_default=False, help="A folder of skills or of one skill, or a URL."),
     ],
     *,
     output: Annotated[
@@ -39,16 +39,30 @@ def pack(
         flink-skills pack ./skills -o skills.zip
 
         flink-skills pack ./skills/log-triage ./more -o skills.tar.gz
+
+        flink-skills pack s3://bucket/skills/ -o ops.tar
     """
     from flink_skills.cli.output import diagnostic_json, print_json
-    from flink_skills.cli.places import absolute_path, source_word
+    from flink_skills.cli.places import absolute_path, is_url, source_word
     from flink_skills.options import SkillOptions
     from flink_skills.skill import Limits
+    from flink_skills.sources import SourceContext, SourceSpec, open_source
     from flink_skills.sources.packing import pack_skills
 
     config = configuration(set_, strict=strict)
+    context = SourceContext(config)
+    # The leases of these trees keep them in the store until they are packed.
+    trees = {folder: open_source("url", folder, context).resolve() for folder in folders if is_url(folder)}
     packing = pack_skills(
-        [source_word(folder)[1] for folder in folders],
+        [
+            place
+            for folder in folders
+            for place in (
+                [str(SourceSpec("path", tree.path, format=tree.format)) for tree in trees[folder]]
+                if folder in trees
+                else [source_word(folder)[1]]
+            )
+        ],
         absolute_path(output),
         limits=Limits.from_config(config),
         strict=config.get(SkillOptions.STRICT),

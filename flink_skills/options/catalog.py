@@ -42,7 +42,10 @@ class SkillOptions(ToolOptions, TelemetryOptions):
         "skills.from.resources", parse_list, (), "Folders or zips of skills inside the job JAR."
     )
     FROM_URLS = Option[tuple[str, ...]](
-        "skills.from.urls", parse_list, (), "URLs of skill archives (https, s3, file and what fsspec knows)."
+        "skills.from.urls",
+        parse_list,
+        (),
+        "URLs of skill archives, or of folders with / at the end (s3 and what else fsspec knows).",
     )
     STRICT = Option[bool](
         "skills.strict", parse_bool, False, "Follow the format to the letter and fail the job on a bad skill."
@@ -145,10 +148,27 @@ class SkillOptions(ToolOptions, TelemetryOptions):
         "skills.limits.tree-directories", parse_positive, 2_000, "Most folders of a source that are searched."
     )
     LIMIT_SKILL_FILES = Option[int]("skills.limits.skill-files", parse_positive, 10_000, "Most files of one skill.")
-    LIMIT_DOWNLOAD = Option[int]("skills.limits.download", parse_size, 64 << 20, "Largest archive.")
-    LIMIT_FILE = Option[int]("skills.limits.file", parse_size, 64 << 20, "Largest file in an archive.")
-    LIMIT_TOTAL = Option[int]("skills.limits.total", parse_size, 256 << 20, "Most bytes that an archive unpacks to.")
-    LIMIT_ENTRIES = Option[int]("skills.limits.entries", parse_positive, 10_000, "Most entries of an archive.")
+    LIMIT_DOWNLOAD = Option[int](
+        "skills.limits.download",
+        parse_size,
+        64 << 20,
+        "Maximum size of an archive, or of all files of a folder behind a URL.",
+    )
+    LIMIT_FILE = Option[int](
+        "skills.limits.file", parse_size, 64 << 20, "Maximum size of a file in an archive or a folder behind a URL."
+    )
+    LIMIT_TOTAL = Option[int](
+        "skills.limits.total",
+        parse_size,
+        256 << 20,
+        "Maximum size of all files of an archive, unpacked, or of a folder behind a URL.",
+    )
+    LIMIT_ENTRIES = Option[int](
+        "skills.limits.entries",
+        parse_positive,
+        10_000,
+        "Maximum number of entries of an archive or of a folder behind a URL.",
+    )
     LIMIT_RATIO = Option[int](
         "skills.limits.ratio", parse_positive, 200, "How many times its size an archive may unpack to."
     )

@@ -16,7 +16,7 @@ from flink_skills.errors import SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.sources.protocols import protocol_named
 
-__all__ = ["DiskError", "Transfer", "missing_package"]
+__all__ = ["ChangedError", "DiskError", "Transfer", "is_absent", "missing_package"]
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound", "InvalidBucketName"})
@@ -44,6 +44,10 @@ _MOST_CAUSES = 12
 
 class DiskError(SourceError):
     """The disk does not take the file: the server is not to be asked again for that."""
+
+
+class ChangedError(SourceError):
+    """A file is not the one that a listing named: only a new listing helps."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,19 @@ class Transfer:
 def missing_package(protocol: str) -> str:
     """What to install for a protocol."""
     return f"{protocol} needs a package that is missing: pip install {protocol_named(protocol).install}"
+
+
+def is_absent(error: BaseException, target: str) -> bool:
+    """Return True if the store has no such file, or none of the version that was asked for.
+
+    ``target`` is the file that was written, which may be missing too.
+    """
+    causes = list(_causes(error))
+    if any(str(getattr(cause, "filename", None) or "").startswith(target) for cause in causes):
+        return False
+    names = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
+    statuses = {_status(cause) for cause in causes}
+    return bool(names & {"FileNotFoundError", "FileExistsError"} or statuses & {404, 410, 412})
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -13,8 +13,8 @@ from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.sources.base import SourceContext
-from flink_skills.sources.download import RemoteFile
 from flink_skills.sources.fetch_record import FetchRecord
+from flink_skills.sources.folder import remote_of
 from flink_skills.sources.pins import check_pin
 from flink_skills.sources.secrets import expand, replacements
 from flink_skills.sources.store import StoredTree
@@ -28,7 +28,9 @@ _PAGE_STARTS = (b"<!doctype html", b"<html", b"<head", b"<?xml version")
 
 
 class Fetch:
-    """A file that may be fetched. ``location`` may have references (``${env:…}``), which are replaced now.
+    """A file, or a folder as an archive, that may be fetched.
+
+    ``location`` may have references (``${env:…}``), which are replaced now.
 
     Raises :class:`SourceError`, whatever is wrong: this happens where the job runs.
     """
@@ -42,7 +44,7 @@ class Fetch:
             raise SourceError(f"skill source {origin}: {error}", source=origin) from None
         self._shown = redact(self.url)
         try:
-            self._file = RemoteFile(self.url, context)
+            self._file = remote_of(self.url, context)
         except ConfigError as error:
             raise SourceError(self._told(error), source=origin) from None
 
@@ -97,7 +99,7 @@ def refuse_web_page(target: str, origin: str) -> None:
     with Path(target).open("rb") as file:
         head = file.read(1024)
     text = head.removeprefix(codecs.BOM_UTF8).lstrip().lower()
-    if text.startswith(_PAGE_STARTS) and (b"html" in text or b"<head" in text):
+    if text.startswith(_PAGE_STARTS) and b"\0" not in head and (b"html" in text or b"<head" in text):
         message = f"skill source {origin}: is a web page, not an archive or a SKILL.md"
         raise SourceError(f"{message}; give the address of the file itself (a 'raw' or 'download' link)", source=origin)
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
-import io
 import os
 import secrets
 import stat
-import tarfile
 import tempfile
 import zipfile
 import zlib
@@ -27,6 +25,7 @@ from flink_skills.skill.paths import SKIPPED, inside, skill_file_in, walk_files
 from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction
 from flink_skills.sources.spec import SourceSpec
+from flink_skills.sources.written_tar import Member, content_of, mode_of, write_tar
 
 __all__ = ["PackedSkill", "Packing", "pack_skills"]
 
@@ -97,14 +96,6 @@ def pack_skills(folders: Sequence[str], target: str, *, limits: Limits | None = 
     except OSError as error:
         raise ConfigError(f"{target}: cannot be written: {error.strerror or error}") from None
     return Packing(tuple(packed), tuple(contents.diagnostics), sha256, size)
-
-
-class _Member(NamedTuple):
-    """A file of the archive: its name there and its real path here."""
-
-    name: str
-    real: str
-    executable: bool
 
 
 class _Found(NamedTuple):
@@ -183,12 +174,12 @@ class _Contents:
                 return
         self._error("D02", f"{other.folder} is a skill {name!r} too, and would hide this one", found.folder, mend, name)
 
-    def members(self) -> list[_Member]:
+    def members(self) -> list[Member]:
         """The files, sorted by their names in the archive."""
         limits = self._limits
         # Only its names are used: whether they may stand in one archive.
         names = Extraction("", limits.total, limits)
-        members: list[_Member] = []
+        members: list[Member] = []
         total = 0
         for found in self.found:
             for member, size in self._members_of(found):
@@ -211,7 +202,7 @@ class _Contents:
             self._error("S05", message, self.found[0].root, "pack them into several archives")
         return sorted(members)
 
-    def _members_of(self, found: _Found) -> Iterator[tuple[_Member, int]]:
+    def _members_of(self, found: _Found) -> Iterator[tuple[Member, int]]:
         limits, skill = self._limits, found.skill.name
         out: list[str] = []
         files = list(walk_files(found.folder, found.root, limits.skill_files + 1, out))
@@ -233,7 +224,7 @@ class _Contents:
                 self._error("D05", "cannot be read: permission denied", real, "allow reading it", skill)
             else:
                 executable = bool(status.st_mode & 0o111)
-                yield _Member(f"{found.path}/{relative}", real, executable), status.st_size
+                yield Member(f"{found.path}/{relative}", real, executable), status.st_size
 
     def verified(self, archive: str, kind: ArchiveKind) -> list[PackedSkill]:
         """Unpack the archive as a job would; the skills with their digests, each the same as in its folder."""
@@ -299,11 +290,11 @@ def _no_files(folder: str, root: str) -> Iterator[tuple[str, str]]:
         yield str(problem.filename), f"cannot be read: {problem.strerror}"
 
 
-def _write(file: BinaryIO, kind: ArchiveKind, members: Sequence[_Member], limits: Limits) -> None:
+def _write(file: BinaryIO, kind: ArchiveKind, members: Sequence[Member], limits: Limits) -> None:
     if kind == "zip":
         _write_zip(file, members, limits)
     elif kind == "tar":
-        _write_tar(file, members)
+        write_tar(file, members)
     else:
         size = _write_tar_gz(file, members, _LEVEL)
         if size > file.tell() * limits.ratio // 2:  # it would be taken for a bomb
@@ -312,20 +303,20 @@ def _write(file: BinaryIO, kind: ArchiveKind, members: Sequence[_Member], limits
             _write_tar_gz(file, members, 0)
 
 
-def _write_tar_gz(file: BinaryIO, members: Sequence[_Member], level: int) -> int:
+def _write_tar_gz(file: BinaryIO, members: Sequence[Member], level: int) -> int:
     """Write a compressed tar; its size before compression. Name and time are no part of the content."""
     with gzip.GzipFile("", "wb", level, file, mtime=0) as packed:
-        _write_tar(packed, members)
+        write_tar(packed, members)
         return packed.tell()
 
 
-def _write_zip(file: BinaryIO, members: Sequence[_Member], limits: Limits) -> None:
+def _write_zip(file: BinaryIO, members: Sequence[Member], limits: Limits) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         for member in members:
-            data = _content(member)
+            data = content_of(member)
             entry = zipfile.ZipInfo(member.name, _DATE)
             entry.create_system = 3  # Unix, whose permissions follow
-            entry.external_attr = (stat.S_IFREG | _mode(member)) << 16
+            entry.external_attr = (stat.S_IFREG | mode_of(member)) << 16
             stored = len(data) >= _CHECKED_FOR_RATIO and _looks_like_a_bomb(data, limits)
             method = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
             archive.writestr(entry, data, method, None if stored else _LEVEL)
@@ -334,25 +325,6 @@ def _write_zip(file: BinaryIO, members: Sequence[_Member], limits: Limits) -> No
 def _looks_like_a_bomb(data: bytes, limits: Limits) -> bool:
     """Whether it would shrink so much that an archive of it could be refused."""
     return len(zlib.compress(data, 1)) * limits.ratio < len(data) * 5
-
-
-def _write_tar(file: BinaryIO | gzip.GzipFile, members: Sequence[_Member]) -> None:
-    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for member in members:
-            data = _content(member)
-            entry = tarfile.TarInfo(member.name)  # its owner is 0 without a name, its time 0
-            entry.size, entry.mode = len(data), _mode(member)
-            archive.addfile(entry, io.BytesIO(data))
-
-
-def _mode(member: _Member) -> int:
-    return 0o755 if member.executable else 0o644
-
-
-def _content(member: _Member) -> bytes:
-    descriptor = os.open(member.real, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read()
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Skills behind a URL: an archive, a single SKILL.md or an index of skills, through fsspec."""
+"""Skills behind a URL: an archive, a folder, a single SKILL.md or an index of skills, through fsspec."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.sources.address import AddressPolicy, protocol_of
 from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
-from flink_skills.sources.download import RemoteFile
 from flink_skills.sources.fetch_record import FetchRecord
 from flink_skills.sources.fetching import Fetch, is_answered, keep, noted
+from flink_skills.sources.folder import remote_of
 from flink_skills.sources.locking import file_lock
 from flink_skills.sources.path import check_pinned_folder, local_tree
 from flink_skills.sources.pins import check_pin
@@ -38,8 +38,8 @@ _UNSUPPORTED = {
 
 
 class UrlSource(SkillSource):
-    """A URL of a zip, tar or tar.gz archive, of a bare ``SKILL.md`` or of an index of skills; ``file://`` also of a
-    folder.
+    """A URL of a zip, tar or tar.gz archive, of a bare ``SKILL.md``, of an index of skills, or of a folder: a local one
+    (``file://``), or one of an object store or file system, whose URL ends in ``/``.
 
     Several processes that open the same URL at once download it once; ``skills.store.check`` says when the server is
     asked whether it has changed, where the server can tell. Pinned content that is in the store is never asked for.
@@ -88,7 +88,7 @@ class UrlSource(SkillSource):
             _check_page(link, self.origin)
             self.context.file_system_options(protocol_of(link) or link.lower(), expanded=False)
         options = self.context.config.get(SkillOptions.SOURCE_OPTIONS)
-        RemoteFile(self._url, self.context.without_options() if has_references(options) else self.context)
+        remote_of(self._url, self.context.without_options() if has_references(options) else self.context)
 
     def _stored(self, began: float, deadline: float) -> StoredTree:
         store, pin = self.context.store, self.spec.sha256

@@ -251,3 +251,23 @@ def test_a_backslash_in_a_name_is_refused_for_what_it_is(name: str, flink_skills
     assert "backslash" in said.stderr
     assert "changed" not in said.stderr
     assert not (tmp_path / name).exists()
+
+
+def test_a_folder_behind_a_url_works_with_every_command(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    for path, data in {"one/SKILL.md": b"---\nname: one\ndescription: d\n---\nHi\n", "one/a.md": b"a"}.items():
+        memory.pipe(f"/packed/{path}", data)
+    url = "memory://packed/"
+    assert [row["name"] for row in flink_skills("list", url, "--format", "json").json] == ["one"]
+    assert flink_skills("validate", url).code == 0
+    assert "Hi" in flink_skills("show", "one", "--source", url).stdout
+    assert flink_skills("lock", url, "-o", "skills.lock").code == 0
+    said = flink_skills("pack", url, "-o", "url.tar", "--format", "json")
+    assert said.code == 0, said.stderr
+    assert flink_skills("list", f"{url}#sha256={said.json['archive']['sha256']}").code == 0
+    missing = flink_skills("pack", "memory://none/", "-o", "none.tar")
+    assert missing.code != 0
+    assert "memory://none/" in missing.stderr
+    assert "Traceback" not in missing.stderr

@@ -19,4 +19,4 @@ def web() -> Iterator[Web]:
 @pytest.fixture
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is tried again is tried at once."""
-    monkeypatch.setattr("flink_skills.sources.download._FIRST_WAIT", 0.001)
+    monkeypatch.setattr("flink_skills.sources.connection._FIRST_WAIT", 0.001)

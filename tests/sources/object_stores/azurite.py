@@ -40,6 +40,9 @@ class AzureAccount:
     def put(self, container: str, name: str, data: bytes) -> None:
         self._client().get_blob_client(container, name).upload_blob(data, overwrite=True)
 
+    def remove(self, container: str, name: str) -> None:
+        self._client().get_blob_client(container, name).delete_blob()
+
     def _client(self) -> Any:
         from azure.storage.blob import BlobServiceClient
 

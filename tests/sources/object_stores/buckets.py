@@ -46,6 +46,9 @@ class Endpoint:
     def put(self, bucket: str, key: str, data: bytes) -> None:
         self.client().put_object(Bucket=bucket, Key=key, Body=data)
 
+    def remove(self, bucket: str, key: str) -> None:
+        self.client().delete_object(Bucket=bucket, Key=key)
+
     def put_in_parts(self, bucket: str, key: str, *parts: bytes) -> None:
         """A multipart upload: its ETag is not the digest of its content."""
         client = self.client()

@@ -26,6 +26,11 @@ class GcsServer:
         url = f"{self.url}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(name, safe='')}"
         self._post(url, data, "application/octet-stream")
 
+    def remove(self, bucket: str, name: str) -> None:
+        url = f"{self.url}/storage/v1/b/{bucket}/o/{quote(name, safe='')}"
+        with urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=30) as answer:
+            assert answer.status in (200, 204)
+
     def _post(self, url: str, data: bytes, kind: str) -> None:
         request = urllib.request.Request(url, data, {"Content-Type": kind}, method="POST")
         with urllib.request.urlopen(request, timeout=30) as answer:

@@ -8,17 +8,18 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 _ROOT = "/webhdfs/v1"
 
 
 class NameNode:
-    """``files`` by absolute path; only ``user`` may read."""
+    """``files`` by absolute path; only ``user`` may read. ``links`` are listed as links and cannot be read."""
 
     def __init__(self, user: str) -> None:
         self.user = user
         self.files: dict[str, tuple[bytes, int]] = {}
+        self.links: set[str] = set()
         self.opened = 0
         node = self
 
@@ -26,16 +27,18 @@ class NameNode:
             def do_GET(self) -> None:
                 address = urlsplit(self.path)
                 query = {name: values[0] for name, values in parse_qs(address.query).items()}
-                path = address.path.removeprefix(_ROOT)
+                path = unquote(address.path).removeprefix(_ROOT)
                 if address.path.startswith("/data"):
-                    self._data(address.path.removeprefix("/data"), query)
+                    self._data(unquote(address.path).removeprefix("/data"), query)
                 elif query.get("user.name") != node.user:
                     self._refuse(403, "AccessControlException", f"Permission denied: {query.get('user.name')}")
+                elif query["op"] == "LISTSTATUS" and (found := node.statuses(path)):
+                    self._answer(200, json.dumps({"FileStatuses": {"FileStatus": found}}).encode())
                 elif path not in node.files:
                     self._refuse(404, "FileNotFoundException", f"File does not exist: {path}")
                 elif query["op"] == "OPEN":
                     self.send_response(307)
-                    self.send_header("Location", f"{node.url}/data{path}?{address.query}")
+                    self.send_header("Location", f"{node.url}/data{quote(path)}?{address.query}")
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                 else:
@@ -66,6 +69,19 @@ class NameNode:
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
+
+    def statuses(self, folder: str) -> list[dict[str, Any]]:
+        """Return the entries of the listing of ``folder``."""
+        folder = folder.rstrip("/") + "/"
+        found: dict[str, dict[str, Any]] = {}
+        for path in (*self.files, *self.links):
+            if path.startswith(folder):
+                name, below, _ = path.removeprefix(folder).partition("/")
+                data, changed = self.files.get(path, (b"", 0))
+                kind = "DIRECTORY" if below else "SYMLINK" if path in self.links else "FILE"
+                length = len(data) if kind == "FILE" else 0
+                found[name] = {"pathSuffix": name, "type": kind, "length": length, "modificationTime": changed}
+        return list(found.values())
 
     @property
     def address(self) -> str:

@@ -85,8 +85,8 @@ def test_a_version_of_an_object_is_its_own(endpoint: Endpoint, reader: Reader) -
 
 
 def test_what_is_no_object(s3: Reader) -> None:
-    assert "is a folder; give an archive of it" in str(s3.failure("s3://skills/team"))
-    assert "is a folder; give an archive of it" in str(s3.failure("s3://skills"))
+    assert "is a folder; end its address in" in str(s3.failure("s3://skills/team"))
+    assert "is a folder; end its address in" in str(s3.failure("s3://skills"))
 
 
 def test_a_file_in_an_archive_in_the_store(s3: Reader, endpoint: Endpoint, proxy: FaultyProxy) -> None:

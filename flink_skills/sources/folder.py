@@ -1,0 +1,207 @@
+"""All files below a URL that ends in ``/``, fetched as the tar that ``flink-skills pack`` makes of them."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from flink_skills.endpoint import redact
+from flink_skills.errors import ConfigError
+from flink_skills.options import SkillOptions
+from flink_skills.sources.address import protocol_of
+from flink_skills.sources.base import SourceContext
+from flink_skills.sources.chain import Chain
+from flink_skills.sources.connection import WEB, Connection, limited
+from flink_skills.sources.download import RemoteFile
+from flink_skills.sources.entries import ArchiveRefusedError, Extraction, shown
+from flink_skills.sources.failures import ChangedError, is_absent
+from flink_skills.sources.listings import Entry, Listing, Page, listing_of
+from flink_skills.sources.written_tar import Member, write_tar
+
+__all__ = ["RemoteFolder", "remote_of"]
+
+_ROUNDS = 3
+
+
+def remote_of(url: str, context: SourceContext) -> RemoteFile | RemoteFolder:
+    """Return the file behind a URL, or the folder behind one that ends in ``/``.
+
+    Raises :class:`ConfigError` for a URL that the options forbid or no package can read.
+    """
+    chain = Chain.parse(url, redact(url))
+    is_folder = url.endswith("/") and not chain.inner and protocol_of(chain.url) not in WEB
+    return RemoteFolder(url, context) if is_folder else RemoteFile(url, context)
+
+
+class RemoteFolder(Connection):
+    """A folder of an object store, or of another file system of fsspec.
+
+    It is listed before and after its files are fetched, so that the result is what was there at one time.
+    """
+
+    name = "skills.tar"
+
+    def __init__(self, url: str, context: SourceContext) -> None:
+        super().__init__(url, context)
+        path = self._chain.url.partition("://")[2].partition("/")[2]
+        if path and not all(part not in ("", ".", "..") for part in path[:-1].split("/")):
+            message = f"skill source {self.shown}: has '//', '.' or '..' in its path"
+            raise ConfigError(f"{message}; write it as in s3://bucket/team/skills/")
+
+    def version(self, deadline: float) -> str | None:
+        """Return what changes with any file below it. Return None if a file has no version.
+
+        Raises :class:`SourceError`.
+        """
+        return _version_of(self._listed(deadline))
+
+    def fetch(self, target: str, limit: int, deadline: float) -> str | None:
+        """Write a tar of the files to ``target``; return its version (see :meth:`version`).
+
+        Args:
+            target: The file to write. Others with this name and an ending are left beside it.
+            limit: Most bytes in all files.
+            deadline: Monotonic seconds.
+
+        Raises :class:`SourceError`.
+        """
+        have: dict[Entry, str] = {}
+        listed = self._listed(deadline, limit)
+        for number in range(_ROUNDS):
+            wanted = [entry for entry in listed if entry.version is None or entry not in have]
+            try:
+                paths = [f"{target}.{number}-{place}" for place in range(len(wanted))]
+                self._read_all(dict(zip(wanted, paths, strict=True)), deadline, have)
+                after = self._listed(deadline, limit)
+            except ChangedError:
+                after = self._listed(deadline, limit)
+            else:
+                if after == listed:
+                    return self._write(target, [Member(entry.name, have[entry], False) for entry in listed], listed)
+            listed = after
+        message = "changes while it is read; try again, or write new skills to another folder"
+        raise self._transfer().error(message, retryable=True)
+
+    def _write(self, target: str, members: Sequence[Member], listed: Sequence[Entry]) -> str | None:
+        try:
+            with open(target, "xb") as file:
+                write_tar(file, members)
+        except OSError as error:
+            raise self._transfer(target).translated(error) from None
+        return _version_of(listed)
+
+    def _read_all(self, wanted: Mapping[Entry, str], deadline: float, have: dict[Entry, str]) -> None:
+        listing = self._listing()
+        with ThreadPoolExecutor(listing.at_once, "flink-skills-folder") as pool:
+            jobs = [
+                (entry, path, pool.submit(self._read, listing, entry, path, deadline)) for entry, path in wanted.items()
+            ]
+            try:
+                for entry, path, job in jobs:
+                    job.result()
+                    have[entry] = path
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _read(self, listing: Listing, entry: Entry, target: str, deadline: float) -> None:
+        def read() -> None:
+            transfer = self._transfer(target)
+            progress = limited(transfer, entry.size, deadline, self._changed(entry))
+            try:
+                is_listed = self._waited(listing.read(entry, target, progress), deadline)
+            except Exception as error:
+                if is_absent(error, target):
+                    raise self._changed(entry) from None
+                raise
+            if is_listed is False:
+                raise self._changed(entry)
+            size = os.path.getsize(target)
+            if size > entry.size or (size < entry.size and entry.version is None):
+                raise self._changed(entry)
+            if size < entry.size:
+                message = f"{size} bytes came of the {entry.size} of {shown(entry.name)}; try again"
+                raise transfer.error(message, retryable=True)
+
+        self._repeated(deadline, read, target)
+
+    def _changed(self, entry: Entry) -> ChangedError:
+        return ChangedError(f"skill source {self.shown}: {shown(entry.name)} changed", source=self.shown)
+
+    def _listing(self) -> Listing:
+        system, path = self._open()
+        return listing_of(self._protocol, system, path, self._stall())
+
+    def _waited(self, found: Any, deadline: float) -> Any:
+        return self._finished(self._open()[0], found, deadline) if inspect.iscoroutine(found) else found
+
+    def _listed(self, deadline: float, limit: int | None = None) -> tuple[Entry, ...]:
+        """Return the files, sorted by name, after all that can be refused was refused."""
+        limits, files = self._context.limits, list[Entry]()
+        directories: set[str] = set()  # a store may have more than one marker for each
+        # Only its names are used: whether they may stand in one archive.
+        names, count, total = Extraction("", limits.total, limits), 0, 0
+        page = Page([], None)
+        first = True
+        while first or page.rest is not None:
+            first, rest, most = False, page.rest, limits.entries + 1 - count
+            page = self._page(rest, most, deadline)
+            count += max(1, len(page.entries))  # a page without entries counts, or a server could send them for ever
+            if count > limits.entries and (len(page.entries) or page.rest is not None):
+                raise self._refused(f"has more than {limits.entries} files ({SkillOptions.LIMIT_ENTRIES.key})")
+            for entry in page.entries:
+                if self._is_wanted(entry, names, directories):
+                    files.append(entry)
+                    total += entry.size
+            if total > limits.total:
+                key = SkillOptions.LIMIT_TOTAL.key
+                raise self._refused(f"has more than {limits.total} bytes in its files ({key})")
+            if limit is not None and total > limit:
+                raise self._transfer().too_large(limit)
+        if not files:
+            raise self._transfer().error("is empty or does not exist; check the address")
+        return tuple(sorted(files))
+
+    def _page(self, rest: Any, most: int, deadline: float) -> Page:
+        def page() -> Page:
+            found: Page = self._waited(self._listing().page(rest, most), deadline)
+            return found
+
+        return self._repeated(deadline, page)
+
+    def _is_wanted(self, entry: Entry, names: Extraction, directories: set[str]) -> bool:
+        is_folder, limit = entry.kind == "directory", self._context.limits.file
+        plain = entry.name.removesuffix("/") if is_folder else entry.name
+        if plain and any(part in ("", ".") for part in plain.split("/")):
+            raise self._refused(f"the name {shown(entry.name)} has '//' or '.' in it")
+        if "\\" in plain:
+            raise self._refused(f"the name {shown(entry.name)} has a backslash")
+        if entry.kind not in ("file", "directory"):
+            raise self._refused(f"{shown(entry.name)} is neither a file nor a directory, but a {entry.kind[:40]}")
+        if is_folder and entry.name.endswith("/") and entry.size:
+            raise self._refused(f"{shown(entry.name)} is a directory with content")
+        if not is_folder and entry.size > limit:
+            key = SkillOptions.LIMIT_FILE.key
+            raise self._refused(f"{shown(entry.name)} has {entry.size} bytes. The limit for a file is {limit} ({key})")
+        if is_folder and plain in directories:
+            return False
+        directories.update([plain] if is_folder else [])
+        try:
+            parts = names.entry(plain, is_folder=is_folder, size=0 if is_folder else entry.size)
+        except ArchiveRefusedError as refused:
+            raise self._refused(str(refused)) from None
+        return parts is not None and not is_folder
+
+    def _refused(self, reason: str) -> Exception:
+        return self._transfer().error(f"{reason}; the folder is refused")
+
+
+def _version_of(listed: Sequence[Entry]) -> str | None:
+    if any(entry.version is None for entry in listed):
+        return None
+    text = json.dumps([(entry.name, entry.size, entry.version) for entry in listed])
+    return f"sha256:{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
