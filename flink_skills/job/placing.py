@@ -30,8 +30,8 @@ def known(value: T | None, step: str) -> T:
 class Placing:
     """A job as far as it is put together.
 
-    ``all_defined`` is False if a statement did not run, which may have created a table that is missing. ``warnings`` are for
-    the people who start the job.
+    ``all_defined`` is False if a statement did not run, which may have created a table that is missing.
+    ``warnings`` are for the people who start the job.
     """
 
     read: ReadJob

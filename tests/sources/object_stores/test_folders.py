@@ -28,6 +28,8 @@ from tests.sources.object_stores.hadoop import name_node
 from tests.sources.object_stores.reading import SKILL, Reader
 from tests.sources.object_stores.shelves import BUCKET, Hdfs, Memory, PublicObjects, Shelf
 
+pytestmark = pytest.mark.row("B24")
+
 ALL = ["moto", "swift", "gcs", "azure", "oss", "webhdfs", "memory"]
 OBJECTS = ["moto", "swift", "gcs", "azure", "oss"]
 
