@@ -57,14 +57,16 @@ class RemoteFile:
     """A URL that is fetched through fsspec, also one inside archives (``zip://inner.zip::s3://…``).
 
     ``name`` is the file's name. Raises :class:`ConfigError` from the constructor for a URL that the options forbid
-    or no package can read.
+    or no package can read. ``policy`` are other rules for addresses than those of the options alone. ``version_id`` is
+    the version of the object that was fetched, "" where its store keeps none.
     """
 
-    def __init__(self, url: str, context: SourceContext) -> None:
+    def __init__(self, url: str, context: SourceContext, *, policy: AddressPolicy | None = None) -> None:
         self.url = url
         self.shown = redact(url)
         self._context = context
-        self._policy = AddressPolicy(context.config)
+        self.version_id = ""
+        self._policy = policy or AddressPolicy(context.config)
         for link in links_of(url):
             self._policy.check_url(link)
         self._chain = Chain.parse(url, self.shown)
@@ -140,6 +142,8 @@ class RemoteFile:
         self._chain.take_out(target, self._context.limits, self.shown)
         if os.path.getsize(target) > limit:
             raise transfer.too_large(limit)
+        version_id = str(info.get("VersionId") or "")
+        self.version_id = "" if version_id == "null" else version_id
         return _version_text(self._http.version or info)
 
     def _open(self) -> tuple[Any, str]:
