@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent
-from flink_skills.agents import TurnOutcome, TurnStatus, decode
+from flink_skills import Agent, Record, SkillConfig
+from flink_skills.agents import TurnOutcome, TurnStatus, compile_plan, decode, event_files, run_list
 from flink_skills.testing import call, calls
 from tests.kit.agents import Bench, OpenAgent
 from tests.kit.models import Script
+from tests.sources.object_stores.buckets import Endpoint
 from tests.sources.web import ALLOWED, Page, Web
 
 BYTES = b"a,b\n1,2\n"
@@ -43,6 +44,23 @@ def web() -> Iterator[Web]:
     server.pages["/in/a.csv"] = Page(BYTES)
     yield server
     server.close()
+
+
+@pytest.fixture
+def bucket() -> Iterator[Endpoint]:
+    """An S3 bucket that keeps versions."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        endpoint = Endpoint(f"http://{host}:{port}", "us-east-1", "any-key", "any-secret")
+        endpoint.make_bucket("inbox")
+        endpoint.client().put_bucket_versioning(Bucket="inbox", VersioningConfiguration={"Status": "Enabled"})
+        yield endpoint
+    finally:
+        server.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -175,3 +193,34 @@ async def test_artifacts_need_a_prefix_too(open_agent: OpenAgent, skill_folder: 
     bench = await open_agent(Names, skill_folder, **kept)
     outcome = await bench.turn({"files": [{"uri": "artifact://out/x.txt"}]})
     assert "add artifact:// or a longer prefix" in error_of(outcome)
+
+
+def test_rows_and_local_runs_name_files_too(script: Script, web: Web) -> None:
+    """A row of a table has all columns, and None in those without a value."""
+    row = Record(id=7, files=[Record(name=None, data=None, text=None, uri="s3://in/x/a%20b.csv", sha256=None)])
+    [file] = event_files(row)
+    assert (file.name, file.url, file.problem) == ("a_b.csv", "s3://in/x/a%20b.csv", "")
+    plan = compile_plan(Names, config=SkillConfig())
+    [(tag, record)] = run_list(plan, [("k", event(web))])
+    assert tag == "errors"
+    assert "skills.files.allowed" in record["error"]
+
+
+async def test_a_replay_reads_the_recorded_version_of_an_object(
+    open_agent: OpenAgent, skill_folder: Path, bucket: Endpoint
+) -> None:
+    bucket.put("inbox", "in/a.csv", BYTES)
+    given = {"s3": bucket.options()}
+    allowed = {"skills.files.allowed": "s3://inbox/in/", "skills.source.options": json.dumps(given)}
+    bench = await open_agent(Names, skill_folder, **allowed)
+    named = {"files": [{"uri": "s3://inbox/in/a.csv"}]}
+    assert (await bench.turn(named)).status == TurnStatus.DONE
+    assert step_of(bench)[0]["version"]
+    bucket.put("inbox", "in/a.csv", b"newer")
+    assert bench.runtime.workspaces is not None
+    shutil.rmtree(bench.runtime.workspaces.for_key('"k"').root)
+    outcome = await bench.turn(named, journal=bench.journal, crashes=1)
+    assert outcome.status == TurnStatus.DONE, outcome
+    assert staged(bench) == BYTES
+    other = await bench.turn({"files": [{"uri": "s3://inbox-2/in/a.csv"}]})
+    assert "add s3://inbox-2/ or" in error_of(other)
