@@ -33,6 +33,7 @@ _INPUTS = "work/inputs"
 _TAKEN = ("event.json",)
 _MOST_FILES = 256
 _LONGEST_NAME = 120
+_LONGEST_URI = 4096
 _LONGEST_SHOWN = 200
 _UNSAFE = re.compile(r"[^\w.+@=-]+")
 _DATA_URI = re.compile(r"data:([^;,]*)(?:;[^;,]+)*;base64,", re.IGNORECASE)
@@ -195,7 +196,7 @@ def _placed(workspace: Workspace, file: EventFile, fetched: Fetched) -> dict[str
     to = f"{_INPUTS}/{file.name}"
     if fetched.path:
         record = {"from": file.uri, "resolved": None, "version": fetched.sha256}
-        workspace.place(to, source=Path(fetched.path), record=record, replace=True)
+        workspace.place(to, source=Path(fetched.path), record=record, replace=True, max_bytes=max(1, fetched.size))
     name = file.original_name or file.name
     return {"name": to, "original_name": name, "mime_type": fetched.mime_type, "size_bytes": fetched.size}
 
@@ -258,6 +259,8 @@ def _file(entry: Any) -> EventFile:
     try:
         if contents[0] == "uri":
             sha256 = _digest(entry.get("sha256"))
+            if isinstance(value, str) and len(value) > _LONGEST_URI:
+                raise ValueError(f"its uri has more than {_LONGEST_URI} characters: name a shorter address")
             if isinstance(value, str) and is_remote(value):
                 base = _shown(
                     unquote(re.split("[?#]", value.partition("://")[2])[0].partition("/")[2].rpartition("/")[2])

@@ -120,8 +120,7 @@ class NamedFiles:
         if found["sha256"] != record["sha256"]:
             raise TurnError(
                 f"event file {file.uri}: the file changed after the turn began: its sha256 was "
-                f"{record['sha256']} and "
-                f"is {found['sha256']}; the turn cannot go on with other bytes. "
+                f"{record['sha256']} and is {found['sha256']}; the turn cannot go on with other bytes. "
                 "Send the event again to use the new file"
             )
         return path

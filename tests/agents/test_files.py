@@ -90,6 +90,7 @@ def test_contents(entry: dict[str, Any], data: bytes) -> None:
         ({"uri": "workspace://out/a"}, "none that an event may name"),
         ({"uri": "artifact://../x"}, "'..'"),
         ({"uri": 7}, "its uri is int"),
+        ({"uri": f"https://h.example/{'a' * 5000}"}, "more than 4096 characters"),
         ({"uri": "s3://bucket/a", "sha256": "abc"}, "64 hexadecimal digits"),
         ({"uri": "s3://bucket/a", "text": "x"}, "text and uri"),
     ],
