@@ -18,6 +18,7 @@ from flink_skills.agents import TurnOutcome, TurnStatus, compile_plan, decode, e
 from flink_skills.testing import call, calls
 from tests.kit.agents import Bench, OpenAgent
 from tests.kit.models import Script
+from tests.kit.waiting import until
 from tests.sources.object_stores.buckets import Endpoint
 from tests.sources.web import ALLOWED, Page, Web
 
@@ -186,6 +187,7 @@ async def test_a_slow_file_holds_up_no_other_turn_and_leaves_nothing(
     finally:
         gate.set()
     assert {outcome.status for outcome in await asyncio.gather(*slow)} == {TurnStatus.DONE}
+    await until(lambda: not list((tmp_path / "scratch").glob("event-files-*")))
 
 
 async def test_artifacts_need_a_prefix_too(open_agent: OpenAgent, skill_folder: Path, tmp_path: Path) -> None:
