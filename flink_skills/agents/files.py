@@ -5,34 +5,50 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import hashlib
 import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from pydantic import BaseModel
 
 from flink_skills.artifacts import ArtifactError, ArtifactStore, Reference, parse_reference
+from flink_skills.endpoint import redact
 from flink_skills.execution.workspace import PlaceError, media_type
+from flink_skills.sources.prefixes import is_remote
 
 if TYPE_CHECKING:
     from flink_skills.execution.workspace import Workspace
     from flink_skills.tools.state import SkillState
 
-__all__ = ["EventFile", "event_files", "stage_files", "with_names", "without_data"]
+__all__ = ["EventFile", "Fetched", "event_files", "pinned_file", "stage_files", "with_names", "without_data"]
 
-_FIELDS = frozenset({"name", "data", "text", "uri", "mime_type"})
+_FIELDS = frozenset({"name", "data", "text", "uri", "mime_type", "sha256"})
 _CONTENT = ("data", "text", "uri")
 _INPUTS = "work/inputs"
 _TAKEN = ("event.json",)
 _MOST_FILES = 256
 _LONGEST_NAME = 120
+_LONGEST_URI = 4096
 _LONGEST_SHOWN = 200
 _UNSAFE = re.compile(r"[^\w.+@=-]+")
 _DATA_URI = re.compile(r"data:([^;,]*)(?:;[^;,]+)*;base64,", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that was fetched. ``path`` is where it is on this machine, "" if the workspace has it already."""
+
+    path: str
+    size: int
+    sha256: str
+    mime_type: str
 
 
 @dataclass(frozen=True)
@@ -40,7 +56,8 @@ class EventFile:
     """A file of an event. ``name`` is the one it gets in ``work/inputs``, "" for an entry that cannot be used.
 
     ``data`` is its content, None for the artifact ``ref`` or where ``problem`` says what is wrong with the entry.
-    ``uri`` is what the entry named.
+    ``uri`` is what the entry named, without secrets. ``url`` is the same with them, "" for anything but a file that
+    the worker fetches, which is then ``fetched``. ``sha256`` is the digest that the entry asks for.
     """
 
     name: str
@@ -50,6 +67,9 @@ class EventFile:
     ref: Reference | None = None
     uri: str = ""
     problem: str = ""
+    url: str = field(default="", repr=False)
+    sha256: str = ""
+    fetched: Fetched | None = None
 
     def to_json(self) -> dict[str, Any]:
         """What models and ``event.json`` have instead of the content."""
@@ -63,18 +83,22 @@ class EventFile:
             found["mime_type"] = self.mime_type
         if self.data is not None:
             found["size_bytes"] = len(self.data)
-        elif self.ref is not None:
+        elif self.uri:
             found["uri"] = self.uri
+        if self.fetched is not None:
+            found["mime_type"] = self.fetched.mime_type
+            found["size_bytes"] = self.fetched.size
         return found
 
 
 def event_files(event: Any, field: str = "files", taken: Collection[str] = ()) -> tuple[EventFile, ...]:
     """The files in the field ``field`` of an event, each with a name of its own; none for any other event.
 
-    The field is a list of mappings with ``data`` (bytes, or text in base64), ``text`` or ``uri`` (an artifact), and
-    with ``name`` and ``mime_type`` if they are known. A list of anything else is data of the event's own and left
-    alone; of a list of files, entries that cannot be used say so in ``problem``. ``taken`` are names in
-    ``work/inputs`` that they cannot have (:attr:`~flink_skills.execution.workspace.Workspace.input_names`).
+    The field is a list of mappings with ``data`` (bytes, or text in base64), ``text`` or ``uri`` (an artifact, or an
+    address with ``sha256`` if it is known), and with ``name`` and ``mime_type`` if they are known. A list of anything
+    else is data of the event's own and left alone; of a list of files, entries that cannot be used say so in
+    ``problem``. ``taken`` are names in ``work/inputs`` that they cannot have
+    (:attr:`~flink_skills.execution.workspace.Workspace.input_names`).
 
     >>> [file.name for file in event_files({"files": [{"name": "../a.txt", "text": "hi"}, {"text": "more"}]})]
     ['a.txt', 'upload_2']
@@ -112,6 +136,16 @@ def with_names(event: Any, files: Sequence[EventFile], field: str = "files") -> 
     return {**_shallow(event), field: [file.to_json() for file in files]}
 
 
+def pinned_file(file: EventFile, versions: Mapping[str, str]) -> EventFile:
+    """A file of an event, in the version that its turn began with."""
+    if file.ref is None or file.ref.version:
+        return file
+    version = versions.get(file.ref.path)
+    if version:
+        return dataclasses.replace(file, ref=dataclasses.replace(file.ref, version=version))
+    return dataclasses.replace(file, ref=None, problem=f"there was no artifact {file.ref.path!r} when the turn began")
+
+
 def stage_files(
     workspace: Workspace,
     files: Sequence[EventFile],
@@ -137,19 +171,34 @@ def _staged(
     try:
         if file.problem:
             raise ArtifactError(file.problem, "invalid")
+        if file.fetched is not None:
+            return _placed(workspace, file, file.fetched)
         data, kind, record = file.data, file.mime_type, {"from": "event://", "resolved": None, "version": None}
         if data is None:
-            assert file.ref is not None  # noqa: S101 - one of the two is there
+            if file.ref is None:
+                raise ArtifactError(f"{file.uri} was not fetched: only a turn fetches files", "unavailable")
             artifact, data = _loaded(file.ref, artifacts, owner, state)
+            if file.sha256 and hashlib.sha256(data).hexdigest() != file.sha256:
+                raise ArtifactError(f"{file.uri} has another sha256 than the event asks for", "invalid")
             kind = kind or artifact.mime_type
             record = {"from": file.uri, "resolved": artifact.ref, "version": artifact.version}
         to = f"{_INPUTS}/{file.name}"
         workspace.place(to, data=data, record=record, replace=True)
     except (PlaceError, ArtifactError) as error:
-        if error.retryable:
+        if error.retryable or file.fetched is not None:
             raise  # a store that cannot be reached for now: the turn is tried again
         return {"name": "", "original_name": file.original_name, "error": str(error)}
     return {"name": to, "original_name": file.original_name or file.name, "mime_type": kind, "size_bytes": len(data)}
+
+
+def _placed(workspace: Workspace, file: EventFile, fetched: Fetched) -> dict[str, Any]:
+    """Copy a file that was fetched, unless the workspace has it."""
+    to = f"{_INPUTS}/{file.name}"
+    if fetched.path:
+        record = {"from": file.uri, "resolved": None, "version": fetched.sha256}
+        workspace.place(to, source=Path(fetched.path), record=record, replace=True, max_bytes=max(1, fetched.size))
+    name = file.original_name or file.name
+    return {"name": to, "original_name": name, "mime_type": fetched.mime_type, "size_bytes": fetched.size}
 
 
 def _loaded(ref: Reference, artifacts: ArtifactStore | None, owner: str, state: SkillState | None) -> Any:
@@ -209,24 +258,41 @@ def _file(entry: Any) -> EventFile:
     value = entry[contents[0]]
     try:
         if contents[0] == "uri":
+            sha256 = _digest(entry.get("sha256"))
+            if isinstance(value, str) and len(value) > _LONGEST_URI:
+                raise ValueError(f"its uri has more than {_LONGEST_URI} characters: name a shorter address")
+            if isinstance(value, str) and is_remote(value):
+                base = _shown(
+                    unquote(re.split("[?#]", value.partition("://")[2])[0].partition("/")[2].rpartition("/")[2])
+                )
+                shown = redact(value)
+                return EventFile(wish or _safe_name(base), name or base, mime_type, uri=shown, url=value, sha256=sha256)
             ref = _artifact(value)
             base = PurePosixPath(ref.path).name
-            return EventFile(wish or _safe_name(base), name or base, mime_type, ref=ref, uri=str(ref))
+            return EventFile(wish or _safe_name(base), name or base, mime_type, ref=ref, uri=str(ref), sha256=sha256)
         if contents[0] == "text":
             return EventFile(wish, name, mime_type, _text(value))
         return EventFile(wish, name, mime_type or _kind_in(value), _bytes(value))
     except (ValueError, ArtifactError) as error:
-        uri = _shown(value) if contents[0] == "uri" and isinstance(value, str) else ""
+        uri = _shown(redact(value)) if contents[0] == "uri" and isinstance(value, str) else ""
         return EventFile("", name, mime_type, uri=uri, problem=str(error))
 
 
 def _artifact(value: Any) -> Reference:
     if not isinstance(value, str):
-        raise ValueError(f"its uri is {type(value).__name__}: give artifact://name")
-    ref = parse_reference(value)
-    if ref.scheme != "artifact":
-        raise ValueError(f"its uri {value[:80]!r} is none that an event may name: give artifact://name")
-    return ref
+        raise ValueError(f"its uri is {type(value).__name__}: give https://…, s3://… or artifact://name")
+    if not value.strip().lower().startswith("artifact://"):
+        shown = _shown(redact(value))[:80]
+        raise ValueError(f"its uri {shown!r} is none that an event may name: give https://…, s3://… or artifact://name")
+    return parse_reference(value)
+
+
+def _digest(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not _SHA256.fullmatch(value.strip().lower()):
+        raise ValueError("its sha256 is no digest: give 64 hexadecimal digits")
+    return value.strip().lower()
 
 
 def _text(value: Any) -> bytes:

@@ -19,11 +19,12 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.declaration import Declaration, read_declaration
 from flink_skills.agents.event import event_text
-from flink_skills.agents.files import EventFile, event_files, stage_files, with_names
+from flink_skills.agents.files import EventFile, event_files, pinned_file, stage_files, with_names
 from flink_skills.agents.generation import Generation, GenerationParts, effective_names
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.permits import Permits
 from flink_skills.agents.models.registry import create_model
+from flink_skills.agents.named_files import NamedFiles
 from flink_skills.agents.observers import listeners_of
 from flink_skills.agents.opening import log_diagnostic, log_isolation, log_skills, open_skills, tell
 from flink_skills.agents.opening_tools import close_shell, with_pool, with_shell
@@ -67,6 +68,7 @@ class AgentRuntime:
         manager: AgentSkillManager,
         chat_models: Mapping[str, ChatModel],
         services: ToolServices,
+        scratch_dir: str,
         permits: Mapping[str, Permits] | None = None,
         callees: Mapping[str, AgentRuntime] | None = None,
         workspaces: WorkspaceManager | None = None,
@@ -78,6 +80,7 @@ class AgentRuntime:
         self.plan = plan
         self.agent = agent
         self.config = SkillConfig(plan.options)
+        self.named_files = NamedFiles(self.config, scratch_dir)
         self.manager = manager
         self.workspaces = workspaces
         self.telemetry = telemetry or Telemetry()
@@ -212,6 +215,7 @@ class AgentRuntime:
                 declared=declared,
                 manager=manager,
                 chat_models=chat_models,
+                scratch_dir=place.scratch_dir,
                 permits={
                     m.name: permits
                     for m in plan.models
@@ -400,7 +404,7 @@ class AgentRuntime:
         workspace.write_event(self.event_json(event_for_model))
         if not files:
             return ()
-        pinned = [_pinned(file, versions) for file in files]
+        pinned = [pinned_file(file, versions) for file in files]
         return stage_files(workspace, pinned, self._services.artifacts, owner, None)
 
     def event_json(self, event: Any) -> bytes:
@@ -448,16 +452,6 @@ class AgentRuntime:
         )
         if self._is_main:
             await self.telemetry.close()
-
-
-def _pinned(file: EventFile, versions: Mapping[str, str]) -> EventFile:
-    """A file of an event, in the version that its turn began with."""
-    if file.ref is None or file.ref.version:
-        return file
-    version = versions.get(file.ref.path)
-    if version:
-        return replace(file, ref=replace(file.ref, version=version))
-    return replace(file, ref=None, problem=f"there was no artifact {file.ref.path!r} when the turn began")
 
 
 class _Place(NamedTuple):

@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,13 @@ from pydantic import BaseModel
 from flink_skills.agents.agent_run import AgentRun
 from flink_skills.agents.context import AgentContext
 from flink_skills.agents.event import to_plain
+from flink_skills.agents.files import EventFile, with_names
 from flink_skills.agents.journal import NOTHING_ASKED, Asked, Journal, JournalMismatchError
 from flink_skills.agents.keys import key_from_text
 from flink_skills.agents.messages import Usage
-from flink_skills.agents.session import NO_CONVERSATION, Conversation, Session, SessionChange
+from flink_skills.agents.session import NO_CONVERSATION, Conversation, SessionChange
 from flink_skills.agents.state import plain_state
+from flink_skills.agents.turn_ends import ERROR_TAG, TurnOutcome, TurnStart, TurnStatus
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import ExecutionError, LimitError, SkillsError, TurnError
 from flink_skills.options import SkillOptions
@@ -30,56 +32,16 @@ from flink_skills.telemetry import TurnScope, note
 from flink_skills.tools.base import ToolContext, TurnInterruptedError
 
 if TYPE_CHECKING:
-    from flink_skills.agents.files import EventFile
     from flink_skills.agents.generation import Generation, ModelRuntime
     from flink_skills.agents.runtime import AgentRuntime
     from flink_skills.execution import Workspace
 
 __all__ = ["ERROR_TAG", "AppendStep", "Turn", "TurnOutcome", "TurnStart", "TurnStatus"]
 
-ERROR_TAG = "errors"
 AppendStep = Callable[[bytes, bool, Sequence[tuple[str, Any]]], None]
 
 _log = logging.getLogger("flink_skills.turn")
 _current_step: contextvars.ContextVar[str] = contextvars.ContextVar("flink_skills_step", default="")
-
-
-class TurnStatus:
-    """How a turn ended."""
-
-    DONE = 0
-    FAILED = 1
-    FAIL_JOB = 2
-
-
-@dataclass(frozen=True)
-class TurnStart:
-    """What a turn begins with. ``key`` is the key's canonical text, ``event_bytes`` the event as it arrived,
-    ``crashes`` how often this turn was running when its worker died. ``problem`` says why the event cannot be read:
-    the turn then fails at once."""
-
-    key: str
-    number: int
-    event_bytes: bytes
-    event: Any
-    session: Session = field(default_factory=Session)
-    timestamp: int | None = None
-    journal: Sequence[bytes] = ()
-    crashes: int = 0
-    problem: str | None = None
-
-
-@dataclass(frozen=True)
-class TurnOutcome:
-    """What a turn leaves. ``outputs`` are pairs of side-output tag (empty: main output) and value;
-    ``error`` is the kind of what a turn failed with, ``message`` what it says."""
-
-    status: int
-    outputs: tuple[tuple[str, Any], ...]
-    change: SessionChange
-    session: Session
-    message: str = ""
-    error: str = ""
 
 
 # Of a turn that has ended. It is another one than that of each attempt, and so whoever asks for a step then is told.
@@ -485,11 +447,21 @@ class Turn:
     async def _read_files(self) -> None:
         """Take the files out of the event, and note which versions of artifacts it means."""
         self.main.event_for_model, self._files = await asyncio.to_thread(self.runtime.read_event, self.start.event)
+        self.runtime.named_files.check(self._files)
         if any(file.ref is not None and not file.ref.version for file in self._files):
             known = dict(self.main.skill_state_of(self.main.generation.tool_scope(None)).artifacts)
             look_up = partial(asyncio.to_thread, self.runtime.artifact_versions, self._files, self.owner, known)
             # Before the turn saves anything, and the same after a failover.
             self._versions = await self.durable("files#0", look_up)
+        if self.runtime.workspaces is not None and any(file.url for file in self._files):
+            workspace, call_id = self.runtime.workspaces.for_key(self.start.key), self.call_id("files#1")
+            await self.runtime.named_files.stage(self._files, workspace, self.durable, call_id, self._place_files)
+
+    async def _place_files(self, files: Sequence[EventFile]) -> None:
+        """Put files that were fetched into the workspace, also of a turn that starts anew."""
+        self._files, self._workspace = files, None
+        self.main.event_for_model = with_names(self.start.event, files, self.runtime.agent.files_field)
+        await self.workspace()
 
     async def workspace(self) -> Workspace:
         """The key's workspace, with the event and its files in it. Opened once in a turn."""

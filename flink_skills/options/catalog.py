@@ -99,6 +99,13 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         False,
         "Follow redirects of http(s) skill sources to another host.",
     )
+    FILES_ALLOWED = Option[tuple[str, ...]](
+        "skills.files.allowed",
+        parse_list,
+        (),
+        "Prefixes of addresses that events may name files by, such as 's3://bucket/inbox/', "
+        "'https://files.example.org/' or 'artifact://'; empty: none.",
+    )
     STORE_DIR = Option[str](
         "skills.store.dir",
         parse_folder,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flink_skills.sources.download import RemoteFile as RemoteFile
     from flink_skills.sources.entries import ArchiveRefusedError as ArchiveRefusedError
     from flink_skills.sources.fetch_record import FetchRecord as FetchRecord
+    from flink_skills.sources.prefixes import AllowedPrefixes as AllowedPrefixes
     from flink_skills.sources.registry import open_source as open_source
     from flink_skills.sources.registry import register_source as register_source
     from flink_skills.sources.registry import source_kinds as source_kinds
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AddressPolicy": "address",
+    "AllowedPrefixes": "prefixes",
     "ArchiveRefusedError": "entries",
     "CodeSource": "code",
     "FetchRecord": "fetch_record",

@@ -57,11 +57,11 @@ class Connection:
     Raises :class:`ConfigError` from the constructor for a URL that the options forbid or no package can read.
     """
 
-    def __init__(self, url: str, context: SourceContext) -> None:
+    def __init__(self, url: str, context: SourceContext, policy: AddressPolicy | None = None) -> None:
         self.url = url
         self.shown = redact(url)
         self._context = context
-        self._policy = AddressPolicy(context.config)
+        self._policy = policy or AddressPolicy(context.config)
         for link in links_of(url):
             self._policy.check_url(link)
         self._chain = Chain.parse(url, self.shown)

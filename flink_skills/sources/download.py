@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from flink_skills.errors import SourceError
+from flink_skills.sources.address import AddressPolicy
 from flink_skills.sources.base import SourceContext
 from flink_skills.sources.connection import WEB, Connection, limited, version_text
 from flink_skills.sources.encoding import decode
@@ -19,11 +20,13 @@ _IS_FOLDER = "is a folder; end its address in '/' to load all that is below it, 
 class RemoteFile(Connection):
     """A URL that is fetched through fsspec, also one inside archives (``zip://inner.zip::s3://…``).
 
-    ``name`` is the file's name. Raises what :class:`Connection` raises.
+    ``name`` is the file's name. ``policy`` replaces the rules for addresses of the options. ``version_id`` is the
+    version of the object that was fetched, "" if its store keeps none. Raises what :class:`Connection` raises.
     """
 
-    def __init__(self, url: str, context: SourceContext) -> None:
-        super().__init__(url, context)
+    def __init__(self, url: str, context: SourceContext, *, policy: AddressPolicy | None = None) -> None:
+        super().__init__(url, context, policy)
+        self.version_id = ""
         inner = self._chain.inner
         self.name = (inner[-1][1] if inner else unquote(urlsplit(self._chain.url).path)).rpartition("/")[2]
 
@@ -78,4 +81,6 @@ class RemoteFile(Connection):
         self._chain.take_out(target, self._context.limits, self.shown)
         if os.path.getsize(target) > limit:
             raise transfer.too_large(limit)
+        version_id = str(info.get("VersionId") or "")
+        self.version_id = "" if version_id == "null" else version_id
         return version_text(self._http.version or info)

@@ -207,7 +207,7 @@ async def test_an_artifact_that_an_event_names_is_the_one_that_its_turn_began_wi
 
     load = call("skill_load", skill="maker")
     show = call("skill_run", skill="maker", command="cat $WORK_DIR/inputs/x.txt")
-    options = {"skills.artifacts.dir": str(tmp_path / "kept")}
+    options = {"skills.artifacts.dir": str(tmp_path / "kept"), "skills.files.allowed": "artifact://out/"}
     event = {"n": 2, "files": [{"uri": "artifact://out/x.txt"}]}
 
     script([calls(load, save("first")), "done"])

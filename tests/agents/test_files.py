@@ -85,11 +85,14 @@ def test_contents(entry: dict[str, Any], data: bytes) -> None:
         ({"data": [1, 2]}, "its data is list"),
         ({"data": {"x": 1}}, "its data is dict"),
         ({"text": b"x"}, "its text is bytes"),
-        ({"uri": "https://example.org/a"}, "unsupported input"),
+        ({"uri": "ftp://me:SECRET@example.org/a"}, "none that an event may name"),
         ({"uri": "host:///etc/passwd"}, "none that an event may name"),
         ({"uri": "workspace://out/a"}, "none that an event may name"),
         ({"uri": "artifact://../x"}, "'..'"),
         ({"uri": 7}, "its uri is int"),
+        ({"uri": f"https://h.example/{'a' * 5000}"}, "more than 4096 characters"),
+        ({"uri": "s3://bucket/a", "sha256": "abc"}, "64 hexadecimal digits"),
+        ({"uri": "s3://bucket/a", "text": "x"}, "text and uri"),
     ],
 )
 @pytest.mark.row("F11")
@@ -103,6 +106,7 @@ def test_entries_that_cannot_be_used_are_told(entry: Any, problem: str, workspac
     records = stage_files(workspace, (good, bad), None, OWNER, None)
     assert records[0]["name"] == "work/inputs/good.txt"
     assert records[1]["error"] == bad.problem
+    assert "SECRET" not in bad.problem
     assert [path.name for path in workspace.inputs_dir.iterdir()] == ["good.txt"]
 
 
