@@ -22,6 +22,8 @@ from tests.kit.waiting import until
 from tests.sources.object_stores.buckets import Endpoint
 from tests.sources.web import ALLOWED, Page, Web
 
+pytestmark = pytest.mark.row("F33")
+
 BYTES = b"a,b\n1,2\n"
 DIGEST = hashlib.sha256(BYTES).hexdigest()
 
@@ -66,7 +68,7 @@ def bucket() -> Iterator[Endpoint]:
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flink_skills.sources.download._FIRST_WAIT", 0.001)
+    monkeypatch.setattr("flink_skills.sources.connection._FIRST_WAIT", 0.001)
 
 
 def options(web: Web, **more: Any) -> dict[str, Any]:
