@@ -1,5 +1,6 @@
 package org.flinkskills.bridge;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -15,6 +16,7 @@ import java.time.LocalDate;
 import java.time.LocalDateTime;
 import java.time.LocalTime;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -227,5 +229,14 @@ class KeyedEventsTest {
     assertEquals("{\"t\":\"a\tb\"}", new String(bytes(row), StandardCharsets.UTF_8));
     assertThrows(
         IllegalArgumentException.class, () -> new KeyedEvents.FromLines().map("no tabulator"));
+  }
+
+  @Test
+  void pickledPairsBecomeKeyedEvents() throws Exception {
+    String pair = "pickle.dumps(('\"k\\u00e9\"', b'\\x00\\xff'), 3)";
+    String text = python("__import__('base64').b64encode(" + pair + ").decode()", new byte[0]);
+    Row row = new KeyedEvents.FromPairs().map(Base64.getDecoder().decode(text));
+    assertEquals("\"k\u00e9\"", row.getField(0));
+    assertArrayEquals(new byte[] {0, (byte) 0xff}, bytes(row));
   }
 }
