@@ -27,8 +27,9 @@ from flink_skills.agents.shared import SharedResources
 from flink_skills.agents.subagent import agent_tool_spec
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
 from flink_skills.manager import SkillScope
-from flink_skills.options import SkillConfig
+from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.other_frameworks import SETUP_WORDS
+from flink_skills.sources.prefixes import AllowedPrefixes
 from flink_skills.tools.profiles import TOOL_NAMES
 from flink_skills.tools.settings import MODEL_KEYS, SkillSettings
 
@@ -69,6 +70,7 @@ def compile_plan(
     shared = shared or SharedResources()
     declared = read_declaration(agent, shared)
     declared_pool(declared)  # checks it
+    AllowedPrefixes(config.get(SkillOptions.FILES_ALLOWED))  # checks it
     agents = {
         name: compile_plan(
             callee.agent, job_scopes=job_scopes, config=config, model=model, shared=shared, _callers=chain

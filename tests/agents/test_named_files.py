@@ -15,6 +15,7 @@ import pytest
 
 from flink_skills import Agent, Record, SkillConfig
 from flink_skills.agents import TurnOutcome, TurnStatus, compile_plan, decode, event_files, run_list
+from flink_skills.errors import ConfigError
 from flink_skills.testing import call, calls
 from tests.kit.agents import Bench, OpenAgent
 from tests.kit.models import Script
@@ -228,3 +229,8 @@ async def test_a_replay_reads_the_recorded_version_of_an_object(
     assert staged(bench) == BYTES
     other = await bench.turn({"files": [{"uri": "s3://inbox-2/in/a.csv"}]})
     assert "add s3://inbox-2/ or" in error_of(other)
+
+
+def test_a_prefix_that_cannot_be_used_is_reported_when_the_agent_is_compiled() -> None:
+    with pytest.raises(ConfigError, match="option skills.files.allowed: the prefix ftp://host/: has a scheme"):
+        compile_plan(Reads, config=SkillConfig({"skills.files.allowed": ["ftp://host/"]}))
