@@ -232,5 +232,5 @@ async def test_a_replay_reads_the_recorded_version_of_an_object(
 
 
 def test_a_prefix_that_cannot_be_used_is_reported_when_the_agent_is_compiled() -> None:
-    with pytest.raises(ConfigError, match="option skills.files.allowed: the prefix ftp://host/: has a scheme"):
+    with pytest.raises(ConfigError, match="ftp://host/: has a scheme"):
         compile_plan(Reads, config=SkillConfig({"skills.files.allowed": ["ftp://host/"]}))
