@@ -70,7 +70,8 @@ def compile_plan(
     shared = shared or SharedResources()
     declared = read_declaration(agent, shared)
     declared_pool(declared)  # checks it
-    AllowedPrefixes(config.get(SkillOptions.FILES_ALLOWED))  # checks it
+    prefixes: tuple[str, ...] = config.get(SkillOptions.FILES_ALLOWED)
+    AllowedPrefixes(prefixes)  # checks them
     agents = {
         name: compile_plan(
             callee.agent, job_scopes=job_scopes, config=config, model=model, shared=shared, _callers=chain
