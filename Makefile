@@ -40,6 +40,12 @@ prerequisites: ## Check that Python, a JDK 17 and Maven are there
 demo: setup ## Triage recorded Flink incidents with the skills of this repository (MODEL=openai:NAME for a real model)
 	@$(BIN)/python -m examples.log_triage.demo --model $(MODEL)
 
+.PHONY: demo-agents
+demo-agents: setup ## Run three agents of one job file on the same incidents, and print their reviews
+	@rm -rf build/incident-desk
+	@DESK_OUTPUT=$(CURDIR)/build/incident-desk $(BIN)/flink-skills run examples/incident_desk/job.yaml
+	@cat build/incident-desk/reviews/*
+
 .PHONY: setup
 setup: $(VENV)/.ready $(JAR) ## Make the virtual environment and the bridge jar
 
