@@ -58,7 +58,7 @@ def test_a_callable_a_selector_a_field_and_a_keyed_stream() -> None:
     def turns(name: str) -> dict[Any, list[tuple[int, Any]]]:
         of_key: dict[Any, list[tuple[int, Any]]] = {}
         for record in records:
-            if record.get("agent") == name:
+            if record["agent"] == name and "error" not in record:
                 event = record["event"]
                 of_key.setdefault(record["key"], []).append((record["turn"], event.get("v", event.get("z"))))
         return {key: sorted(of) for key, of in of_key.items()}
@@ -68,7 +68,8 @@ def test_a_callable_a_selector_a_field_and_a_keyed_stream() -> None:
     assert turns("field") == {"a": [(1, 1), (2, 3)], "b": [(1, 2)]}
     assert turns("keyed") == {2: [(1, 1), (2, 2), (3, 3)], 1: [(1, 4)]}
     assert turns("keyed again") == turns("field")
-    errors = [record for record in records if "agent" not in record]
+    errors = [record for record in records if "error" in record]
+    assert sorted(record["agent"] for record in errors) == ["callable", "field", "keyed again"]
     assert [record["event"] for record in errors] == [{"z": 4}] * 3
     problems = sorted(record["error"] for record in errors)
     assert "a key is set ({4})" in problems[0]

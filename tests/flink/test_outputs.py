@@ -42,6 +42,7 @@ def test_outputs_errors_and_a_side_output_by_tag_and_by_flink() -> None:
     assert len(errors) == 2
     assert errors[0] == errors[1]
     assert errors[0] == {
+        "agent": "tally",
         "key": "a",
         "turn": 2,
         "output": None,
