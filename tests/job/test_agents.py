@@ -315,6 +315,36 @@ def test_explain_shows_each_agent_with_its_uid_input_and_output(tmp_path: Path) 
     assert any("agent router" in name for name in names)
 
 
+FAN = """\
+name: fan
+flink: {parallelism.default: 1}
+options: {skills.worker.processes: 1}
+models: {main: {clazz: offline.setup}}
+tables: |
+  CREATE TABLE few (id INT, who STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/few', 'format' = 'json');
+  CREATE TABLE more (id INT, who STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/more', 'format' = 'json');
+  CREATE TABLE found (id INT, team STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/out', 'format' = 'json');
+agents:
+  first: {input: {table: few, key: id}, output: {agent: [both, other], columns: {id: event.id, who: event.who}}}
+  second: {input: {table: more, key: id}, output: {agent: both}}
+  both: {input: {agent: [first, second]}, output: {table: found, columns: {team: agent}}}
+  other: {input: {agent: first, key: who}, output: {table: found, columns: {team: agent}}}
+"""
+
+
+@pytest.mark.flink
+def test_agents_have_several_sources_and_several_targets(tmp_path: Path) -> None:
+    (tmp_path / "few").write_text('{"id": 1, "who": "ann"}\n')
+    (tmp_path / "more").write_text('{"id": 2, "who": "bob"}\n{"id": 3, "who": "bob"}\n')
+    (tmp_path / "job.yaml").write_text(FAN)
+    run_job_file(tmp_path / "job.yaml", local=True, tell=lambda warning: None)
+    found = [(row["team"], row["id"]) for row in rows(tmp_path / "out")]
+    assert sorted(found) == [("both", 1), ("both", 2), ("both", 3), ("other", 1)]
+
+
 @pytest.mark.flink
 def test_the_incident_desk_reviews_every_incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DESK_OUTPUT", str(tmp_path))
