@@ -76,7 +76,11 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[Shelf]:
             add_what_oss_lists(patch)
             endpoint.client().put_bucket_acl(Bucket=BUCKET, ACL="public-read")
             options = {"oss": {"endpoint": proxy.url, "anonymous": True}}
-            yield Shelf(f"oss://{BUCKET}/", PublicObjects(endpoint.client()), options, proxy, "prefix=")
+            try:
+                yield Shelf(f"oss://{BUCKET}/", PublicObjects(endpoint.client()), options, proxy, "prefix=")
+            finally:
+                # Other tests share the server, and ask for what is private.
+                endpoint.client().put_bucket_acl(Bucket=BUCKET, ACL="private")
         else:
             yield Shelf(f"s3://{BUCKET}/", endpoint, {"s3": endpoint.at(proxy.url).options()}, proxy, "list-type=2")
 
