@@ -29,9 +29,9 @@ agent opens. Codes do not change their meaning.
   loading any error fails the job.
 """
 
-_TABLE = "| code | meaning | lenient | strict | usual mend |\n|---|---|---|---|---|\n"
+_TABLE = "| code | meaning | lenient | strict | usual fix |\n|---|---|---|---|---|\n"
 
-_TABLE_U = "| code | meaning | lenient | strict | usual mend | `skills.unsupported` |\n|---|---|---|---|---|---|\n"
+_TABLE_U = "| code | meaning | lenient | strict | usual fix | `skills.unsupported` |\n|---|---|---|---|---|---|\n"
 _UNSUPPORTED = """\
 The last column says whether a skill needs what the job does not have, so that the option
 [`skills.unsupported`](../skills.md#skills-that-the-job-does-not-support) hides or refuses it. The others are advice.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.messages import Usage
-from flink_skills.agents.next_event import NEXT_TAG
+from flink_skills.agents.next_event import RESERVED_TAGS
 from flink_skills.artifacts import artifact_ref
 from flink_skills.errors import TurnError, near_misses
 from flink_skills.other_frameworks import CONTEXT_WORDS
@@ -145,6 +145,6 @@ class AgentContext:
     def emit_to(self, tag: str, output: Any) -> None:
         """Emit to the side output ``tag``. Raises :class:`TurnError` for ``events``, and for names that start with
         ``flink_skills.``: these outputs are the runtime's own."""
-        if tag == EVENTS_TAG or tag.startswith(NEXT_TAG.partition(".")[0] + "."):
+        if tag == EVENTS_TAG or tag.startswith(RESERVED_TAGS):
             raise TurnError(f"emit_to({tag!r}): this side output is the runtime's own; choose another tag")
         self._run.emit(tag, output)

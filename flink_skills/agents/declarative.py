@@ -149,7 +149,7 @@ class DeclarativeAgent(Agent):
 def _callee(value: Mapping[str, Any], tool: str) -> DeclaredAgent:
     """Return the agent that a tool calls: ``spec`` or ``class`` is the agent, the rest is how it is called."""
     said = dict(value)
-    description = said.pop("description", None) or f"Ask the agent {tool}."
+    description = said.pop("description", None) or ""
     spec, path = said.pop("spec", None), said.pop("class", None)
     agent = DeclarativeAgent.from_spec(spec) if path is None else instantiate(_load(path, f"agent_tools.{tool}"))
     return DeclaredAgent(str(description), agent, said)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flink_skills.errors import ConfigError, near_misses
 from flink_skills.prompts import event_text, to_plain
 
-__all__ = ["Record", "event_text", "field_of", "to_plain"]
+__all__ = ["Record", "event_text", "field_of", "key_of", "to_plain"]
 
 
 class Record(dict[str, Any]):
@@ -45,3 +45,12 @@ def field_of(event: Any, name: str) -> Any:
     hint = f"did you mean {near[0]!r}? " if near else ""
     there = f"it has: {', '.join(names[:20])}" if names else f"it is {type(event).__name__}"
     raise ConfigError(f"the event has no key field {name!r}: {hint}{there}")
+
+
+def key_of(event: Any, names: Sequence[str]) -> Any:
+    """Return the value of the field ``names`` of an event, or the tuple of the values of several fields.
+
+    Raises :class:`ConfigError` for an event without one of the fields.
+    """
+    values = tuple(field_of(event, name) for name in names)
+    return values[0] if len(values) == 1 else values

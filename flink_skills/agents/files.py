@@ -291,7 +291,7 @@ def _digest(value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or not _SHA256.fullmatch(value.strip().lower()):
-        raise ValueError("its sha256 is no digest: give 64 hexadecimal digits")
+        raise ValueError("its sha256 is not a digest: give 64 hexadecimal digits")
     return value.strip().lower()
 
 

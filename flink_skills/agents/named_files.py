@@ -189,14 +189,14 @@ class NamedFiles:
             raise TurnError(f"{message}; free space there") from None
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Run ``work`` on a daemon thread, which keeps its place until it ends, also if nobody waits for it."""
+        """Run ``work`` on a daemon thread, which keeps its place until it ends, also after the turn has ended."""
         loop = asyncio.get_running_loop()
         await self._places.acquire()
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()
 
         def release(_: object) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits for a place
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no download waits for a place
                 loop.call_soon_threadsafe(self._places.release)
 
         def run() -> None:

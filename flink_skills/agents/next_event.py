@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flink_skills.agents.columns import FieldPath, value_of
-from flink_skills.agents.event import Record, field_of, to_plain
+from flink_skills.agents.event import Record, key_of, to_plain
 from flink_skills.agents.keys import key_failure_text, key_to_text
 from flink_skills.errors import ConfigError
 
-__all__ = ["NEXT_TAG", "KeyedEvent", "NextEvent"]
+__all__ = ["NEXT_TAG", "RESERVED_TAGS", "KeyedEvent", "NextEvent"]
 
+#: Side outputs whose names start like this belong to the runtime.
+RESERVED_TAGS = "flink_skills."
 #: Side outputs of this prefix, and the name of an agent, have the events of that agent.
-NEXT_TAG = "flink_skills.next/"
+NEXT_TAG = f"{RESERVED_TAGS}next/"
 
 
 class KeyedEvent(tuple[str, bytes]):
@@ -53,16 +55,11 @@ class NextEvent:
         before = dict(given) if isinstance(given, Mapping) else {}
         return Record({**before, **(output if isinstance(output, Mapping) else {"output": output})})
 
-    def key(self, event: Mapping[str, Any]) -> Any:
-        """Return the key of an event. Raises :class:`ConfigError` for an event without a field of the key."""
-        values = tuple(field_of(event, name) for name in self.keys)
-        return values[0] if len(values) == 1 else values
-
     def keyed(self, record: Mapping[str, Any]) -> KeyedEvent:
         """Return the event for ``record`` with its key. The turn of an event without a key becomes an error record."""
         event = self.event(record)
         try:
-            key = key_to_text(self.key(event))
+            key = key_to_text(key_of(event, self.keys))
         except ConfigError as error:
             key = key_failure_text(str(error))
         return KeyedEvent((key, pickle.dumps(dict(event))))

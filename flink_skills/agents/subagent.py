@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentTool", "agent_tool_spec"]
 
+_PACKAGE = __name__.partition(".")[0]
 _REQUEST: Mapping[str, Any] = {
     "type": "object",
     "properties": {"request": {"type": "string", "description": "What to do, with all that the agent must know."}},
@@ -36,7 +37,9 @@ def agent_tool_spec(name: str, description: str, agent: Agent) -> ToolSpec:
 
     Raises :class:`PlanError` for an ``input_type`` that has no fields.
     """
-    said = description or (type(agent).__doc__ or "").strip().split("\n\n")[0] or f"Ask the agent {name}."
+    # The docstring of a class of this package describes the class, not the agent.
+    own = type(agent).__doc__ if type(agent).__module__.partition(".")[0] != _PACKAGE else ""
+    said = description or (own or "").strip().split("\n\n")[0] or f"Ask the agent {name}."
     if agent.input_type is None:
         return ToolSpec(name, " ".join(said.split()), _REQUEST)
     try:

@@ -1,4 +1,4 @@
-"""What a turn begins with, and what it leaves."""
+"""The start and the outcome of a turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ERROR_TAG = "errors"
 
 
 class TurnStatus:
-    """How a turn ended."""
+    """The end of a turn: done, failed, or failed together with the job."""
 
     DONE = 0
     FAILED = 1
@@ -23,9 +23,11 @@ class TurnStatus:
 
 @dataclass(frozen=True)
 class TurnStart:
-    """What a turn begins with. ``key`` is the key's canonical text, ``event_bytes`` the event as it arrived,
-    ``crashes`` how often this turn was running when its worker died. ``problem`` says why the event cannot be read:
-    the turn then fails at once."""
+    """The start of a turn.
+
+    ``key`` is the key's canonical text, ``event_bytes`` the event as it arrived. ``crashes`` counts the workers that
+    died while this turn ran. ``problem`` is the reason why the event cannot be read. The turn then fails immediately.
+    """
 
     key: str
     number: int
@@ -40,8 +42,11 @@ class TurnStart:
 
 @dataclass(frozen=True)
 class TurnOutcome:
-    """What a turn leaves. ``outputs`` are pairs of side-output tag (empty: main output) and value;
-    ``error`` is the kind of what a turn failed with, ``message`` what it says."""
+    """The outcome of a turn.
+
+    ``outputs`` are pairs of side-output tag (empty: main output) and value. ``error`` is the class of the error that
+    the turn failed with, ``message`` its text.
+    """
 
     status: int
     outputs: tuple[tuple[str, Any], ...]

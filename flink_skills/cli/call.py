@@ -55,9 +55,9 @@ def call(
 ) -> None:
     """Call a tool that a skill brings exactly as a job would: in the sandbox, with its limits.
 
-    Prints the result as a model reads it, and the files that the tool left. The tool sees no file of yours but those
-    of --input and a copy of the skill. Exit code 0; 1 when the result is an error or the tool could not be run; 2
-    for bad usage.
+    Prints the result as a model reads it, and the files that the tool left. Of your files the tool sees those of
+    --input and a copy of the skill. Exit code 0; 1 when the result is an error or the tool could not be run; 2 for bad
+    usage.
 
     Examples:
 

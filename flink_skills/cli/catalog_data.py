@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.agents.agent import Agent
+from flink_skills.agents.agent_file import absolute_path
 from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.generation import effective_view
 from flink_skills.agents.opening import tool_inspectors
@@ -144,9 +145,7 @@ def _read_job(
     listed: dict[str, list[Any]] = {
         kind: [] if section is None else sources_of(section, kind) for kind in ("paths", "resources", "urls")
     }
-    # As the job reads them: from the folder of its file.
-    paths = [{"path": item} if isinstance(item, str) else item for item in listed["paths"]]
-    paths = [{**item, "path": str(read.folder / item["path"])} if "path" in item else item for item in paths]
+    paths = [absolute_path(item, read.folder) for item in listed["paths"]]
     scope = SkillScope(
         "job",
         [*options.get(SkillOptions.FROM_PATHS), *paths],

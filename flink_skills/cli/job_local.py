@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flink_skills.agents.event import key_of
 from flink_skills.cli.agents import model_setup
 from flink_skills.cli.events import BadLine, bad_line_record, read_events
 from flink_skills.cli.interruption import ended_by_signals
@@ -52,7 +53,7 @@ def run_locally(file: Path, assignments: tuple[str, ...], request: LocalRequest)
         # Every plan is checked before the first turn.
         for stage in read.stages:
             job.plan(stage.name)
-        lines = list(read_events(request.input, lambda event: job.key_of(entry, event)))
+        lines = list(read_events(request.input, lambda event: key_of(event, entry.keys)))
         sink = Sink(request.output, request.errors, stdout, stack)
         events = []
         for line in lines:

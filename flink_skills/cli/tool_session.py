@@ -9,10 +9,10 @@ from typing import Any
 
 from flink_skills.cli.left_files import look
 from flink_skills.cli.limit_words import LIMITS, asked_limits, capped_notes
-from flink_skills.cli.trial import LOOKED_INTO, left_since, run_in_scratch
+from flink_skills.cli.trial import LOOKED_INTO, Outcome, left_since, run_in_scratch
 from flink_skills.cli.trial_inputs import named_inputs, one_skill, put_inputs
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
-from flink_skills.execution import IsolationReport, WorkspaceManager
+from flink_skills.execution import WorkspaceManager
 from flink_skills.execution.configuration import limits_from
 from flink_skills.execution.workspace.scratch import check_commands
 from flink_skills.manager import SkillView
@@ -40,12 +40,8 @@ class AskedTools:
 
 
 @dataclass
-class ToolOutcome:
-    """Outcome of a command so far.
-
-    ``places`` are the file and line of each tool, ``error`` is the reason why the tools could not be run safely, or to
-    their end.
-    """
+class ToolOutcome(Outcome):
+    """The outcome of tools so far. ``places`` are the file and line of each tool."""
 
     skill: str = ""
     path: str = ""
@@ -53,20 +49,6 @@ class ToolOutcome:
     places: Mapping[str, str] = field(default_factory=dict)
     result: ToolResult | None = None
     seconds: float = 0.0
-    report: IsolationReport | None = None
-    error: str | None = None
-    files: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def fail(self, error: SkillsError | str) -> None:
-        """Record an error. An earlier result is kept."""
-        report = getattr(error, "report", None)
-        if isinstance(report, IsolationReport):
-            self.report = report
-        if self.result is None:
-            self.error = str(error)
-        else:
-            self.notes.append(str(error))
 
 
 class SkillTools:

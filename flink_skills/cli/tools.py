@@ -1,4 +1,4 @@
-"""``flink-skills tools``: the tools that a skill brings, as models are told of them."""
+"""``flink-skills tools``: the tools that a skill brings, with the descriptions that models get."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from flink_skills.tools import ShellRunner
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.commands.hidden import HiddenValues
 
-__all__ = ["LOOKED_INTO", "Asked", "left_since", "run_in_scratch", "run_trial"]
+__all__ = ["LOOKED_INTO", "Asked", "Outcome", "left_since", "run_in_scratch", "run_trial"]
 
 RAN, NOT_SAFE = 0, 1
 #: The folders of a workspace whose files are listed.
@@ -100,17 +100,17 @@ def run_in_scratch(
 
 
 @dataclass
-class _Outcome:
-    """What is known of the command so far. ``error`` says why it could not be run safely, or to its end."""
+class Outcome:
+    """The outcome of a command or a tool so far. ``error`` is the reason why it did not run safely, or to its end."""
 
-    result: CommandResult | None = None
+    result: Any = None
     report: IsolationReport | None = None
     error: str | None = None
     files: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def fail(self, error: SkillsError | ArgumentError | str) -> None:
-        """Note what went wrong; after the command has ended that takes nothing from its result."""
+        """Record an error. An earlier result is kept."""
         report = getattr(error, "report", None)
         if isinstance(report, IsolationReport):
             self.report = report
@@ -118,6 +118,13 @@ class _Outcome:
             self.error = str(error)
         else:
             self.notes.append(str(error))
+
+
+@dataclass
+class _Outcome(Outcome):
+    """The outcome of a command."""
+
+    result: CommandResult | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The result as it is printed. The keys are part of the command's interface."""
@@ -213,5 +220,5 @@ def left_since(before: LeftFiles, workspace: Workspace, hidden: HiddenValues) ->
     ]
     notes = [hidden.in_text(problem) for problem in now.problems]
     if len(files) > _LISTED:
-        notes.append(f"{len(files) - _LISTED:,} more files are there than are listed")
+        notes.append(f"{len(files) - _LISTED:,} more files are not listed")
     return shown, notes

@@ -32,7 +32,7 @@ def validate(
 ) -> None:
     """Check skills: front matter, body, links, files, tools, and what they ask for that a job does not have.
 
-    One line for each problem, with its mend. Skills that can be understood load, whatever is odd about them; --strict
+    One line for each problem, with its fix. Skills that can be understood load, whatever is odd about them; --strict
     holds them to the letter of the format. Nothing of a skill runs. With --agent, names of tools that neither the
     skill nor the agent has are warnings. Exit code 0; 1 when there is an error; 2 for bad usage.
 

@@ -52,10 +52,8 @@ class AgentBuilder:
 
     @property
     def keys(self) -> list[str]:
-        """The key columns: those of the file, or those of the agents before this one."""
-        if self.stage.keys:
-            return list(self.stage.keys)
-        return self._others[self.stage.sources[0]].keys if self.stage.sources else []
+        """The key columns."""
+        return list(self.stage.keys)
 
     def load(self) -> Agent:
         """Load and return the agent."""
@@ -86,11 +84,6 @@ class AgentBuilder:
     def check_columns(self, shape: InputShape) -> None:
         """Check that the input has the columns of the key, and the columns that the agent names."""
         problems: list[Problem] = []
-        stage = self.stage
-        written = stage.keys or ()
-        if stage.sources and not written and len({tuple(self._others[name].keys) for name in stage.sources}) > 1:
-            message = f"agents {', '.join(stage.sources)} have different keys; write the 'key' of this agent"
-            problems += self._read.problem(stage.path("input"), message).problems
         for number, name in enumerate(self.keys):
             path = self._path_of_key(number)
             if name not in shape.names and not shape.is_open:
@@ -147,7 +140,7 @@ class AgentBuilder:
     def fill_tables(self, shape: InputShape) -> RecordRows:
         """Find and return how records leave: the columns of all tables, and the events of the agents behind."""
         output, errors, events, fields = self._tables.fill(shape, self.output)
-        following = {name: NextEvent(tuple(self._others[name].keys), fields) for name in self.stage.targets}
+        following = {name: NextEvent(self._others[name].stage.keys, fields) for name in self.stage.targets}
         self.rows = RecordRows(output, errors, events, following)
         return self.rows
 

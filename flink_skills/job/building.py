@@ -56,6 +56,19 @@ class JobBuilder:
         """The job as far as it is put together."""
         return self.placing.graph
 
+    def prepare(self, *, check_skills: bool = True) -> JobGraph:
+        """Load the agents, open Flink, run the DDL, and compile each agent for its input.
+
+        ``check_skills=False`` leaves the sources of skills alone.
+        """
+        loaded = [agent.load() for agent in self.agents]
+        graph = self.open_graph()
+        self.define_tables()
+        for agent, code in zip(self.agents, loaded, strict=True):
+            agent.check_columns(agent.find_input())
+            agent.compile(code, check_skills=check_skills)
+        return graph
+
     def build(self) -> JobGraph:
         """Take all steps, and return the job, which is ready to run."""
         if self._failed is not None and len(self.agents) > 1:
@@ -63,13 +76,7 @@ class JobBuilder:
                 f"--input {self._failed[0]}: a job with several agents has no one input; to run failed events again, "
                 "insert them into the table that the agent reads"
             )
-        loaded = [agent.load() for agent in self.agents]
-        graph = self.open_graph()
-        self.define_tables()
-        for agent, code in zip(self.agents, loaded, strict=True):
-            shape = agent.find_input()
-            agent.check_columns(shape)
-            agent.compile(code)
+        graph = self.prepare()
         # The events of an agent depend on the keys of the agents behind it.
         for agent in self.agents:
             agent.fill_tables(known(agent.shape, "find_input"))

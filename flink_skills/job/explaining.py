@@ -56,13 +56,7 @@ def explain_job(
 
 def _explained(read: ReadJob, *, reach: bool, flink_plan: bool) -> dict[str, Any]:
     builder = JobBuilder(read, local=True)
-    loaded = [each.load() for each in builder.agents]
-    graph = builder.open_graph()
-    builder.define_tables()
-    for each, agent in zip(builder.agents, loaded, strict=True):
-        shape = each.find_input()
-        each.check_columns(shape)
-        each.compile(agent, check_skills=False)
+    graph = builder.prepare(check_skills=False)
     agents = {each.stage.name: _stage(each, graph, reach=reach) for each in builder.agents}
     found: dict[str, Any] = {
         "job": read.job.name,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from flink_skills.agents.columns import OutputShape, checked_path
-from flink_skills.agents.event import field_of
+from flink_skills.agents.event import key_of
 from flink_skills.agents.local import run_events
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.next_event import NextEvent
@@ -34,8 +34,13 @@ class LocalJob:
     """
 
     def __init__(self, read: ReadJob, *, model: ModelSetup | None = None) -> None:
+        from flink_skills.flink.environment import AgentsExecutionEnvironment
+
         self._read, self._model = read, model
         self._sources = AgentSources(read)
+        self._plans: dict[str, AgentPlan] = {}
+        self._environment = AgentsExecutionEnvironment.get_execution_environment()
+        add_to_environment(read, self._environment)
         self._stages = {stage.name: stage for stage in read.stages}
 
     @property
@@ -44,21 +49,22 @@ class LocalJob:
         return list(self._read.job.agents or [""])
 
     def plan(self, name: str = "") -> AgentPlan:
-        """Compile and return the plan of an agent, for events that are JSON.
+        """Return the plan of an agent, for events that are JSON. It is compiled once.
 
         Raises :class:`DocumentError` for a wrong file, and :class:`UnknownNameError` for an unknown agent.
         """
-        from flink_skills.flink.environment import AgentsExecutionEnvironment
-
         if name not in self.names:
             raise UnknownNameError("agent", name, self.names, place=self._read.file.name)
+        if name not in self._plans:
+            self._plans[name] = self._compiled(name)
+        return self._plans[name]
+
+    def _compiled(self, name: str) -> AgentPlan:
         agent = self._sources.of(name).agent
-        agents_env = AgentsExecutionEnvironment.get_execution_environment()
-        add_to_environment(self._read, agents_env)
         stage = self._stages.get(name)
         at = stage.agent_at if stage is not None else ("agents", name)
         try:
-            plan = agents_env.compile(agent, local=True, events="json", outputs="record", model=self._model)
+            plan = self._environment.compile(agent, local=True, events="json", outputs="record", model=self._model)
         except SkillsError as error:
             raise self._read.problem(at, str(error)) from error
         return replace(plan, operator=name) if name and name != plan.agent_id else plan
@@ -81,14 +87,6 @@ class LocalJob:
                 f"{self._read.file.name}: agents {names} read tables; say with --agent which gets the events"
             )
         return first[0]
-
-    def key_of(self, stage: Stage, event: Any) -> Any:
-        """Return the key of an event. Raises :class:`ConfigError` for an event without a key column."""
-        values = tuple(field_of(event, name) for name in self._keys(stage))
-        return values[0] if len(values) == 1 else values
-
-    def _keys(self, stage: Stage) -> tuple[str, ...]:
-        return stage.keys or self._keys(self._stages[stage.sources[0]])
 
     async def run(self, entry: Stage, events: Iterable[tuple[Any, Any]]) -> AsyncIterator[dict[str, Any]]:
         """Run pairs of key and event through an agent and all agents behind it.
@@ -115,7 +113,7 @@ class LocalJob:
                     for target, of in following.items():
                         event = of.event({**record, "event": given[number][1]})
                         try:
-                            waiting.setdefault(target, []).append((of.key(event), event))
+                            waiting.setdefault(target, []).append((key_of(event, of.keys), event))
                         except ConfigError as error:
                             failed = {**record, "agent": target, "key": None, "turn": None, "output": None}
                             yield {**failed, "error": str(error), "event": event}
@@ -127,4 +125,4 @@ class LocalJob:
                 fields[name] = checked_path(text or "", (), OutputShape(), is_open=True)
             except SkillsError as error:
                 raise self._read.problem(stage.path("output", "columns", name), str(error)) from error
-        return NextEvent(self._keys(target), fields)
+        return NextEvent(target.keys, fields)

@@ -273,7 +273,7 @@ def _input_problems(document: Document, data: Mapping[str, Any]) -> list[Problem
 
 @functools.cache
 def is_job_file(path: FilePath) -> bool:
-    """Return whether a YAML file is a job and not an agent.
+    """Return whether a YAML file is a job, as opposed to an agent.
 
     A job has ``tables``, ``agents``, or ``agent`` and ``input``.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flink_skills.documents.document import Document
 from flink_skills.documents.problems import Path, Problem
@@ -20,7 +20,7 @@ class Stage:
     ``name`` is the agent's name under ``agents``, and empty in a job with one agent. ``at`` is the path of its sections
     in the file. The input is a ``table``, a ``query``, or the outputs of the agents ``sources``. Outputs go to
     ``output``, a table, and to the agents ``targets``, as events of the fields ``event_columns`` (empty: the default).
-    ``keys`` are the key columns as the file has them; empty: those of the sources.
+    ``keys`` are the key columns; those of the sources if the file has none.
     """
 
     name: str
@@ -85,7 +85,20 @@ class _Wiring:
             stage = self._stage(name, agent, sources, targets, is_tool=name in called)
             if stage is not None:
                 found[name] = stage
-        return [found[name] for name in _in_order(list(found), edges)]
+        ordered: dict[str, Stage] = {}
+        for name in _in_order(list(found), edges):
+            ordered[name] = self._with_keys(found[name], ordered)
+        return list(ordered.values())
+
+    def _with_keys(self, stage: Stage, before: Mapping[str, Stage]) -> Stage:
+        """Return the stage with the key of its sources, if the file has none."""
+        if stage.keys or not stage.sources:
+            return stage
+        keys = {before[name].keys for name in stage.sources if name in before} - {()}
+        if len(keys) > 1:
+            names = ", ".join(stage.sources)
+            self._add(stage.path("input"), f"agents {names} have different keys; write the 'key' of this agent")
+        return replace(stage, keys=min(keys, default=()))
 
     def _stage(
         self, name: str, agent: JobAgent, sources: tuple[str, ...], targets: tuple[str, ...], *, is_tool: bool

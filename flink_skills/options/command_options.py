@@ -51,7 +51,7 @@ class CommandOptions:
         "skills.shell.network-hosts",
         parse_list,
         (),
-        "The only hosts that commands may reach; refused with a backend that cannot tell hosts apart. Empty: all.",
+        "The only hosts that commands may reach; refused with a backend that cannot distinguish hosts. Empty: all.",
     )
     SHELL_READABLE = Option[tuple[str, ...]](
         "skills.shell.readable",
@@ -79,25 +79,25 @@ class CommandOptions:
         "Longest wall-clock time of a command, whatever is asked.",
     )
     SHELL_MAX_CPU_TIME = Option[float](
-        "skills.shell.max-cpu-time", parse_duration, 0.0, "Most processor time of a command; 0: no limit."
+        "skills.shell.max-cpu-time", parse_duration, 0.0, "Maximum processor time of a command; 0: no limit."
     )
     SHELL_MAX_OUTPUT = Option[int](
         "skills.shell.max-output",
         parse_size,
         65_536,
-        "Most bytes kept of a command's stdout and stderr, each.",
+        "Maximum of bytes kept of a command's stdout, and of its stderr.",
     )
     SHELL_MAX_MEMORY = Option[int](
-        "skills.shell.max-memory", parse_size, 1 << 30, "Most memory of all processes of a command together."
+        "skills.shell.max-memory", parse_size, 1 << 30, "Maximum memory of all processes of a command together."
     )
     SHELL_MAX_PROCESSES = Option[int](
-        "skills.shell.max-processes", parse_positive, 512, "Most processes and threads of a command."
+        "skills.shell.max-processes", parse_positive, 512, "Maximum number of processes and threads of a command."
     )
     SHELL_MAX_FILE_SIZE = Option[int](
-        "skills.shell.max-file-size", parse_size, 256 << 20, "Largest file that a command may write."
+        "skills.shell.max-file-size", parse_size, 256 << 20, "Maximum size of a file that a command writes."
     )
     SHELL_MAX_OPEN_FILES = Option[int](
-        "skills.shell.max-open-files", parse_positive, 256, "Most open files of each process of a command."
+        "skills.shell.max-open-files", parse_positive, 256, "Maximum number of open files of each process of a command."
     )
     SHELL_MAX_CONCURRENT = Option[int](
         "skills.shell.max-concurrent", parse_positive, 16, "Commands that run at the same time in one worker."

@@ -51,7 +51,7 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class Code:
-    """Meaning of a diagnostic code, how grave it is in lenient and in strict loading, and the usual mend.
+    """Meaning of a diagnostic code, how grave it is in lenient and in strict loading, and the usual fix.
 
     ``unsupported``: the skill needs what the job does not have, which the option ``skills.unsupported`` decides about.
     """

@@ -33,7 +33,7 @@ _FIRST_WAIT = 0.5
 # Seconds. A server that sends nothing for a quarter of the deadline, within these, is asked again.
 _SHORTEST_STALL = 1.0
 _LONGEST_STALL = 30.0
-# What tells one version of a file from another, by any file system's name for it.
+# Fields that differ between two versions of a file, as any file system names them.
 _VERSION_FIELDS = (
     "ETag",
     "etag",
@@ -85,7 +85,7 @@ class Connection:
         return self._within(deadline, work, target)
 
     def _open(self) -> tuple[Any, str]:
-        """The file system of the URL and the path there; made once, since its making may take longer than its use."""
+        """Return the file system of the URL and the path in it. It is created once, because this may take long."""
         if self._opened is None:
             self._opened = self._make_system()
         self._opened[0].invalidate_cache()  # of listings, which would hide a change
@@ -96,7 +96,7 @@ class Connection:
 
         url, kind = self._chain.url, get_filesystem_class(self._protocol)
         if kind.__name__ == "ExtendedGcsFileSystem":
-            # It is for zonal buckets, and first asks another server of what kind the bucket is.
+            # The class for zonal buckets first asks another server for the kind of the bucket.
             kind = import_module("gcsfs.core").GCSFileSystem
         options = self._given_options()
         try:
@@ -108,13 +108,13 @@ class Connection:
         if self._protocol in WEB:
             system, path = kind(**options, get_client=self._http), url
         else:
-            # What the URL says of host and version; options win.
+            # Options take precedence over host and version of the URL.
             system, path = kind(**{**kind._get_kwargs_from_urls(url), **options}), kind._strip_protocol(url)
         settle(self._protocol, system, self._stall())
         return system, path
 
     def _call(self, system: Any, name: str, deadline: float, *arguments: Any, **named: Any) -> Any:
-        """Call a method of a file system; where it is a coroutine, end it at the deadline."""
+        """Call a method of a file system. Cancel a coroutine at the deadline."""
         if not getattr(system, "async_impl", False):
             return getattr(system, name)(*arguments, **named)
         return self._finished(system, getattr(system, f"_{name}")(*arguments, **named), deadline)
@@ -129,7 +129,7 @@ class Connection:
         return future.result()
 
     def _within(self, deadline: float, work: Callable[[], T], target: str = "") -> T:
-        """Run ``work`` on a thread of its own, since no library below keeps to one deadline."""
+        """Run ``work`` on a new thread, because no library below keeps to one deadline."""
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise self._transfer().timed_out()
@@ -185,7 +185,7 @@ def limited(transfer: Transfer, limit: int, deadline: float, too_large: SourceEr
     from fsspec.callbacks import Callback
 
     class Limited(Callback):  # type: ignore[misc]
-        """Told of the size that is announced, and of each piece."""
+        """Receives the announced size and each piece."""
 
         def set_size(self, size: int | None) -> None:
             super().set_size(size)

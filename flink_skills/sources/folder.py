@@ -41,7 +41,7 @@ def remote_of(url: str, context: SourceContext) -> RemoteFile | RemoteFolder:
 class RemoteFolder(Connection):
     """A folder of an object store, or of another file system of fsspec.
 
-    It is listed before and after its files are fetched, so that the result is what was there at one time.
+    It is listed before and after its files are fetched, so that all files are of one time.
     """
 
     name = "skills.tar"
@@ -54,18 +54,18 @@ class RemoteFolder(Connection):
             raise ConfigError(f"{message}; write it as in s3://bucket/team/skills/")
 
     def version(self, deadline: float) -> str | None:
-        """Return what changes with any file below it. Return None if a file has no version.
+        """Return a text that changes with any file below it. Return None if a file has no version.
 
         Raises :class:`SourceError`.
         """
         return _version_of(self._listed(deadline))
 
     def fetch(self, target: str, limit: int, deadline: float) -> str | None:
-        """Write a tar of the files to ``target``; return its version (see :meth:`version`).
+        """Write a tar of the files to ``target``, and return its version (see :meth:`version`).
 
         Args:
-            target: The file to write. Others with this name and an ending are left beside it.
-            limit: Most bytes in all files.
+            target: The file to write. Other files with this name and an ending remain in its folder.
+            limit: The maximum of bytes in all files.
             deadline: Monotonic seconds.
 
         Raises :class:`SourceError`.

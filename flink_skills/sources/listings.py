@@ -54,7 +54,7 @@ class Listing(Protocol):
         """Return a :class:`Page` of about ``most`` entries at most: the first, or that of ``rest``."""
 
     def read(self, entry: Entry, target: str, progress: Any) -> Any:
-        """Write the listed version of a file to ``target``; return False if the store has another one."""
+        """Write the listed version of a file to ``target``. Return False if the store has another one."""
 
 
 def listing_of(protocol: str, system: Any, path: str, stall: float) -> Listing:
@@ -64,7 +64,7 @@ def listing_of(protocol: str, system: Any, path: str, stall: float) -> Listing:
         protocol: The scheme of the URL.
         system: The file system.
         path: The path without the protocol.
-        stall: Most seconds without a byte, for libraries that take no option for it.
+        stall: The maximum of seconds without a byte, for libraries that take no option for it.
     """
     if protocol in ("s3", "s3a"):
         return _S3(system, path)

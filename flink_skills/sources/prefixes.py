@@ -121,7 +121,7 @@ def _read(url: str) -> tuple[_Place | None, str]:
         return None, "has spaces, control characters or '\\'; write them as %20 and so on, and '/' for '\\'"
     found = _URL.fullmatch(url)
     if found is None:
-        return None, "is no address; write https://host/path, s3://bucket/key or artifact://name"
+        return None, "is not an address; write https://host/path, s3://bucket/key or artifact://name"
     scheme, authority, path = found[1].lower(), found[2], found[3]
     if "::" in path or "::" in found[4] or "${" in url:
         return None, "has '::' or '${', which are not replaced there; name the file itself"

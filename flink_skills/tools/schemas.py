@@ -17,7 +17,7 @@ def schema_problem(schema: Any) -> str:
     "its type is 'string' and not 'object'"
     """
     if not isinstance(schema, Mapping):
-        return "it is no object"
+        return "it is not an object"
     kind = schema.get("type", "object")
     if kind != "object":
         return f"its type is {str(kind)[:40]!r} and not 'object'"

@@ -153,3 +153,10 @@ def test_an_agent_file_reports_problems_of_these_keys_with_their_lines(tmp_path:
     assert "desk.yaml:3:18: approve.tools: is empty" in said
     assert "'by' is missing" in said
     assert "desk.yaml:5:1: agent_tools: unknown key 'agent_tools'" in said
+
+
+def test_a_tool_without_a_description_asks_the_agent(script: Script) -> None:
+    model = script(["done"])
+    run(agent(agent_tools={"billing": {"spec": {"name": "other", "model": "offline"}}}), {"id": 1})
+    (described,) = [spec.description for spec in model.requests[0].tools if spec.name == "billing"]
+    assert described == "Ask the agent billing."

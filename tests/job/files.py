@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from flink_skills.documents import DocumentError
 from flink_skills.job import ReadJob, read_job
@@ -43,3 +45,13 @@ def problems_of(folder: Path, text: str = PLAIN, *assignments: str, **replaced: 
     except DocumentError as error:
         return [str(problem).replace(f"{folder}/", "") for problem in error.problems]
     return []
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows that a job wrote as JSON files below a folder."""
+    return [
+        json.loads(line)
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and not file.name.startswith((".", "_"))
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]

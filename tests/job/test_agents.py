@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flink_skills.job import check_job, explain_job, run_job_file
-from tests.job.files import problems_of, read
+from tests.job.files import problems_of, read, rows
 
 pytestmark = pytest.mark.row("K7")
 
@@ -67,15 +67,6 @@ errors: {table: failures}
 
 def ticket(number: int, customer: str, text: str) -> dict[str, Any]:
     return {"id": number, "customer": customer, "text": text, "price": 1.25, "ts": f"2026-02-03 10:00:0{number}"}
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [
-        json.loads(line)
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and not file.name.startswith((".", "_"))
-        for line in file.read_text(encoding="utf-8").splitlines()
-    ]
 
 
 @pytest.mark.flink
@@ -206,6 +197,10 @@ def test_sources_come_before_targets_whatever_the_order_of_the_file(tmp_path: Pa
         (
             {"router": "{model: offline, input: {table: tickets, key: id}, output: {}}"},
             "agents.router.output: give 'table', 'agent', or both",
+        ),
+        (
+            {"other": "{model: offline, input: {table: tickets, key: id}, output: {agent: reviewer}}"},
+            "agents.reviewer.input: agents router, other have different keys; write the 'key' of this agent",
         ),
         ({"router": "{modle: offline}"}, "agents.router.modle: unknown key 'modle': did you mean 'model'?"),
     ],

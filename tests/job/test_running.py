@@ -10,6 +10,7 @@ import pytest
 
 from flink_skills.flink import JobFailedError
 from flink_skills.job import run_job_file
+from tests.job.files import rows
 
 pytestmark = pytest.mark.flink
 
@@ -63,15 +64,6 @@ def order(number: int) -> dict[str, Any]:
         "ts": f"2026-02-03 10:00:0{number}",
         "labels": ["a", None],
     }
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [
-        json.loads(line)
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and not file.name.startswith((".", "_"))
-        for line in file.read_text(encoding="utf-8").splitlines()
-    ]
 
 
 @pytest.mark.both_versions

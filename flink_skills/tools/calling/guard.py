@@ -25,8 +25,10 @@ _KEPT = 4096
 
 
 class CallGuard:
-    """Of one agent in a worker. ``approver`` answers for the tools that ``skills.tools.approve`` or ``approve`` names,
-    by name or pattern."""
+    """The guard of one agent in a worker.
+
+    ``approver`` answers for the tools that ``skills.tools.approve`` or ``approve`` names, by name or pattern.
+    """
 
     def __init__(self, config: SkillConfig, approver: Approver | None = None, approve: Sequence[str] = ()) -> None:
         self._config = config

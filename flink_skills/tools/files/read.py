@@ -41,7 +41,7 @@ class Read(StoredTool[_ReadArguments]):
     tool_name = "Read"
     description = (
         "Read a text file, by its path or a reference such as artifact://name. Each line has its number in front, as "
-        f"in '12 | text'; these numbers are no part of the file. Gives at most {MOST_LINES} lines: for the rest go on "
+        f"in '12 | text'; these numbers are not part of the file. Gives at most {MOST_LINES} lines: for the rest go on "
         "with start_line."
     )
     model = _ReadArguments
