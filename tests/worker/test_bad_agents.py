@@ -63,13 +63,13 @@ def test_a_worker_that_was_stopped_for_a_while_is_not_blocked(bridge: Bridge, tm
     bridge.open(Unruly, **limits)
     bridge.turn(1, "wait")
     assert answers(bridge)
-    bridge.process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: psutil.Process(bridge.process.pid).status() == psutil.STATUS_STOPPED, bridge.stderr)
-    # The pause is as long as another worker with these limits may block.
     (tmp_path / "other").mkdir()
     other = Bridge(tmp_path / "other")
     try:
         other.open(Unruly, **limits)
+        bridge.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(bridge.process.pid).status() == psutil.STATUS_STOPPED, bridge.stderr)
+        # The pause is as long as another worker with these limits may block.
         other.turn(1, "sleep")
         assert other.process.wait(DEADLINE) == 81
     finally:

@@ -78,10 +78,10 @@ async def test_files_of_the_workspace(files: Files) -> None:
     (files.workspace.inputs_dir / "n.txt").write_text("7\n")
     for path in ("workspace://inputs/n.txt", "workspace://work/inputs/n.txt", "skill://geo/inputs/n.txt"):
         assert (await files("Read", path=path))["content"] == "1 | 7"
-    (files.workspace.out_dir / "big.txt").write_bytes(b"y\n" * MOST_BYTES)
-    assert (await files("Read", path="workspace://out/big.txt", start_line=MOST_BYTES))[
-        "content"
-    ] == f"{MOST_BYTES} | y"
+    line, lines = "y" * 1023, 2 * MOST_BYTES // 1024
+    (files.workspace.out_dir / "big.txt").write_text(f"{line}\n" * lines)
+    big = await files("Read", path="workspace://out/big.txt", start_line=lines)
+    assert big["content"] == f"{lines} | {line}"
     assert "does not exist" in await files.error("Read", path="workspace://out/none.csv")
     assert "leaves its folder" in await files.error("Read", path="workspace://out/../../x")
     assert "in none of the folders" in await files.error("Read", path="workspace://home/x")
