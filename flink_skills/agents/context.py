@@ -145,6 +145,11 @@ class AgentContext:
     def emit_to(self, tag: str, output: Any) -> None:
         """Emit to the side output ``tag``. Raises :class:`TurnError` for ``events``, and for names that start with
         ``flink_skills.``: these outputs are the runtime's own."""
+        if not tag.isascii():
+            try:
+                tag.encode()
+            except UnicodeEncodeError as error:
+                raise TurnError(f"emit_to({tag!r}): {error}; choose a tag without lone surrogates") from None
         if tag == EVENTS_TAG or tag.startswith(RESERVED_TAGS):
             raise TurnError(f"emit_to({tag!r}): this side output is the runtime's own; choose another tag")
         self._run.emit(tag, output)

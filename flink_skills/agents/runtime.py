@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.declaration import Declaration, read_declaration
+from flink_skills.agents.error_text import error_text
 from flink_skills.agents.event import event_text
 from flink_skills.agents.files import EventFile, event_files, pinned_file, stage_files, with_names
 from flink_skills.agents.generation import Generation, GenerationParts, effective_names
@@ -354,8 +355,8 @@ class AgentRuntime:
                 found = selector(event)
             else:
                 found = event.get(selector) if isinstance(event, Mapping) else getattr(event, selector, None)
-        except Exception as error:  # the user's code, and the user's objects
-            raise TurnError(f"session_selector failed: {type(error).__name__}: {error}") from error
+        except BaseException as error:  # the user's code, and the user's objects
+            raise TurnError(f"session_selector failed: {error_text(error)}") from error
         if found is None:
             return ""
         if isinstance(found, bool) or not isinstance(found, (str, int)):

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from flink_skills.agents.error_text import error_text
 from flink_skills.agents.event import Record, to_plain
 from flink_skills.errors import TurnError
 
@@ -35,6 +36,10 @@ def new_state(declared: Any, kept: Any) -> Any:
             f"the state of this key does not fit state_type {declared.__name__} ({problems}): give new fields a "
             "default, and read what has another form now with a model_validator(mode='before')"
         ) from None
+    except BaseException as error:  # validators are the user's code
+        raise TurnError(
+            f"the state of this key cannot be read, because state_type {declared.__name__} raised {error_text(error)}"
+        ) from error
 
 
 def plain_state(state: Any) -> Any:

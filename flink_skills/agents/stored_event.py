@@ -11,7 +11,7 @@ from typing import Any
 
 from flink_skills.agents.event import to_plain
 
-__all__ = ["stored_event"]
+__all__ = ["plain_event", "stored_event"]
 
 # A version, whether it has a timestamp, and the timestamp; see TurnState.java.
 _HEADER = struct.Struct(">BBq")
@@ -39,15 +39,26 @@ def stored_event(data: bytes) -> dict[str, Any]:
     content = data[_HEADER.size :]
     found: dict[str, Any] = {"timestamp": timestamp} if has_timestamp else {}
     try:
-        event = json.loads(content)
+        return {**found, "event": plain_event(content)}
+    except ValueError:
+        return {**found, "bytes": len(content)}
+
+
+def plain_event(content: bytes) -> Any:
+    """Return the event of its bytes as plain data, without running code of the job.
+
+    Raises ``ValueError`` if only the job itself can read the event.
+    """
+    try:
+        return json.loads(content)
     except (ValueError, RecursionError):
         try:
             event = to_plain(_PlainUnpickler(io.BytesIO(content)).load())
             json.dumps(event)
         # A pickle of anything else can fail in any way.
-        except Exception:
-            return {**found, "bytes": len(content)}
-    return {**found, "event": event}
+        except Exception as error:
+            raise ValueError("the event is not plain data") from error
+    return event
 
 
 class _PlainUnpickler(pickle.Unpickler):

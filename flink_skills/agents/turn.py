@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import copy
-import dataclasses
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,20 +11,21 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-
 from flink_skills.agents.agent_run import AgentRun
 from flink_skills.agents.context import AgentContext
+from flink_skills.agents.error_text import described, error_text, message_text, plain_message
 from flink_skills.agents.event import to_plain
 from flink_skills.agents.files import EventFile, with_names
 from flink_skills.agents.journal import NOTHING_ASKED, Asked, Journal, JournalMismatchError
-from flink_skills.agents.keys import key_from_text
+from flink_skills.agents.keys import key_failure, key_from_text
 from flink_skills.agents.messages import Usage
 from flink_skills.agents.session import NO_CONVERSATION, Conversation, SessionChange
 from flink_skills.agents.state import plain_state
-from flink_skills.agents.turn_ends import ERROR_TAG, TurnOutcome, TurnStart, TurnStatus
+from flink_skills.agents.supervision import CANCEL_PAUSES, finished, ignore_result
+from flink_skills.agents.turn_ends import ERROR_TAG, TurnOutcome, TurnStart, TurnStatus, crash_problem
+from flink_skills.agents.turn_record import Emitted, TurnRecords
 from flink_skills.artifacts import owner_of
-from flink_skills.errors import ExecutionError, LimitError, SkillsError, TurnError
+from flink_skills.errors import ExecutionError, LimitError, SkillsError, TurnError, WorkerError
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry import TurnScope, note
 from flink_skills.tools.base import ToolContext, TurnInterruptedError
@@ -56,6 +55,7 @@ class Turn:
     ``flush`` waits until what was given to ``append`` outlives this process.
     ``emit(outputs)`` is for what leaves at once, beside the journal: pieces of answers that are being written.
     ``encode`` makes the form in which values leave, those of steps and of the end; what it raises fails the turn.
+    ``abandoned`` receives the task of the agent's code if it continues after the end of the turn.
     Models, skills and tools are those of the runtime when the turn is made, to its end.
     """
 
@@ -67,20 +67,23 @@ class Turn:
         *,
         encode: Callable[[Any], Any] | None = None,
         flush: Callable[[], Awaitable[None]] | None = None,
-        emit: Callable[[Sequence[tuple[str, Any]]], None] | None = None,
+        emit: Callable[[Emitted], None] | None = None,
+        abandoned: Callable[[asyncio.Task[Any]], None] | None = None,
     ) -> None:
         self.runtime = runtime
         self.start = start
-        self.key = key_from_text(start.key)
         self._generations = {id(of): of.generation for of in runtime.tree()}
         self._append = append
         self._encode = encode
         self._flush = flush
+        self._abandoned = abandoned or ignore_result
         self._call_numbers: dict[str, int] = {}
         self._event_digest = hashlib.sha256(start.event_bytes).digest()
         self._workspace: asyncio.Future[Workspace] | None = None
         self._staged_inputs: Sequence[Mapping[str, Any]] = ()
-        self._expired = False
+        self._over = False
+        #: The task that runs the agent's code, while it runs.
+        self.code: asyncio.Task[Any] | None = None
         self.scope = TurnScope(
             runtime.plan.agent_id,
             start.key,
@@ -91,16 +94,27 @@ class Turn:
             resumed=len(start.journal),
             emit=None if emit is None else lambda outputs: emit(self._encoded(outputs)),
         )
-        self.session_id, self._problem = "", start.problem
-        if runtime.keeps_conversation and start.problem is None:
+        self._records = TurnRecords(runtime.plan.operator_name, start, self.scope.turn_id, runtime.rows)
+        self.session_id = ""
+        self.key: Any = start.key
+        self._problem = crash_problem(start.crashes, runtime.config) or self._read_key() or start.problem
+        if runtime.keeps_conversation and self._problem is None:
             try:
                 self.session_id = runtime.session_id(start.event)
             except TurnError as error:
                 self._problem = str(error)
-        self._begin(start.journal)
+        self._begin(start.journal if self._problem is None else ())
+
+    def _read_key(self) -> str | None:
+        """Read the key. Return the problem if its text is not the text of a key."""
+        try:
+            self.key = key_from_text(self.start.key)
+        except Exception as error:  # of the types of keys
+            return f"the key cannot be read ({error_text(error)})"
+        return key_failure(self.start.key)
 
     def _begin(self, entries: Sequence[bytes]) -> None:
-        self.journal = Journal(entries, self._keep_step)
+        self.journal = self._read_journal(entries)
         self.scope.restarts = self.journal.anew
         self._mismatch: JournalMismatchError | None = None
         self._call_numbers = {}
@@ -126,10 +140,16 @@ class Turn:
             state=state,
         )
 
+    def _read_journal(self, entries: Sequence[bytes]) -> Journal:
+        try:
+            return Journal(entries, self._keep_step)
+        except (ValueError, LookupError, TypeError) as error:
+            raise WorkerError(f"the journal of key {self.start.key} cannot be read ({error_text(error)})") from error
+
     def _keep_step(self, step: str, entry: bytes) -> None:
         self._append(entry, False, self._encoded(self.runtime.telemetry.outputs(self.scope, step)))
 
-    def _encoded(self, outputs: Sequence[tuple[str, Any]]) -> Sequence[tuple[str, Any]]:
+    def _encoded(self, outputs: Emitted) -> Emitted:
         encode = self._encode
         return outputs if encode is None else [(tag, encode(value)) for tag, value in outputs]
 
@@ -143,6 +163,7 @@ class Turn:
     def _let_go(self) -> None:
         """Cut what refers to itself, so that an ended turn is freed at once: a garbage collection that has to find
         thousands of them costs as much as a third of the turns. Tasks of the agent's code that run on get an error."""
+        self._over = True
         self.journal = _NO_JOURNAL
         self.scope.emit = None
         del self.main
@@ -150,7 +171,7 @@ class Turn:
     async def _run_observed(self) -> TurnOutcome:
         telemetry = self.runtime.telemetry
         with telemetry.turn(self.scope) as activity:
-            outcome, outputs = self._with_outputs(await self._run())
+            outcome = await self._run()
             if outcome.status != TurnStatus.DONE:
                 activity.error = outcome.error
             activity.attributes.update(
@@ -164,62 +185,67 @@ class Turn:
                 message=outcome.message,
             )
         more = telemetry.outputs(self.scope, None)
-        if more or outputs is not outcome.outputs:
-            return replace(outcome, outputs=(*outputs, *self._encoded(more)))
-        return outcome
+        return replace(outcome, outputs=(*outcome.outputs, *self._encoded_events(more))) if more else outcome
 
-    def _with_outputs(self, outcome: TurnOutcome) -> tuple[TurnOutcome, Sequence[tuple[str, Any]]]:
-        """The outcome, and its outputs in the form in which they leave; another outcome where they have none."""
-        try:
-            return outcome, self._encoded(outcome.outputs)
-        except Exception as error:  # outputs are the user's objects
-            failed = self.failed(
-                TurnError(f"an output cannot be pickled ({type(error).__name__}: {error}): emit plain data")
-            )
-            return failed, self._encoded(failed.outputs)
+    def _encoded_events(self, events: Emitted) -> Emitted:
+        found: list[tuple[str, Any]] = []
+        for event in events:
+            try:
+                found += self._encoded([event])
+            except Exception:  # one that fits no row of its table
+                _log.exception("turn %s: an event of the turn cannot be written and is omitted", self.scope.turn_id)
+        return found
 
     async def _run(self) -> TurnOutcome:
         if self._problem is not None:
             return self.failed(TurnError(self._problem))
-        limit = self.runtime.config.get(SkillOptions.WORKER_MAX_CRASHES)
-        if self.start.crashes >= limit:
+        timeout = self.runtime.config.get(SkillOptions.TURN_TIMEOUT) or None
+        # The code has its own task, so that the turn ends whatever the code does to its task.
+        self.code = code = asyncio.create_task(self._run_code())
+        try:
+            in_time = await finished(code, timeout)
+            limit = f"the turn took longer than skills.turn.timeout = {timeout or 0:g} s"
+            if not code.done():
+                return self.failed(
+                    LimitError(
+                        f"{limit} and continues although it was cancelled {len(CANCEL_PAUSES)} times; its results are "
+                        "ignored from now on: raise asyncio.CancelledError again where the code catches it"
+                    )
+                )
+            if not code.cancelled():
+                return code.result()
+            if not in_time:
+                return self.failed(LimitError(limit))
             return self.failed(
                 TurnError(
-                    f"the turn took its worker process down {self.start.crashes} times and is not tried again; "
-                    "the TaskManager's log says why, before each line 'is started again'"
+                    "the agent's code raised asyncio.CancelledError, although the turn was not cancelled: it awaited a "
+                    "task or a future that was cancelled; catch the error at that await"
                 )
             )
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        timeout = self.runtime.config.get(SkillOptions.TURN_TIMEOUT)
-        timer = loop.call_later(timeout, self._expire, task) if timeout else None
+        finally:
+            self.code = None
+            if not code.done():
+                self._abandoned(code)
+            self._release_workspace()
+
+    async def _run_code(self) -> TurnOutcome:
+        """Run the code of the agent. Raises only ``asyncio.CancelledError`` before the end of the turn."""
         try:
             return await self._run_restartable()
         except asyncio.CancelledError:
-            if not self._expired:
+            raise
+        except BaseException as error:  # the agent's own code raises anything
+            if self._over:
                 raise
-            if task is not None and hasattr(task, "uncancel"):
-                task.uncancel()
-            return self.failed(LimitError(f"the turn took longer than skills.turn.timeout = {timeout:g} s"))
-        except SystemExit as error:
-            return self.failed(TurnError(f"the agent called sys.exit({error.code!r}); raise an exception instead"))
-        except Exception as error:  # the agent's own code raises anything
+            if isinstance(error, SystemExit):
+                error = TurnError(f"the agent called sys.exit({plain_message(error)}); raise an exception instead")
             return self.failed(error)
-        finally:
-            if timer is not None:
-                timer.cancel()
-            self._release_workspace()
 
     def _release_workspace(self) -> None:
         """Have the age of the workspace counted from now on, in a thread that nobody waits for."""
         opened, self._workspace = self._workspace, None
         if opened is not None and opened.done() and not opened.cancelled() and opened.exception() is None:
             asyncio.get_running_loop().run_in_executor(None, opened.result().release)
-
-    def _expire(self, task: asyncio.Task[Any] | None) -> None:
-        self._expired = True
-        if task is not None:
-            task.cancel()
 
     async def _run_restartable(self) -> TurnOutcome:
         try:
@@ -238,6 +264,8 @@ class Turn:
             return await self._run_once()
 
     def _start_anew(self, mismatch: JournalMismatchError) -> None:
+        if self._over:
+            raise TurnInterruptedError("the turn has ended") from mismatch
         note("restart", step=mismatch.step, problem=str(mismatch), steps=len(self.journal))
         emptied = self.journal.emptied()
         # With what belongs to no step, the note above for one: it is told exactly when the journal is emptied.
@@ -257,7 +285,7 @@ class Turn:
             raise self._mismatch
         if result is not None:
             self.emit("", result)
-        outputs = [pair for tag, value in self._outputs for pair in self._leaving(tag, value)]
+        outputs = self._encoded_outputs([pair for tag, value in self._outputs for pair in self._emitted(tag, value)])
         state = plain_state(self.main.state)
         if self.runtime.keeps_conversation:
             session, change = self.start.session.after(
@@ -271,87 +299,52 @@ class Turn:
             session, change = self.start.session.after(NO_CONVERSATION, state)
         return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session)
 
+    def _encoded_outputs(self, outputs: Emitted) -> Emitted:
+        try:
+            return self._encoded(outputs)
+        except BaseException as error:  # outputs are the user's objects
+            raise TurnError(f"an output cannot be pickled ({error_text(error)}): emit plain data") from error
+
     def _fails_job(self) -> bool:
         return bool(self.runtime.config.get(SkillOptions.TURN_ON_ERROR) == "fail")
 
     def failed(self, error: BaseException) -> TurnOutcome:
-        """The outcome of a turn that ended with ``error``: an error record, or the end of the job, as the job says."""
-        known = isinstance(error, SkillsError)
-        message = str(error) if known and str(error) else f"{type(error).__name__}: {error}"
+        """Return the outcome of a turn that ended with ``error``: an error record, or the end of the job, as the job
+        is configured. Raises no exception, whatever the error, the event and the outputs are."""
+        message, kind = message_text(error), type(error).__name__
         where = f"agent {self.runtime.plan.agent_id}, key {self.start.key}, turn {self.start.number}"
+        known = isinstance(error, SkillsError)
         # A limit, or a model without an answer, is in the error record; an exception is most often a defect.
         level = logging.WARNING if known and not self._fails_job() else logging.ERROR
-        _log.log(level, "%s failed: %s", where, message, exc_info=None if known else error)
+        _log.log(level, "%s failed: %s", where, message, exc_info=None if known else described(error))
         if self._fails_job():
-            return TurnOutcome(
-                TurnStatus.FAIL_JOB,
-                (),
-                SessionChange(),
-                self.start.session,
-                f"{where} failed: {message}",
-                type(error).__name__,
-            )
-        record = self._record(error=f"{type(error).__name__}: {error}")
-        record["event"] = self._recorded(self.start.event)
-        return TurnOutcome(
-            TurnStatus.FAILED,
-            self._failures(record),
-            SessionChange(),
-            self.start.session,
-            message,
-            type(error).__name__,
-        )
+            message = f"{where} failed: {message}"
+            return TurnOutcome(TurnStatus.FAIL_JOB, (), SessionChange(), self.start.session, message, kind)
+        text = error_text(error)
+
+        def full() -> dict[str, Any]:
+            return self._record(error=text) | {"event": self._records.recorded(self.start.event)}
+
+        emitted = self._records.of_failure(text, self.key, full, self._encoded)
+        return TurnOutcome(TurnStatus.FAILED, tuple(emitted), SessionChange(), self.start.session, message, kind)
 
     def _record(self, output: Any = None, error: str | None = None) -> dict[str, Any]:
-        return {
-            "agent": self.runtime.plan.operator_name,
-            "key": to_plain(self.key),
-            "turn": self.start.number,
-            "output": output,
-            "error": error,
-            "skills": list(self.main.loaded),
-            "tool_calls": copy.copy(self.main.tool_calls),
-            "usage": {
-                "input_tokens": self.usage.input_tokens,
-                "output_tokens": self.usage.output_tokens,
-                "requests": self.usage.requests,
-            },
-            **({"artifacts": saved} if (saved := list(AgentContext(self.main).artifacts.values())) else {}),
-            **self._row_fields(),
-        }
+        return self._records.record(
+            to_plain(self.key),
+            output=output,
+            error=error,
+            skills=self.main.loaded,
+            tool_calls=self.main.tool_calls,
+            usage=self.usage,
+            artifacts=list(AgentContext(self.main).artifacts.values()),
+            event=self.start.event,
+        )
 
-    def _leaving(self, tag: str, value: Any) -> Sequence[tuple[str, Any]]:
-        """Return what leaves the turn for an output, with tags: an error record if it does not fit its table."""
+    def _emitted(self, tag: str, value: Any) -> Emitted:
+        """Return what the turn emits for an output."""
         if tag or not self.runtime.records:
             return [(tag, value)]
-        record = self._record(output=self._recorded(value))
-        rows = self.runtime.rows
-        if rows is None:
-            return [(tag, record)]
-        problem, leaving = rows.of_record(record)
-        return leaving if problem is None else self._failures({**record, "error": problem})
-
-    def _failures(self, record: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-        """An error record as it leaves: as it is, as a row, or not at all where the job has no table for it."""
-        rows = self.runtime.rows
-        if rows is None:
-            return ((ERROR_TAG, record),)
-        row = rows.of_failure(record)
-        return () if row is None else ((ERROR_TAG, row),)
-
-    def _row_fields(self) -> dict[str, Any]:
-        """What a record has besides where it fills the columns of a table."""
-        if self.runtime.rows is None:
-            return {}
-        return {"event": self.start.event, "call_id": self.call_id(""), "timestamp": self.start.timestamp}
-
-    def _recorded(self, value: Any) -> Any:
-        """``value`` as a record has it: plain, or for columns with fields that are as they are."""
-        if self.runtime.rows is None:
-            return to_plain(value)
-        if isinstance(value, BaseModel):
-            return value.model_dump()
-        return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+        return self._records.of_output(self._record(output=self._records.recorded(value)))
 
     def emit(self, tag: str, output: Any) -> None:
         self._outputs.append((tag, output))

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flink_skills.agents.session import Session, SessionChange
+from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["ERROR_TAG", "TurnOutcome", "TurnStart", "TurnStatus"]
+__all__ = ["ERROR_TAG", "TurnOutcome", "TurnStart", "TurnStatus", "crash_problem"]
 
 ERROR_TAG = "errors"
 
@@ -54,3 +55,16 @@ class TurnOutcome:
     session: Session
     message: str = ""
     error: str = ""
+
+
+def crash_problem(crashes: int, config: SkillConfig) -> str | None:
+    """Return the reason not to run a turn again that took ``crashes`` workers down. None below the limit.
+
+    To be checked before the event, the state or the journal of the turn is decoded: that may be what crashes.
+    """
+    if crashes < config.get(SkillOptions.WORKER_MAX_CRASHES):
+        return None
+    return (
+        f"the turn took its worker process down {crashes} times and is not tried again; "
+        "the TaskManager's log says why, before each line 'is started again'"
+    )

@@ -169,14 +169,14 @@ class Telemetry:
         for observer in self._at_start:
             try:
                 observer.started(activity)
-            except Exception:
+            except BaseException:  # an observer may be the user's
                 self._note_failure(observer)
 
     def ended(self, activity: Activity) -> None:
         for observer in self._observers:
             try:
                 observer.ended(activity)
-            except Exception:
+            except BaseException:  # an observer may be the user's
                 self._note_failure(observer)
 
     @property
@@ -189,7 +189,7 @@ class Telemetry:
         for observer in self._hearing:
             try:
                 observer.delta(activity, delta)
-            except Exception:
+            except BaseException:  # an observer may be the user's
                 self._note_failure(observer)
 
     def noted(self, note: Note) -> None:
@@ -197,7 +197,7 @@ class Telemetry:
         for observer in self._observers:
             try:
                 observer.noted(note)
-            except Exception:
+            except BaseException:  # an observer may be the user's
                 self._note_failure(observer)
 
     def outputs(self, scope: TurnScope, step: str | None) -> list[tuple[str, Any]]:
@@ -206,7 +206,7 @@ class Telemetry:
         for observer in self._with_outputs:
             try:
                 found += observer.outputs(scope, step)
-            except Exception:
+            except BaseException:  # an observer may be the user's
                 self._note_failure(observer)
         return found
 

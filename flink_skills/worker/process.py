@@ -35,8 +35,17 @@ def main() -> NoReturn:
     loop = asyncio.SelectorEventLoop(_OwnSelector())
     asyncio.set_event_loop(loop)
     os.register_at_fork(after_in_child=lambda: _cut_off(read_fd, write_fd))
-    loop.run_until_complete(_serve(read_fd, write_fd, redactor))
-    raise AssertionError("unreachable")
+    serving = loop.create_task(_serve(read_fd, write_fd, redactor))
+    while True:
+        try:
+            loop.run_until_complete(serving)
+        except (SystemExit, KeyboardInterrupt) as error:
+            if serving.done():
+                raise
+            # asyncio stops the loop for these in any task. The turn of the task fails with the same error.
+            logging.getLogger("flink_skills.worker").warning(
+                "a task of user code raised %s; raise an exception instead", type(error).__name__
+            )
 
 
 class _OwnSelector(selectors.DefaultSelector):

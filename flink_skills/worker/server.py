@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flink_skills.agents.error_text import error_text
 from flink_skills.agents.event import Record
-from flink_skills.agents.keys import key_failure
 from flink_skills.agents.next_event import KeyedEvent
 from flink_skills.agents.observers import telemetry_of
 from flink_skills.agents.plan import AgentPlan
@@ -21,9 +21,11 @@ from flink_skills.agents.record_rows import RecordRows, TableRow
 from flink_skills.agents.runtime import AgentRuntime
 from flink_skills.agents.sealing import secret_values
 from flink_skills.agents.session import Session, SessionChange, SessionOp
-from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
-from flink_skills.errors import SkillsError
-from flink_skills.options import SkillConfig
+from flink_skills.agents.stored_event import plain_event
+from flink_skills.agents.turn import Turn
+from flink_skills.agents.turn_ends import TurnOutcome, TurnStart, TurnStatus, crash_problem
+from flink_skills.errors import SkillsError, WorkerError
+from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry.event_record import PackedEvent
 from flink_skills.worker.connection import Connection
 from flink_skills.worker.frames import (
@@ -74,6 +76,7 @@ class Worker:
         self._beginning = False
         self._turns: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._frames: dict[asyncio.Task[object], StartTurn] = {}
+        self._running: dict[tuple[int, int], Turn] = {}
         self._begun_at_once = _BEGUN_AT_FIRST
         self._watchdog = Watchdog(lambda: len(self._frames), self._name_of)
         self._waiting: dict[tuple[int, int], asyncio.Future[list[bytes]]] = {}
@@ -135,6 +138,7 @@ class Worker:
 
     def _forget(self, key: tuple[int, int], task: asyncio.Task[None]) -> None:
         self._frames.pop(task, None)
+        self._running.pop(key, None)
         if self._turns.get(key) is task:
             del self._turns[key]
         if not task.cancelled() and task.exception() is not None:
@@ -144,7 +148,8 @@ class Worker:
 
     def _name_of(self, task: asyncio.Task[object]) -> str:
         """Whose turn a task is, for people; the watchdog asks from its thread."""
-        frame = self._frames.get(task)
+        code = next((key for key, turn in list(self._running.items()) if turn.code is task), None)
+        frame = self._frames.get(task if code is None else self._turns[code])
         runtime = self._runtimes.get(frame.plan) if frame is not None else None
         if frame is None or runtime is None:
             return ""
@@ -211,7 +216,6 @@ class Worker:
         except SkillsError as error:
             # State that cannot be read concerns the whole job: going on would forget what a key knew.
             outcome = TurnOutcome(TurnStatus.FAIL_JOB, (), SessionChange(), Session(), str(error))
-        self._keep(frame, outcome)
         self._connection.send(
             encode_end(
                 frame.operator,
@@ -227,17 +231,23 @@ class Worker:
     async def _outcome(self, frame: StartTurn) -> TurnOutcome:
         """Run a turn: its outcome, with outputs as bytes. Raises :class:`SkillsError` for unreadable state."""
         runtime = self._runtimes[frame.plan]
-        event, problem = decode_event(frame.event, runtime.plan.events)
+        if crash_problem(frame.crashes, runtime.config) is not None:
+            # Decoding may be what takes workers down. After one more crash not even plain data is decoded.
+            most = runtime.config.get(SkillOptions.WORKER_MAX_CRASHES)
+            event, problem, session = shown_event(frame.event) if frame.crashes == most else None, None, None
+        else:
+            event, problem = decode_event(frame.event, runtime.plan.events)
+            session = await self._session(frame)
         start = TurnStart(
             key=frame.key,
             number=frame.number,
             event_bytes=frame.event,
             event=event,
-            session=await self._session(frame),
+            session=Session() if session is None else session,
             timestamp=frame.timestamp,
             journal=frame.journal,
             crashes=frame.crashes,
-            problem=key_failure(frame.key) or problem,
+            problem=problem,
         )
 
         def append(entry: bytes, reset: bool, outputs: Sequence[tuple[str, Any]]) -> None:
@@ -247,12 +257,17 @@ class Worker:
             self._connection.send(encode_outputs(frame.operator, frame.turn, outputs))
 
         encode = encoder_of(runtime.rows)
-        return await Turn(runtime, start, append, encode=encode, flush=self._connection.flush, emit=emit).run()
+        turn = Turn(runtime, start, append, encode=encode, flush=self._connection.flush, emit=emit)
+        self._running[frame.operator, frame.turn] = turn
+        outcome = await turn.run()
+        if session is not None:
+            self._keep(frame, outcome)
+        return outcome
 
     async def _session(self, frame: StartTurn) -> Session:
         """The key's session: as sent, from the cache, or asked for."""
         if frame.session is not None:
-            return Session.decode(frame.session)
+            return _decoded(frame, frame.session)
         if frame.session_version == 0:
             return Session()
         cached = self._sessions.get((frame.operator, frame.key))
@@ -261,7 +276,7 @@ class Worker:
         answer: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
         self._waiting[(frame.operator, frame.turn)] = answer
         self._connection.send(encode_need_session(frame.operator, frame.turn))
-        return Session.decode(await answer)
+        return _decoded(frame, await answer)
 
     def _keep(self, frame: StartTurn, outcome: TurnOutcome) -> None:
         version = frame.session_version + (1 if outcome.change.op != SessionOp.KEEP else 0)
@@ -285,13 +300,28 @@ class Worker:
             await runtime.close()
 
 
+def _decoded(frame: StartTurn, chunks: Sequence[bytes]) -> Session:
+    try:
+        return Session.decode(chunks)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise WorkerError(f"the session of key {frame.key} cannot be read ({error_text(error)})") from error
+
+
+def shown_event(data: bytes) -> Any:
+    """Return the event if it is plain data, without running code of the job. Return None otherwise."""
+    try:
+        return plain_event(data)
+    except ValueError:
+        return None
+
+
 def decode_event(data: bytes, form: str) -> tuple[Any, str | None]:
     """The event of its bytes, and the problem (None when there is none), which says what to ship."""
     try:
         event = json.loads(data) if form == "json" else pickle.loads(data)  # noqa: S301 - written by this job's stages
-    except Exception as error:  # unpickling imports user modules, which raise anything
+    except BaseException as error:  # unpickling imports user modules, which raise anything
         return None, (
-            f"the event cannot be read ({type(error).__name__}: {error}): ship the module of its class with the job "
+            f"the event cannot be read ({error_text(error)}): ship the module of its class with the job "
             "(flink run -pyfs, env.add_python_file)"
         )
     return (Record(event) if form in ("record", "json") and isinstance(event, dict) else event), None

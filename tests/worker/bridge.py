@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import pickle
@@ -19,7 +20,7 @@ from flink_skills import AgentEvent, SkillConfig
 from flink_skills.agents import compile_plan
 from flink_skills.worker import frames
 
-__all__ = ["DEADLINE", "Bridge"]
+__all__ = ["DEADLINE", "Bridge", "frames", "many"]
 
 DEADLINE = 60.0
 
@@ -121,7 +122,9 @@ class Bridge:
 
     def open(self, agent: Any, plan: int = 1, **options: Any) -> tuple[int, str]:
         scopes = options.pop("scopes", [])
+        rows = options.pop("rows", None)
         compiled = compile_plan(agent, job_scopes=scopes, config=SkillConfig(options), events="pickle")
+        compiled = dataclasses.replace(compiled, rows=rows)
         sealed, secrets = compiled.seal()
         config = {
             "plan": sealed.to_json(),
