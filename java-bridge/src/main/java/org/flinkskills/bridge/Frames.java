@@ -55,6 +55,9 @@ final class Frames {
 
   private static final int LENGTH_BYTES = 4;
 
+  /** Where the flags of STEP are, behind type, operator and turn. */
+  private static final int STEP_FLAGS = 1 + 4 + 8;
+
   private Frames() {}
 
   static byte[] open(int plan, byte[] config) {
@@ -63,6 +66,10 @@ final class Frames {
 
   static byte[] session(int operator, long turn, long sessionVersion, List<byte[]> chunks) {
     return new Writer(SESSION).u32(operator).u64(turn).u64(sessionVersion).list(chunks).frame();
+  }
+
+  static boolean isTurn(byte[] frame) {
+    return frame.length > LENGTH_BYTES && frame[LENGTH_BYTES] == TURN;
   }
 
   static byte[] cancel(int operator) {
@@ -170,6 +177,14 @@ final class Frames {
 
     int type() {
       return content[0] & 0xFF;
+    }
+
+    /** Whether a turn has ended, or a step of it that it need not do again. */
+    boolean isProgress() {
+      return type() == END
+          || type() == STEP
+              && content.length > STEP_FLAGS
+              && (content[STEP_FLAGS] & STEP_CLEARS_JOURNAL) == 0;
     }
 
     int u8() throws FrameException {

@@ -6,12 +6,15 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.File;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.flink.api.common.JobID;
 import org.flinkskills.bridge.FakeWorkers.FakeWorker;
@@ -266,22 +269,86 @@ class AgentOperatorCrashTest {
     try (AgentHarness agent = builder().open()) {
       workers.onOpen =
           (worker, open) -> {
-            try {
-              worker.log("ERROR no module named flink_skills");
-            } catch (java.io.IOException e) {
-              throw new java.io.UncheckedIOException(e);
-            }
+            logged(worker, "ERROR no module named flink_skills");
             worker.die(3);
           };
       agent.send("a", "a");
       workers.only().die(3);
       AgentWorkerException failure =
           assertThrows(AgentWorkerException.class, () -> agent.await("a failure", () -> false));
-      assertTrue(failure.getMessage().contains("died 3 times in a row"), failure.getMessage());
+      assertTrue(failure.getMessage().contains("died 5 times in a row"), failure.getMessage());
       assertTrue(failure.getMessage().contains("exit code 3"), failure.getMessage());
       assertTrue(
           failure.getMessage().contains("no module named flink_skills"), failure.getMessage());
-      assertEquals(4, workers.launched.size());
+      assertEquals(6, workers.launched.size());
+    }
+  }
+
+  @Test
+  void aWorkerThatDiesAsSoonAsItIsOpenFailsTheTaskWithItsLog() throws Exception {
+    AtomicBoolean dies = new AtomicBoolean();
+    workers.onOpen =
+        (worker, open) -> {
+          worker.opened(open);
+          if (dies.get()) {
+            logged(worker, "ERROR a thread of the agent called abort()");
+            worker.die(134);
+          }
+        };
+    try (AgentHarness agent = builder().open()) {
+      dies.set(true);
+      workers.only().die(134);
+      AgentWorkerException failure =
+          assertThrows(AgentWorkerException.class, () -> agent.await("a failure", () -> false));
+      assertTrue(failure.getMessage().contains("times in a row"), failure.getMessage());
+      assertTrue(failure.getMessage().contains("exit code 134"), failure.getMessage());
+      assertTrue(failure.getMessage().contains("called abort()"), failure.getMessage());
+      assertTrue(workers.launched.size() <= 6, workers.launched.size() + " starts");
+    }
+  }
+
+  @Test
+  void turnsWaitForAWorkerThatFailsToStartWithoutBlame() throws Exception {
+    AtomicBoolean dies = new AtomicBoolean();
+    workers.onOpen =
+        (worker, open) -> {
+          worker.opened(open);
+          if (dies.get() && workers.launched.size() < 6) {
+            worker.die(134);
+          }
+        };
+    try (AgentHarness agent = builder().maxCrashes(3).open()) {
+      agent.send("a", "a1");
+      agent.send("b", "b1");
+      FakeWorker first = workers.only();
+      take(first, agent, 2);
+      dies.set(true);
+      first.die(134);
+      agent.await("a worker that stays", () -> workers.launched.size() == 6);
+      FakeWorker stays = workers.started(5);
+      List<Turn> turns = new ArrayList<>();
+      agent.await(
+          "both turns",
+          () -> {
+            for (Turn turn = stays.turns.poll(); turn != null; turn = stays.turns.poll()) {
+              turns.add(turn);
+              stays.end(turn, turn.event());
+            }
+            return turns.size() == 2;
+          });
+      for (Turn turn : turns) {
+        // The first death, and perhaps one before the operator knew of it.
+        assertTrue(turn.crashes() <= 2, turn.toString());
+      }
+      agent.awaitEmitted(2);
+    }
+  }
+
+  private static void logged(FakeWorker worker, String line) {
+    try {
+      worker.log(line);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
     }
   }
 
