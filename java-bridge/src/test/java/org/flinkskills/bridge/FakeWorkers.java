@@ -112,6 +112,11 @@ final class FakeWorkers implements WorkerLauncher {
     return launched.get(n);
   }
 
+  /** The first start of the worker with that index; all workers have started. */
+  FakeWorker of(int index) {
+    return launched.stream().filter(each -> each.index == index).findFirst().orElseThrow();
+  }
+
   /** The only worker that is running. */
   FakeWorker only() throws Exception {
     return started(0);
