@@ -316,8 +316,11 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     int flags =
         (event.hasTimestamp() ? Frames.TURN_HAS_TIMESTAMP : 0)
             | (session == null ? 0 : Frames.TURN_HAS_SESSION);
+    List<byte[]> chunks = session == null ? List.of() : session;
+    List<byte[]> journal = state.journal();
+    long size = event.size() + Frames.sizeOf(key.name, chunks, journal);
     Frames.Writer frame =
-        new Frames.Writer(Frames.TURN)
+        new Frames.Writer(Frames.TURN, Frames.TURN_HEAD_BYTES + size)
             .u32(operatorId)
             .u32(planId)
             .u64(turn.id)
@@ -328,7 +331,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
             .u64(key.sessionVersion)
             .str(key.name);
     event.writeTo(frame);
-    frame.list(session == null ? List.of() : session).list(state.journal());
+    frame.list(chunks).list(journal);
     pool.send(turn.slot.worker, turn.epoch, frame.frame());
   }
 

@@ -174,6 +174,8 @@ final class WorkerPool {
       }
     } catch (InterruptedException e) {
       LOG.debug("The monitor of the agent workers of job {} was interrupted.", jobId);
+    } catch (RuntimeException | Error e) {
+      fail(new AgentWorkerException("The agent workers are not watched any more: " + e, e));
     }
   }
 

@@ -1,6 +1,5 @@
 package org.flinkskills.bridge;
 
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.util.ArrayList;
@@ -29,7 +28,6 @@ final class WorkerProcess {
   private static final long PROBATION_MS = 1000;
   private static final long EXIT_GRACE_MS = 500;
   private static final long JOIN_MS = 1000;
-  private static final int WRITE_BATCH_BYTES = 1024 * 1024;
 
   /** What the supervisor reports, on its own thread but for {@link #steady}. */
   interface Events {
@@ -169,6 +167,9 @@ final class WorkerProcess {
   private void supervise() {
     try (MdcUtils.MdcCloseable ignored = MdcUtils.withContext(MdcUtils.asContextData(jobId))) {
       keepRunning();
+    } catch (RuntimeException | Error e) {
+      LOG.error("{} is not looked after any more.", name, e);
+      events.gaveUp(this, new AgentWorkerException(name + " is lost: " + e, e));
     }
   }
 
@@ -273,15 +274,18 @@ final class WorkerProcess {
 
     /** Runs until the worker is gone and answers why it is. */
     String run() {
-      Thread writer = daemon(this::write, name + "-writer");
-      Thread drain = daemon(log, name + "-log");
-      writer.start();
-      drain.start();
-      events.started(WorkerProcess.this, epoch, onProbation);
+      Thread writer = daemon(() -> guarded("writing to the worker", this::write), name + "-writer");
+      Thread drain = daemon(() -> guarded("reading the worker's log", log), name + "-log");
       try {
+        writer.start();
+        drain.start();
+        events.started(WorkerProcess.this, epoch, onProbation);
         read();
-      } catch (IOException | RuntimeException e) {
-        complaint = messageOf(e);
+      } catch (IOException | RuntimeException | Error e) {
+        // An error, such as memory that does not suffice for a frame, is a lost worker too.
+        if (complaint == null) {
+          complaint = "reading from the worker failed: " + messageOf(e);
+        }
         LOG.warn("{}: reading from the worker failed.", name, e);
       }
       end();
@@ -290,6 +294,16 @@ final class WorkerProcess {
       join(drain, JOIN_MS);
       String exit = worker.exitDescription();
       return complaint == null ? exit : exit + ", " + complaint;
+    }
+
+    /** Ends the worker when one of its threads does: it would wait for ever. */
+    private void guarded(String what, Runnable body) {
+      try {
+        body.run();
+      } catch (RuntimeException | Error e) {
+        LOG.error("{}: {} failed.", name, what, e);
+        kill(what + " failed: " + messageOf(e));
+      }
     }
 
     private void read() throws IOException {
@@ -353,22 +367,20 @@ final class WorkerProcess {
     }
 
     private void write() {
-      ByteArrayOutputStream batch = new ByteArrayOutputStream();
       try (OutputStream input = worker.input()) {
+        Frames.Batch batch = new Frames.Batch(input);
         while (true) {
           byte[] frame = outgoing.take();
           if (frame == END) {
             return;
           }
-          batch.reset();
           boolean last = false;
           while (frame != null && !last) {
-            batch.write(frame, 0, frame.length);
-            frame = batch.size() < WRITE_BATCH_BYTES ? outgoing.poll() : null;
+            batch.add(frame);
+            frame = outgoing.poll();
             last = frame == END;
           }
-          batch.writeTo(input);
-          input.flush();
+          batch.flush();
           if (last) {
             return;
           }
@@ -382,8 +394,8 @@ final class WorkerProcess {
     }
   }
 
-  private static String messageOf(Exception e) {
-    return e.getMessage() == null ? e.toString() : e.getMessage();
+  private static String messageOf(Throwable e) {
+    return e.getMessage() == null || e instanceof Error ? e.toString() : e.getMessage();
   }
 
   private static Thread daemon(Runnable body, String name) {

@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -24,6 +25,8 @@ import org.flinkskills.bridge.FakeWorkers.Turn;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(60)
 class AgentOperatorCrashTest {
@@ -343,6 +346,31 @@ class AgentOperatorCrashTest {
         assertTrue(turn.crashes() <= 2, turn.toString());
       }
       agent.awaitEmitted(2);
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"input", "output", "log"})
+  void anErrorOnAThreadOfAWorkerIsALostWorker(String stream) throws Exception {
+    try (AgentHarness agent = builder().open()) {
+      agent.send("a", "a1");
+      FakeWorker first = workers.only();
+      Turn turn = take(first, agent, 1).get(0);
+      workers.failing.put(stream, new OutOfMemoryError("a test's"));
+      agent.send("b", "b1");
+      if (stream.equals("output")) {
+        first.end(turn, "a1");
+      }
+      if (stream.equals("log")) {
+        first.log("INFO a line");
+      }
+      FakeWorker second = workers.started(1);
+      for (Turn again : take(second, agent, 2)) {
+        second.end(again, again.event());
+      }
+      agent.awaitEmitted(2);
+      assertEquals("exit code 137", first.exitDescription());
+      assertEquals(Map.of(), workers.failing);
     }
   }
 
