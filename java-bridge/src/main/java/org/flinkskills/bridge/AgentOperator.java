@@ -31,7 +31,8 @@ import org.flinkskills.bridge.WorkerSlot.Turn;
  *
  * <p>Input is {@code Row(String key, byte[] event)}, keyed by the first field; output is {@code
  * byte[]}. An event is first appended to {@code pending} of its key. Turns of one key run one after
- * another in arrival order, keys run side by side, at most {@code maxInFlight} turns in all. Keyed
+ * another in arrival order, keys run side by side, at most {@code maxInFlight} turns in all: only
+ * those that a worker runs count, so the turns of an absent worker leave their places to others. Keyed
  * state always says what is unfinished, so a checkpoint waits for nothing and a restore starts the
  * unfinished turns again, with the journal of the steps they had finished.
  *
@@ -81,6 +82,9 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   private transient int nextSlot;
   private transient int unfinished;
   private transient int ready;
+
+  /** How many of the started turns are at a worker; the others wait for theirs to come back. */
+  private transient int inFlight;
 
   private transient AgentMetrics agentMetrics;
 
@@ -174,9 +178,18 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   /**
    * The event that was accepted last may wait for a place, no other one: so a checkpoint barrier
    * right behind it need not wait for a turn to end.
+   *
+   * <p>Keys of a worker that is absent, or that one turn has for itself, do not wait for a place.
+   * They must not stop the keys of other workers, so they count as events that wait in state, and
+   * {@code maxPending} bounds them.
    */
   private boolean acceptsMore() {
-    return ready <= 1 && waitingBehindTheirKey() <= settings.maxPending();
+    int forPlace = 0;
+    for (WorkerSlot slot : slots) {
+      forPlace += slot.waitingForPlace();
+    }
+    int forWorker = ready - forPlace;
+    return forPlace <= 1 && waitingBehindTheirKey() + forWorker <= settings.maxPending();
   }
 
   private int waitingBehindTheirKey() {
@@ -258,7 +271,9 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     nextSlot = (nextSlot + 1) % slots.length;
     for (int i = 0; i < slots.length; i++) {
       WorkerSlot slot = slots[(nextSlot + i) % slots.length];
-      if (slot.epoch != 0 && !startTurns(slot)) {
+      boolean takes = slot.epoch != 0 && startTurns(slot);
+      slot.takesTurns(takes);
+      if (slot.epoch != 0 && !takes) {
         continue;
       }
       if (slot.epoch != 0 && !slot.suspects.isEmpty() && !slot.exclusiveRequested) {
@@ -271,13 +286,13 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   /** Starts turns on one worker; false when the worker takes none for now. */
   private boolean startTurns(WorkerSlot slot) throws Exception {
     WorkerLane lane = pool.lane(slot.worker);
-    while (!slot.again.isEmpty()) {
+    while (!slot.again.isEmpty() && inFlight < settings.maxInFlight()) {
       if (!lane.tryStart(operatorId, slot.epoch)) {
         return false;
       }
       send(slot.again.removeFirst());
     }
-    while (!slot.ready.isEmpty() && running.size() < settings.maxInFlight()) {
+    while (!slot.ready.isEmpty() && inFlight < settings.maxInFlight()) {
       if (!lane.tryStart(operatorId, slot.epoch)) {
         return false;
       }
@@ -292,6 +307,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
 
   private void send(Turn turn) throws Exception {
     turn.epoch = turn.slot.epoch;
+    inFlight++;
     KeyedTurns.Key key = turn.key;
     setCurrentKey(key.name);
     TurnState.Event event = state.head(key);
@@ -300,8 +316,11 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     int flags =
         (event.hasTimestamp() ? Frames.TURN_HAS_TIMESTAMP : 0)
             | (session == null ? 0 : Frames.TURN_HAS_SESSION);
+    List<byte[]> chunks = session == null ? List.of() : session;
+    List<byte[]> journal = state.journal();
+    long size = event.size() + Frames.sizeOf(key.name, chunks, journal);
     Frames.Writer frame =
-        new Frames.Writer(Frames.TURN)
+        new Frames.Writer(Frames.TURN, Frames.TURN_HEAD_BYTES + size)
             .u32(operatorId)
             .u32(planId)
             .u64(turn.id)
@@ -312,7 +331,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
             .u64(key.sessionVersion)
             .str(key.name);
     event.writeTo(frame);
-    frame.list(session == null ? List.of() : session).list(state.journal());
+    frame.list(chunks).list(journal);
     pool.send(turn.slot.worker, turn.epoch, frame.frame());
   }
 
@@ -371,6 +390,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     }
     leaveLane(turn);
     running.remove(turn.id);
+    inFlight--;
     unfinished--;
     EventTimeGate.Epoch accepted = key.epochs.removeFirst();
     if (key.epochs.isEmpty()) {
@@ -409,7 +429,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   }
 
   @Override
-  public void handleLost(int worker, int epoch) {
+  public void handleLost(int worker, int epoch) throws Exception {
     WorkerSlot slot = slots[worker];
     slot.epoch = 0;
     slot.wasLost = true;
@@ -422,6 +442,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
         lost.add(turn);
       }
     }
+    inFlight -= lost.size();
     lost.sort(Comparator.comparingLong(turn -> turn.id));
     for (Turn turn : lost) {
       turn.epoch = 0;
@@ -432,6 +453,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
       }
       (isSuspect(turn) ? slot.suspects : slot.again).addLast(turn);
     }
+    startTurns();
   }
 
   /** Before a turn is given up it has crashed its worker once when it ran alone. */

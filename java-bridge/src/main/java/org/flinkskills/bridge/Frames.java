@@ -2,6 +2,7 @@ package org.flinkskills.bridge;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -44,6 +45,9 @@ final class Frames {
   static final int TURN_HAS_SESSION = 2;
   static final int STEP_CLEARS_JOURNAL = 1;
 
+  /** The bytes of TURN before its key. */
+  static final int TURN_HEAD_BYTES = 4 + 4 + 8 + 1 + 4 + 8 + 8 + 8;
+
   static final int END_OK = 0;
   static final int END_ERROR_RECORD = 1;
   static final int END_FAIL_JOB = 2;
@@ -55,6 +59,12 @@ final class Frames {
 
   private static final int LENGTH_BYTES = 4;
 
+  /** Most that is read or written at once; what a pipe of Linux holds. */
+  private static final int PIECE_BYTES = 64 * 1024;
+
+  /** Where the flags of STEP are, behind type, operator and turn. */
+  private static final int STEP_FLAGS = 1 + 4 + 8;
+
   private Frames() {}
 
   static byte[] open(int plan, byte[] config) {
@@ -62,7 +72,16 @@ final class Frames {
   }
 
   static byte[] session(int operator, long turn, long sessionVersion, List<byte[]> chunks) {
-    return new Writer(SESSION).u32(operator).u64(turn).u64(sessionVersion).list(chunks).frame();
+    return new Writer(SESSION, 4 + 8 + 8 + sizeOf(chunks))
+        .u32(operator)
+        .u64(turn)
+        .u64(sessionVersion)
+        .list(chunks)
+        .frame();
+  }
+
+  static boolean isTurn(byte[] frame) {
+    return frame.length > LENGTH_BYTES && frame[LENGTH_BYTES] == TURN;
   }
 
   static byte[] cancel(int operator) {
@@ -84,10 +103,22 @@ final class Frames {
 
   /** One frame under construction. */
   static final class Writer {
-    private byte[] buffer = new byte[128];
+    private static final int INITIAL_BYTES = 128;
+
+    private byte[] buffer;
     private int size = LENGTH_BYTES;
 
     Writer(int type) {
+      buffer = new byte[INITIAL_BYTES];
+      u8(type);
+    }
+
+    /** For a body of that many bytes: a large frame is then made without a copy of itself. */
+    Writer(int type, long bodyBytes) {
+      buffer = new byte[0];
+      size = 0;
+      reserve(LENGTH_BYTES + 1 + bodyBytes);
+      size = LENGTH_BYTES;
       u8(type);
     }
 
@@ -172,6 +203,14 @@ final class Frames {
       return content[0] & 0xFF;
     }
 
+    /** Whether a turn has ended, or a step of it that it need not do again. */
+    boolean isProgress() {
+      return type() == END
+          || type() == STEP
+              && content.length > STEP_FLAGS
+              && (content[STEP_FLAGS] & STEP_CLEARS_JOURNAL) == 0;
+    }
+
     int u8() throws FrameException {
       require(1);
       return content[position++] & 0xFF;
@@ -242,37 +281,111 @@ final class Frames {
     }
   }
 
+  /** The bytes of a list in a body. */
+  static long sizeOf(List<byte[]> values) {
+    long size = LENGTH_BYTES;
+    for (byte[] value : values) {
+      size += LENGTH_BYTES + value.length;
+    }
+    return size;
+  }
+
+  /** The bytes of a text and of two lists in a body. */
+  static long sizeOf(String text, List<byte[]> first, List<byte[]> second) {
+    return LENGTH_BYTES
+        + text.getBytes(StandardCharsets.UTF_8).length
+        + sizeOf(first)
+        + sizeOf(second);
+  }
+
+  /** Writes small frames together, and large ones in pieces, without a copy of the whole. */
+  static final class Batch {
+    private final OutputStream out;
+    private final byte[] buffer = new byte[PIECE_BYTES];
+    private int size;
+
+    Batch(OutputStream out) {
+      this.out = out;
+    }
+
+    void add(byte[] frame) throws IOException {
+      if (frame.length > buffer.length - size) {
+        writeBuffer();
+      }
+      if (frame.length <= buffer.length) {
+        System.arraycopy(frame, 0, buffer, size, frame.length);
+        size += frame.length;
+        return;
+      }
+      // The JVM copies what it writes at once into memory of its own.
+      for (int from = 0; from < frame.length; from += PIECE_BYTES) {
+        out.write(frame, from, Math.min(PIECE_BYTES, frame.length - from));
+      }
+    }
+
+    void flush() throws IOException {
+      writeBuffer();
+      out.flush();
+    }
+
+    private void writeBuffer() throws IOException {
+      out.write(buffer, 0, size);
+      size = 0;
+    }
+  }
+
   /** Cuts a byte stream into frames; each read takes all that is there. */
   static final class Parser {
-    private static final int INITIAL_BUFFER = 64 * 1024;
-
-    private byte[] buffer = new byte[INITIAL_BUFFER];
+    private byte[] buffer = new byte[PIECE_BYTES];
     private int start;
     private int end;
+
+    /** A frame that is longer than the buffer, and how much of it is there; null for none. */
+    private byte[] large;
+
+    private int largeEnd;
 
     /**
      * Reads once from {@code in} (blocking until there is something) and adds every complete frame
      * to {@code frames}. Returns false at the end of the stream.
      */
     boolean read(InputStream in, List<Frame> frames) throws IOException {
+      if (large != null) {
+        return readLarge(in, frames);
+      }
       int count = in.read(buffer, end, buffer.length - end);
       if (count < 0) {
         return false;
       }
       end += count;
-      int missing;
-      while ((missing = takeFrame(frames)) == 0) {
+      while (takeFrame(frames)) {
         // takes the next one
       }
-      makeRoom(missing);
+      System.arraycopy(buffer, start, buffer, 0, end - start);
+      end -= start;
+      start = 0;
       return true;
     }
 
-    /** Takes one frame, or returns how many bytes must be in the buffer for the next step. */
-    private int takeFrame(List<Frame> frames) throws FrameException {
+    private boolean readLarge(InputStream in, List<Frame> frames) throws IOException {
+      // The JVM reads into memory of its own, of the size that is asked for.
+      int count = in.read(large, largeEnd, Math.min(PIECE_BYTES, large.length - largeEnd));
+      if (count < 0) {
+        return false;
+      }
+      largeEnd += count;
+      if (largeEnd == large.length) {
+        frames.add(new Frame(large));
+        large = null;
+      }
+      return true;
+    }
+
+    /** Takes one frame; false when it is not complete. */
+    private boolean takeFrame(List<Frame> frames) throws FrameException {
       int available = end - start;
       if (available < LENGTH_BYTES) {
-        return LENGTH_BYTES;
+        return false;
       }
       int length = getInt(buffer, start);
       if (length < 1 || length > MAX_FRAME_BYTES) {
@@ -282,28 +395,19 @@ final class Frames {
                     + " have written to the worker's standard output.",
                 length & 0xFFFFFFFFL, MAX_FRAME_BYTES));
       }
-      if (available < LENGTH_BYTES + length) {
-        return LENGTH_BYTES + length;
-      }
       int from = start + LENGTH_BYTES;
-      frames.add(new Frame(Arrays.copyOfRange(buffer, from, from + length)));
-      start = from + length;
-      return 0;
-    }
-
-    private void makeRoom(int needed) {
-      int available = end - start;
-      if (available == 0 && buffer.length > INITIAL_BUFFER && needed <= INITIAL_BUFFER) {
-        buffer = new byte[INITIAL_BUFFER];
-      } else if (needed > buffer.length) {
-        byte[] larger = new byte[needed];
-        System.arraycopy(buffer, start, larger, 0, available);
-        buffer = larger;
-      } else if (start > 0) {
-        System.arraycopy(buffer, start, buffer, 0, available);
+      if (available >= LENGTH_BYTES + length) {
+        frames.add(new Frame(Arrays.copyOfRange(buffer, from, from + length)));
+        start = from + length;
+        return true;
       }
-      start = 0;
-      end = available;
+      if (LENGTH_BYTES + length > buffer.length) {
+        large = new byte[length];
+        largeEnd = end - from;
+        System.arraycopy(buffer, from, large, 0, largeEnd);
+        start = end;
+      }
+      return false;
     }
   }
 

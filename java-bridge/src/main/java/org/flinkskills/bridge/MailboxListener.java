@@ -21,7 +21,7 @@ final class MailboxListener implements WorkerListener {
 
     void handleReady(int worker, int epoch) throws Exception;
 
-    void handleLost(int worker, int epoch);
+    void handleLost(int worker, int epoch) throws Exception;
 
     void handleLaneFree() throws Exception;
 

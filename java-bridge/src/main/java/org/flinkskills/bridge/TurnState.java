@@ -58,6 +58,11 @@ final class TurnState {
       return new Event(buffer.get() != 0, buffer.getLong(), bytes);
     }
 
+    /** The bytes of the event in a frame. */
+    long size() {
+      return 4L + encoded.length - EVENT_HEADER_BYTES;
+    }
+
     void writeTo(Frames.Writer frame) {
       frame.bytes(encoded, EVENT_HEADER_BYTES);
     }

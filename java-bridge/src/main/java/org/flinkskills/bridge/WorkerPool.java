@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentSkipListMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.JobID;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
@@ -91,6 +92,8 @@ final class WorkerPool {
   private final double opened = System.currentTimeMillis() / 1000.0;
 
   private final WorkerProcess[] workers;
+  private final Thread monitor;
+  private final CountDownLatch ended = new CountDownLatch(1);
   private final WorkerLane[] lanes;
   private final Map<String, List<String>> resources = new HashMap<>();
   private final ConcurrentSkipListMap<Integer, Attached> operators = new ConcurrentSkipListMap<>();
@@ -101,6 +104,10 @@ final class WorkerPool {
   private final Map<AgentPlan, Plan> plansBySource = new HashMap<>();
   private final Map<Integer, Plan> plans = new LinkedHashMap<>();
   private final int[] epochs;
+
+  /** Workers that get no turns yet, see {@link WorkerRestarts}. */
+  private final boolean[] onProbation;
+
   private int nextPlan = 1;
   private int nextOperator = 1;
   private Exception failure;
@@ -131,7 +138,10 @@ final class WorkerPool {
     this.workers = new WorkerProcess[blueprint.workers()];
     this.lanes = new WorkerLane[blueprint.workers()];
     this.epochs = new int[blueprint.workers()];
+    this.onProbation = new boolean[blueprint.workers()];
     String shortId = jobId.toString().substring(0, 8);
+    this.monitor = new Thread(this::monitor, "agent-worker-" + shortId + "-monitor");
+    monitor.setDaemon(true);
     for (int i = 0; i < workers.length; i++) {
       lanes[i] = new WorkerLane(i, new LaneNotifier());
       workers[i] =
@@ -150,6 +160,22 @@ final class WorkerPool {
     shutdownHook = ShutdownHookUtil.addShutdownHook(this::closeNow, "agent worker pool", LOG);
     for (WorkerProcess worker : workers) {
       worker.start();
+    }
+    monitor.start();
+  }
+
+  /** Has each worker look at its deadlines until the pool closes. */
+  private void monitor() {
+    try {
+      while (!ended.await(WorkerProcess.TICK_MS, TimeUnit.MILLISECONDS)) {
+        for (WorkerProcess worker : workers) {
+          worker.tick();
+        }
+      }
+    } catch (InterruptedException e) {
+      LOG.debug("The monitor of the agent workers of job {} was interrupted.", jobId);
+    } catch (RuntimeException | Error e) {
+      fail(new AgentWorkerException("The agent workers are not watched any more: " + e, e));
     }
   }
 
@@ -230,7 +256,7 @@ final class WorkerPool {
       }
       int[] ready = epochs.clone();
       for (int i = 0; i < ready.length; i++) {
-        if (!plans.get(plan).openedBy.contains(i)) {
+        if (onProbation[i] || !plans.get(plan).openedBy.contains(i)) {
           ready[i] = 0;
         }
       }
@@ -356,12 +382,14 @@ final class WorkerPool {
       closed = true;
       lock.notifyAll();
     }
+    ended.countDown();
     for (WorkerProcess worker : workers) {
       worker.beginClose(CLOSE_GRACE_MS);
     }
     for (WorkerProcess worker : workers) {
       worker.awaitClosed();
     }
+    WorkerProcess.join(monitor, CLOSE_GRACE_MS);
     try {
       launcher.close();
     } catch (IOException e) {
@@ -390,9 +418,10 @@ final class WorkerPool {
 
   private final class ProcessEvents implements WorkerProcess.Events {
     @Override
-    public void started(WorkerProcess worker, int epoch) {
+    public void started(WorkerProcess worker, int epoch, boolean probation) {
       synchronized (lock) {
         epochs[worker.index()] = epoch;
+        onProbation[worker.index()] = probation;
         lanes[worker.index()].up(epoch);
         for (Plan plan : plans.values()) {
           sendOpen(plan, worker.index());
@@ -439,9 +468,31 @@ final class WorkerPool {
         }
         noteOpened(worker, epoch);
         lock.notifyAll();
-        for (Attached attached : operators.values()) {
-          if (attached.plan == planId) {
-            attached.listener.onReady(worker.index(), epoch);
+        if (!onProbation[worker.index()]) {
+          tellReady(worker, epoch, planId);
+        }
+      }
+    }
+
+    /** The caller holds the lock. */
+    private void tellReady(WorkerProcess worker, int epoch, int planId) {
+      for (Attached attached : operators.values()) {
+        if (attached.plan == planId) {
+          attached.listener.onReady(worker.index(), epoch);
+        }
+      }
+    }
+
+    @Override
+    public void steady(WorkerProcess worker, int epoch) {
+      synchronized (lock) {
+        if (epochs[worker.index()] != epoch) {
+          return;
+        }
+        onProbation[worker.index()] = false;
+        for (Plan plan : plans.values()) {
+          if (plan.openedBy.contains(worker.index())) {
+            tellReady(worker, epoch, plan.id);
           }
         }
       }

@@ -1,6 +1,5 @@
 package org.flinkskills.bridge;
 
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.util.ArrayList;
@@ -23,16 +22,20 @@ import org.slf4j.LoggerFactory;
 final class WorkerProcess {
   private static final Logger LOG = LoggerFactory.getLogger(WorkerProcess.class);
 
-  private static final int STARTS_BEFORE_GIVING_UP = 3;
-  private static final long FIRST_BACKOFF_MS = 100;
+  /** How often {@link #tick} is called. */
+  static final long TICK_MS = 100;
+
+  private static final long PROBATION_MS = 1000;
   private static final long EXIT_GRACE_MS = 500;
   private static final long JOIN_MS = 1000;
-  private static final int WRITE_BATCH_BYTES = 1024 * 1024;
 
-  /** What the supervisor reports, always on its own thread. */
+  /** What the supervisor reports, on its own thread but for {@link #steady}. */
   interface Events {
-    /** A process runs; answers the frames to send first. */
-    void started(WorkerProcess worker, int epoch);
+    /** A process runs. On probation it must get no turns before {@link #steady}. */
+    void started(WorkerProcess worker, int epoch, boolean onProbation);
+
+    /** The process has stood its probation; called by the thread that calls {@link #tick}. */
+    void steady(WorkerProcess worker, int epoch);
 
     void frames(WorkerProcess worker, int epoch, List<Frames.Frame> frames) throws IOException;
 
@@ -87,7 +90,22 @@ final class WorkerProcess {
       target = current;
     }
     if (target != null && target.epoch == epoch) {
+      target.hadTurns |= Frames.isTurn(frame);
       target.outgoing.add(frame);
+    }
+  }
+
+  /**
+   * Looks at the time that the process takes; called every {@link #TICK_MS}. It counts these calls
+   * and not the time between them, where the TaskManager itself may have stood still.
+   */
+  void tick() {
+    Incarnation target;
+    synchronized (lock) {
+      target = closing ? null : current;
+    }
+    if (target != null) {
+      target.tick();
     }
   }
 
@@ -96,7 +114,10 @@ final class WorkerProcess {
     synchronized (lock) {
       if (current != null && current.epoch == epoch) {
         current.openDeadlineNanos = 0;
-        current.everOpened = true;
+        if (!current.opened) {
+          current.openedNanos = System.nanoTime();
+          current.opened = true;
+        }
       }
     }
   }
@@ -106,7 +127,6 @@ final class WorkerProcess {
     synchronized (lock) {
       if (current != null && current.epoch == epoch && current.openDeadlineNanos == 0) {
         current.openDeadlineNanos = deadline(openTimeoutMs);
-        current.outgoing.add(Incarnation.WAKE);
       }
     }
   }
@@ -147,15 +167,18 @@ final class WorkerProcess {
   private void supervise() {
     try (MdcUtils.MdcCloseable ignored = MdcUtils.withContext(MdcUtils.asContextData(jobId))) {
       keepRunning();
+    } catch (RuntimeException | Error e) {
+      LOG.error("{} is not looked after any more.", name, e);
+      events.gaveUp(this, new AgentWorkerException(name + " is lost: " + e, e));
     }
   }
 
   private void keepRunning() {
-    int failedStarts = 0;
+    WorkerRestarts restarts = new WorkerRestarts();
     while (true) {
       Incarnation incarnation;
       try {
-        incarnation = begin();
+        incarnation = begin(restarts.onProbation());
       } catch (IOException | RuntimeException e) {
         LOG.error("{} cannot be started.", name, e);
         events.gaveUp(this, new AgentRejectedException(messageOf(e)));
@@ -171,14 +194,15 @@ final class WorkerProcess {
           return;
         }
       }
-      failedStarts = incarnation.everOpened ? 0 : failedStarts + 1;
+      long pause = restarts.pauseAfter(incarnation.ended());
       events.lost(this, incarnation.epoch, reason);
-      if (failedStarts >= STARTS_BEFORE_GIVING_UP) {
-        events.gaveUp(this, new AgentWorkerException(givingUp(failedStarts, reason, incarnation)));
+      if (pause == WorkerRestarts.GIVE_UP) {
+        String message = givingUp(restarts.failedStarts(), reason, incarnation);
+        events.gaveUp(this, new AgentWorkerException(message));
         return;
       }
-      LOG.warn("{} is started again: {}", name, reason);
-      if (!pause(failedStarts == 0 ? 0 : FIRST_BACKOFF_MS << (2 * failedStarts - 2))) {
+      LOG.warn("{} is started again in {} ms: {}", name, pause, reason);
+      if (!pause(pause)) {
         return;
       }
     }
@@ -187,8 +211,9 @@ final class WorkerProcess {
   private String givingUp(int starts, String reason, Incarnation incarnation) {
     List<String> tail = incarnation.log.tail();
     return String.format(
-        "The agent worker process died %d times in a row before it was ready: %s. %s",
+        "The agent worker process died %d times in a row before it %s: %s. %s",
         starts,
+        incarnation.opened ? "had a turn to run" : "was ready",
         reason,
         tail.isEmpty()
             ? "It logged nothing; is flink_skills installed for this interpreter?"
@@ -196,12 +221,12 @@ final class WorkerProcess {
   }
 
   /** Starts the process; null when the pool is closing. */
-  private Incarnation begin() throws IOException {
+  private Incarnation begin(boolean onProbation) throws IOException {
     synchronized (lock) {
       if (closing) {
         return null;
       }
-      current = new Incarnation(++epochs, launcher.launch(index));
+      current = new Incarnation(++epochs, launcher.launch(index), onProbation);
       return current;
     }
   }
@@ -227,34 +252,40 @@ final class WorkerProcess {
     /** Ends the writer after everything before it is written. */
     private static final byte[] END = new byte[0];
 
-    /** Makes the writer look at its deadline. */
-    private static final byte[] WAKE = new byte[0];
-
     private final int epoch;
     private final WorkerLauncher.Worker worker;
     private final LinkedBlockingQueue<byte[]> outgoing = new LinkedBlockingQueue<>();
     private final WorkerLog log;
-    private volatile boolean everOpened;
+    private volatile boolean opened;
+    private volatile long openedNanos;
     private volatile long openDeadlineNanos;
+    private volatile boolean hadTurns;
+    private volatile boolean onProbation;
     private volatile String complaint;
+    private boolean hadProgress;
+    private long steadyMs;
 
-    Incarnation(int epoch, WorkerLauncher.Worker worker) {
+    Incarnation(int epoch, WorkerLauncher.Worker worker, boolean onProbation) {
       this.epoch = epoch;
+      this.onProbation = onProbation;
       this.worker = worker;
       this.log = new WorkerLog(name, jobId, worker.log());
     }
 
     /** Runs until the worker is gone and answers why it is. */
     String run() {
-      Thread writer = daemon(this::write, name + "-writer");
-      Thread drain = daemon(log, name + "-log");
-      writer.start();
-      drain.start();
-      events.started(WorkerProcess.this, epoch);
+      Thread writer = daemon(() -> guarded("writing to the worker", this::write), name + "-writer");
+      Thread drain = daemon(() -> guarded("reading the worker's log", log), name + "-log");
       try {
+        writer.start();
+        drain.start();
+        events.started(WorkerProcess.this, epoch, onProbation);
         read();
-      } catch (IOException | RuntimeException e) {
-        complaint = messageOf(e);
+      } catch (IOException | RuntimeException | Error e) {
+        // An error, such as memory that does not suffice for a frame, is a lost worker too.
+        if (complaint == null) {
+          complaint = "reading from the worker failed: " + messageOf(e);
+        }
         LOG.warn("{}: reading from the worker failed.", name, e);
       }
       end();
@@ -265,15 +296,58 @@ final class WorkerProcess {
       return complaint == null ? exit : exit + ", " + complaint;
     }
 
+    /** Ends the worker when one of its threads does: it would wait for ever. */
+    private void guarded(String what, Runnable body) {
+      try {
+        body.run();
+      } catch (RuntimeException | Error e) {
+        LOG.error("{}: {} failed.", name, what, e);
+        kill(what + " failed: " + messageOf(e));
+      }
+    }
+
     private void read() throws IOException {
       Frames.Parser parser = new Frames.Parser();
       List<Frames.Frame> frames = new ArrayList<>();
       while (parser.read(worker.output(), frames)) {
         if (!frames.isEmpty()) {
+          hadProgress = hadProgress || frames.stream().anyMatch(Frames.Frame::isProgress);
           events.frames(WorkerProcess.this, epoch, frames);
           frames = new ArrayList<>();
         }
       }
+    }
+
+    WorkerRestarts.Ended ended() {
+      long openMillis =
+          opened ? TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - openedNanos) : 0;
+      return new WorkerRestarts.Ended(opened, openMillis, hadTurns, hadProgress);
+    }
+
+    void tick() {
+      if (openDeadlineNanos != 0) {
+        if (millisUntil(openDeadlineNanos) <= 0) {
+          kill(
+              String.format(
+                  "it did not answer to OPEN within %d ms (skills.worker.open-timeout)",
+                  openTimeoutMs));
+        }
+        return;
+      }
+      if (onProbation && opened) {
+        steadyMs += TICK_MS;
+        if (steadyMs > PROBATION_MS) {
+          onProbation = false;
+          events.steady(WorkerProcess.this, epoch);
+        }
+      }
+    }
+
+    private void kill(String why) {
+      if (complaint == null) {
+        complaint = why;
+      }
+      worker.kill();
     }
 
     /** Lets a worker that closed its output end by itself, so that its exit code is known. */
@@ -293,22 +367,20 @@ final class WorkerProcess {
     }
 
     private void write() {
-      ByteArrayOutputStream batch = new ByteArrayOutputStream();
       try (OutputStream input = worker.input()) {
+        Frames.Batch batch = new Frames.Batch(input);
         while (true) {
-          byte[] frame = next();
-          if (frame == null) {
+          byte[] frame = outgoing.take();
+          if (frame == END) {
             return;
           }
-          batch.reset();
           boolean last = false;
           while (frame != null && !last) {
-            batch.write(frame, 0, frame.length);
-            frame = batch.size() < WRITE_BATCH_BYTES ? outgoing.poll() : null;
+            batch.add(frame);
+            frame = outgoing.poll();
             last = frame == END;
           }
-          batch.writeTo(input);
-          input.flush();
+          batch.flush();
           if (last) {
             return;
           }
@@ -320,35 +392,10 @@ final class WorkerProcess {
         LOG.debug("{}: the writer was interrupted.", name);
       }
     }
-
-    /** The next frame to write; null to end. Kills a worker that does not open in time. */
-    private byte[] next() throws InterruptedException {
-      while (true) {
-        long openBy = openDeadlineNanos;
-        byte[] frame =
-            openBy == 0
-                ? outgoing.take()
-                : outgoing.poll(Math.max(1, millisUntil(openBy)), TimeUnit.MILLISECONDS);
-        if (frame == END) {
-          return null;
-        }
-        if (frame == null && openDeadlineNanos != 0 && millisUntil(openDeadlineNanos) <= 0) {
-          complaint =
-              String.format(
-                  "it did not answer to OPEN within %d ms (skills.worker.open-timeout)",
-                  openTimeoutMs);
-          worker.kill();
-          return null;
-        }
-        if (frame != null && frame != WAKE) {
-          return frame;
-        }
-      }
-    }
   }
 
-  private static String messageOf(Exception e) {
-    return e.getMessage() == null ? e.toString() : e.getMessage();
+  private static String messageOf(Throwable e) {
+    return e.getMessage() == null || e instanceof Error ? e.toString() : e.getMessage();
   }
 
   private static Thread daemon(Runnable body, String name) {
@@ -358,7 +405,7 @@ final class WorkerProcess {
   }
 
   /** Joins without giving in to an interrupt; true when there was one. */
-  private static boolean join(Thread thread, long millis) {
+  static boolean join(Thread thread, long millis) {
     long until = deadline(millis);
     boolean interrupted = false;
     while (thread.isAlive() && millisUntil(until) > 0) {

@@ -28,8 +28,25 @@ final class WorkerSlot {
   /** How many suspects have the worker for themselves just now. */
   int quarantined;
 
+  /** The worker takes no turns for now: it is absent, or another turn has it for itself. */
+  private boolean held;
+
+  /** Keys became ready while the worker was held, and more than one of them still waits. */
+  private boolean behind;
+
   WorkerSlot(int worker) {
     this.worker = worker;
+  }
+
+  /** Records whether the worker takes turns, after all were started that may run. */
+  void takesTurns(boolean takes) {
+    held = !takes;
+    behind = held ? !ready.isEmpty() : behind && ready.size() > 1;
+  }
+
+  /** Ready keys that wait for a place only, and not for the worker. */
+  int waitingForPlace() {
+    return held || behind ? 0 : ready.size();
   }
 
   /** A started turn. */

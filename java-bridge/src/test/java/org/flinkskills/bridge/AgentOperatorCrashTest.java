@@ -6,12 +6,18 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.File;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.flink.api.common.JobID;
 import org.flinkskills.bridge.FakeWorkers.FakeWorker;
@@ -19,6 +25,8 @@ import org.flinkskills.bridge.FakeWorkers.Turn;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(60)
 class AgentOperatorCrashTest {
@@ -266,22 +274,216 @@ class AgentOperatorCrashTest {
     try (AgentHarness agent = builder().open()) {
       workers.onOpen =
           (worker, open) -> {
-            try {
-              worker.log("ERROR no module named flink_skills");
-            } catch (java.io.IOException e) {
-              throw new java.io.UncheckedIOException(e);
-            }
+            logged(worker, "ERROR no module named flink_skills");
             worker.die(3);
           };
       agent.send("a", "a");
       workers.only().die(3);
       AgentWorkerException failure =
           assertThrows(AgentWorkerException.class, () -> agent.await("a failure", () -> false));
-      assertTrue(failure.getMessage().contains("died 3 times in a row"), failure.getMessage());
+      assertTrue(failure.getMessage().contains("died 5 times in a row"), failure.getMessage());
       assertTrue(failure.getMessage().contains("exit code 3"), failure.getMessage());
       assertTrue(
           failure.getMessage().contains("no module named flink_skills"), failure.getMessage());
-      assertEquals(4, workers.launched.size());
+      assertEquals(6, workers.launched.size());
+    }
+  }
+
+  @Test
+  void aWorkerThatDiesAsSoonAsItIsOpenFailsTheTaskWithItsLog() throws Exception {
+    AtomicBoolean dies = new AtomicBoolean();
+    workers.onOpen =
+        (worker, open) -> {
+          worker.opened(open);
+          if (dies.get()) {
+            logged(worker, "ERROR a thread of the agent called abort()");
+            worker.die(134);
+          }
+        };
+    try (AgentHarness agent = builder().open()) {
+      dies.set(true);
+      workers.only().die(134);
+      AgentWorkerException failure =
+          assertThrows(AgentWorkerException.class, () -> agent.await("a failure", () -> false));
+      assertTrue(failure.getMessage().contains("times in a row"), failure.getMessage());
+      assertTrue(failure.getMessage().contains("exit code 134"), failure.getMessage());
+      assertTrue(failure.getMessage().contains("called abort()"), failure.getMessage());
+      assertTrue(workers.launched.size() <= 6, workers.launched.size() + " starts");
+    }
+  }
+
+  @Test
+  void turnsWaitForAWorkerThatFailsToStartWithoutBlame() throws Exception {
+    AtomicBoolean dies = new AtomicBoolean();
+    workers.onOpen =
+        (worker, open) -> {
+          worker.opened(open);
+          if (dies.get() && workers.launched.size() < 6) {
+            worker.die(134);
+          }
+        };
+    try (AgentHarness agent = builder().maxCrashes(3).open()) {
+      agent.send("a", "a1");
+      agent.send("b", "b1");
+      FakeWorker first = workers.only();
+      take(first, agent, 2);
+      dies.set(true);
+      first.die(134);
+      agent.await("a worker that stays", () -> workers.launched.size() == 6);
+      FakeWorker stays = workers.started(5);
+      List<Turn> turns = new ArrayList<>();
+      agent.await(
+          "both turns",
+          () -> {
+            for (Turn turn = stays.turns.poll(); turn != null; turn = stays.turns.poll()) {
+              turns.add(turn);
+              stays.end(turn, turn.event());
+            }
+            return turns.size() == 2;
+          });
+      for (Turn turn : turns) {
+        // The first death, and perhaps one before the operator knew of it.
+        assertTrue(turn.crashes() <= 2, turn.toString());
+      }
+      agent.awaitEmitted(2);
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"input", "output", "log"})
+  void anErrorOnAThreadOfAWorkerIsALostWorker(String stream) throws Exception {
+    try (AgentHarness agent = builder().open()) {
+      agent.send("a", "a1");
+      FakeWorker first = workers.only();
+      Turn turn = take(first, agent, 1).get(0);
+      workers.failing.put(stream, new OutOfMemoryError("a test's"));
+      agent.send("b", "b1");
+      if (stream.equals("output")) {
+        first.end(turn, "a1");
+      }
+      if (stream.equals("log")) {
+        first.log("INFO a line");
+      }
+      FakeWorker second = workers.started(1);
+      for (Turn again : take(second, agent, 2)) {
+        second.end(again, again.event());
+      }
+      agent.awaitEmitted(2);
+      assertEquals("exit code 137", first.exitDescription());
+      assertEquals(Map.of(), workers.failing);
+    }
+  }
+
+  /** Keys of each of two workers, by the worker's index. */
+  private List<List<String>> keysByWorker(AgentHarness agent, int count) throws Exception {
+    List<List<String>> keys = List.of(new ArrayList<>(), new ArrayList<>());
+    for (int i = 0; i < 8 * count; i++) {
+      String key = "key" + i;
+      agent.send(key, key);
+      agent.await(key, () -> workers.launched.stream().anyMatch(each -> !each.turns.isEmpty()));
+      for (FakeWorker worker : workers.launched) {
+        Turn turn = worker.turns.poll();
+        if (turn != null) {
+          keys.get(worker.index).add(key);
+          worker.end(turn, key);
+        }
+      }
+      int done = i + 1;
+      agent.await("its end", () -> agent.getOutput().size() == done);
+    }
+    assertTrue(keys.stream().allMatch(each -> each.size() >= count), keys.toString());
+    agent.getOutput().clear();
+    return keys;
+  }
+
+  @Test
+  void keysOfOtherWorkersGoOnWhileAWorkerIsAbsent() throws Exception {
+    try (AgentHarness agent = builder().workers(2).maxInFlight(2).maxPending(50).open()) {
+      List<List<String>> keys = keysByWorker(agent, 20);
+      FakeWorker absent = workers.of(0);
+      FakeWorker other = workers.of(1);
+      // Both places are taken by turns of the worker that dies.
+      agent.send(keys.get(0).get(0), "lost1");
+      agent.send(keys.get(0).get(1), "lost2");
+      take(absent, agent, 2);
+      workers.onOpen = (worker, open) -> {};
+      absent.die(137);
+      FakeWorker back = workers.started(2);
+      agent.await("OPEN", () -> !back.opens.isEmpty());
+      for (int i = 0; i < 20; i++) {
+        if (i > 1) {
+          agent.send(keys.get(0).get(i), "waits" + i);
+        }
+        agent.send(keys.get(1).get(i), "goes" + i);
+        other.end(take(other, agent, 1).get(0), "goes" + i);
+      }
+      agent.awaitEmitted(20);
+      List<String> order = new ArrayList<>();
+      workers.onTurn =
+          (worker, turn) -> {
+            order.add(turn.event());
+            worker.end(turn, turn.event());
+          };
+      back.opened(back.opens.get(0));
+      agent.awaitEmitted(40);
+      assertEquals(List.of("lost1", "lost2", "waits2", "waits3"), order.subList(0, 4));
+    }
+  }
+
+  @Test
+  void keysOfOtherWorkersGoOnWhileATurnHasAWorkerForItself() throws Exception {
+    try (AgentHarness agent =
+        builder().workers(2).maxInFlight(2).maxPending(50).maxCrashes(2).open()) {
+      List<List<String>> keys = keysByWorker(agent, 20);
+      FakeWorker bad = workers.of(0);
+      FakeWorker other = workers.of(1);
+      agent.send(keys.get(0).get(0), "suspect");
+      take(bad, agent, 1);
+      bad.die(137);
+      FakeWorker quarantine = workers.started(2);
+      Turn suspect = take(quarantine, agent, 1).get(0);
+      assertEquals(1, suspect.crashes());
+      for (int i = 1; i < 20; i++) {
+        agent.send(keys.get(0).get(i), "waits" + i);
+        agent.send(keys.get(1).get(i), "goes" + i);
+        other.end(take(other, agent, 1).get(0), "goes" + i);
+      }
+      agent.awaitEmitted(19);
+      assertTrue(quarantine.turns.isEmpty());
+      workers.onTurn = (worker, turn) -> worker.end(turn, turn.event());
+      quarantine.end(suspect, "suspect");
+      agent.awaitEmitted(39);
+    }
+  }
+
+  @Test
+  void keysOfAnAbsentWorkerWaitInStateUpToTheLimit() throws Exception {
+    try (AgentHarness agent = builder().maxPending(3).open()) {
+      List<Runnable> late = new ArrayList<>();
+      workers.onOpen =
+          (worker, open) -> {
+            synchronized (late) {
+              late.add(() -> worker.opened(open));
+            }
+          };
+      workers.only().die(1);
+      FakeWorker second = workers.started(1);
+      agent.await("OPEN at the new worker", () -> late.size() == 1);
+      for (int i = 0; i < 3; i++) {
+        agent.send("k" + i, "e" + i);
+      }
+      CompletableFuture<Boolean> seenBlocked = AgentOperatorTest.onceBlocked(late.get(0));
+      agent.send("k3", "e3");
+      assertTrue(seenBlocked.get(10, TimeUnit.SECONDS));
+      take(second, agent, 4);
+    }
+  }
+
+  private static void logged(FakeWorker worker, String line) {
+    try {
+      worker.log(line);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
     }
   }
 

@@ -157,7 +157,7 @@ class AgentOperatorTest {
   }
 
   /** Runs the action when this thread waits inside the operator; true when that happened. */
-  private static CompletableFuture<Boolean> onceBlocked(Runnable action) {
+  static CompletableFuture<Boolean> onceBlocked(Runnable action) {
     Thread task = Thread.currentThread();
     return CompletableFuture.supplyAsync(
         () -> {

@@ -1,5 +1,7 @@
 package org.flinkskills.bridge;
 
+import java.io.FilterInputStream;
+import java.io.FilterOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -41,6 +43,9 @@ final class FakeWorkers implements WorkerLauncher {
 
   /** What a worker does with a turn; the default leaves it to the test, see {@link #takeTurn}. */
   volatile BiConsumer<FakeWorker, Turn> onTurn = (worker, turn) -> worker.turns.add(turn);
+
+  /** What the named stream of a worker ("input", "output" or "log") throws next, once. */
+  final Map<String, Error> failing = new ConcurrentHashMap<>();
 
   private final int id = IDS.incrementAndGet();
 
@@ -110,6 +115,11 @@ final class FakeWorkers implements WorkerLauncher {
   FakeWorker started(int n) throws Exception {
     Waiting.until("start " + n + " of a worker", () -> launched.size() > n);
     return launched.get(n);
+  }
+
+  /** The first start of the worker with that index; all workers have started. */
+  FakeWorker of(int index) {
+    return launched.stream().filter(each -> each.index == index).findFirst().orElseThrow();
   }
 
   /** The only worker that is running. */
@@ -265,17 +275,41 @@ final class FakeWorkers implements WorkerLauncher {
 
     @Override
     public OutputStream input() {
-      return Channels.newOutputStream(toWorker.sink());
+      return new FilterOutputStream(Channels.newOutputStream(toWorker.sink())) {
+        @Override
+        public void write(byte[] bytes, int offset, int length) throws IOException {
+          fail("input");
+          out.write(bytes, offset, length);
+        }
+      };
     }
 
     @Override
     public InputStream output() {
-      return Channels.newInputStream(fromWorker.source());
+      return failing("output", Channels.newInputStream(fromWorker.source()));
+    }
+
+    private InputStream failing(String name, InputStream stream) {
+      return new FilterInputStream(stream) {
+        @Override
+        public int read(byte[] bytes, int offset, int length) throws IOException {
+          int count = in.read(bytes, offset, length);
+          fail(name);
+          return count;
+        }
+      };
+    }
+
+    private void fail(String name) {
+      Error error = failing.remove(name);
+      if (error != null) {
+        throw error;
+      }
     }
 
     @Override
     public InputStream log() {
-      return Channels.newInputStream(log.source());
+      return failing("log", Channels.newInputStream(log.source()));
     }
 
     @Override

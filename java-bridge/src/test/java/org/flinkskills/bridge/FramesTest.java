@@ -10,6 +10,8 @@ import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
+import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HexFormat;
@@ -17,6 +19,8 @@ import java.util.List;
 import org.junit.jupiter.api.Test;
 
 class FramesTest {
+
+  private static final int LARGE = 32 * 1024 * 1024;
 
   @Test
   void aFrameHasTheBytesOfTheProtocol() {
@@ -86,6 +90,54 @@ class FramesTest {
     IllegalStateException failure =
         assertThrows(IllegalStateException.class, () -> writer.bytes(half));
     assertTrue(failure.getMessage().contains("limit"), failure.getMessage());
+  }
+
+  @Test
+  void aLargeFrameIsCopiedOnceOnItsWayIn() throws IOException {
+    byte[] entry = new byte[LARGE];
+    byte[] stream = new Frames.Writer(Frames.STEP, 4L + LARGE).bytes(entry).frame();
+    List<Frames.Frame> frames = new ArrayList<>();
+    long before = allocated();
+    Frames.Parser parser = new Frames.Parser();
+    InputStream in = new ByteArrayInputStream(stream);
+    while (frames.isEmpty()) {
+      assertTrue(parser.read(in, frames));
+    }
+    assertEquals(LARGE, frames.get(0).bytes().length);
+    long copies = (allocated() - before) / LARGE;
+    assertTrue(copies <= 2, "the frame and its content, not " + copies + " times its size");
+  }
+
+  @Test
+  void aLargeFrameIsCopiedOnceOnItsWayOut() throws IOException {
+    List<byte[]> journal = List.of(new byte[LARGE / 2], new byte[LARGE / 2]);
+    long before = allocated();
+    byte[] frame = Frames.session(1, 2, 3, journal);
+    Frames.Batch batch = new Frames.Batch(OutputStream.nullOutputStream());
+    batch.add(frame);
+    batch.flush();
+    long copies = (allocated() - before) / LARGE;
+    assertTrue(copies <= 1, "the frame, not " + copies + " times its size");
+  }
+
+  private static long allocated() {
+    return ((com.sun.management.ThreadMXBean) ManagementFactory.getThreadMXBean())
+        .getThreadAllocatedBytes(Thread.currentThread().getId());
+  }
+
+  @Test
+  void aBatchKeepsTheOrderAndTheBytes() throws IOException {
+    ByteArrayOutputStream expected = new ByteArrayOutputStream();
+    ByteArrayOutputStream written = new ByteArrayOutputStream();
+    Frames.Batch batch = new Frames.Batch(written);
+    for (int size : new int[] {0, 10, 65_000, 300, 65_536, 65_537, 1, 200_000, 5}) {
+      byte[] frame = new Frames.Writer(2).bytes(new byte[size]).frame();
+      frame[frame.length - 1] = (byte) size;
+      expected.write(frame);
+      batch.add(frame);
+    }
+    batch.flush();
+    assertArrayEquals(expected.toByteArray(), written.toByteArray());
   }
 
   private static List<Frames.Frame> readAll(byte[] bytes, int piece) throws IOException {

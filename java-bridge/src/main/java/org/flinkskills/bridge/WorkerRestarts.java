@@ -1,0 +1,74 @@
+package org.flinkskills.bridge;
+
+import java.util.concurrent.ThreadLocalRandom;
+
+/**
+ * Decides when a worker process that died is started again, and when it is given up. Used by the
+ * supervisor of one worker only.
+ *
+ * <p>A process that finished a step or a turn, or that was open for a minute, was healthy: the next
+ * one starts at once. A process that died before it got a turn is a failed start: the pauses grow,
+ * and after some in a row the job fails. A process that died with turns and finished none of them
+ * is fruitless. Its turns may be the cause, and they end after some crashes, so fruitless processes
+ * do not fail the job; but after two of them the cause may as well be the process itself. The next
+ * one is therefore on probation: it gets turns only after it has been open for a while without any.
+ */
+final class WorkerRestarts {
+  /** What {@link #pauseAfter} returns when the worker is given up. */
+  static final long GIVE_UP = -1;
+
+  static final int MOST_FAILED_STARTS = 5;
+
+  /** A worker that was never open is a mistake in the installation, and is given up earlier. */
+  static final int MOST_FAILED_FIRST_STARTS = 3;
+
+  private static final int FRUITLESS_WITHOUT_PROBATION = 2;
+  private static final long HEALTHY_MS = 60_000;
+  private static final long FIRST_PAUSE_MS = 200;
+  private static final long LONGEST_FRUITLESS_PAUSE_MS = 1000;
+
+  private boolean everOpened;
+  private int failedStarts;
+  private int fruitless;
+
+  /** How a process ended. */
+  record Ended(boolean opened, long openMillis, boolean hadTurns, boolean hadProgress) {}
+
+  int failedStarts() {
+    return failedStarts;
+  }
+
+  /** Whether the next process gets turns only after it has been open for a while. */
+  boolean onProbation() {
+    return failedStarts > 0 || fruitless >= FRUITLESS_WITHOUT_PROBATION;
+  }
+
+  /** Returns how many milliseconds to wait before the next start, or {@link #GIVE_UP}. */
+  long pauseAfter(Ended ended) {
+    everOpened |= ended.opened;
+    if (ended.hadProgress || ended.openMillis >= HEALTHY_MS) {
+      failedStarts = 0;
+      fruitless = 0;
+      return 0;
+    }
+    if (ended.hadTurns) {
+      fruitless++;
+      int more = fruitless - FRUITLESS_WITHOUT_PROBATION;
+      return more <= 0 ? 0 : spread(Math.min(LONGEST_FRUITLESS_PAUSE_MS, pause(more)));
+    }
+    failedStarts++;
+    if (failedStarts >= (everOpened ? MOST_FAILED_STARTS : MOST_FAILED_FIRST_STARTS)) {
+      return GIVE_UP;
+    }
+    return spread(pause(failedStarts));
+  }
+
+  private static long pause(int times) {
+    return FIRST_PAUSE_MS << Math.min(20, times - 1);
+  }
+
+  /** Workers that died of one cause do not all start at the same moment. */
+  private static long spread(long millis) {
+    return ThreadLocalRandom.current().nextLong(millis * 3 / 4, millis * 5 / 4 + 1);
+  }
+}
