@@ -195,8 +195,9 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
 
   @Override
   public void endInput() throws Exception {
+    TaskLoop task = new TaskLoop(getContainingTask(), taskMailbox);
     while (unfinished > 0) {
-      mailbox.yield();
+      task.step();
     }
   }
 
