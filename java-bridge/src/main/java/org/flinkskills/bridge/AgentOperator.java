@@ -17,6 +17,7 @@ import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
 import org.apache.flink.streaming.api.operators.BoundedOneInput;
 import org.apache.flink.streaming.api.operators.OneInputStreamOperator;
 import org.apache.flink.streaming.api.operators.StreamOperatorParameters;
+import org.apache.flink.streaming.api.operators.sorted.state.BatchExecutionKeyedStateBackend;
 import org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo;
 import org.apache.flink.streaming.api.watermark.Watermark;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
@@ -108,6 +109,9 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   @Override
   public void open() throws Exception {
     super.open();
+    if (getKeyedStateBackend() instanceof BatchExecutionKeyedStateBackend) {
+      throw new AgentRejectedException(noBatchMode("BATCH"));
+    }
     gate = new EventTimeGate();
     tags = new HashMap<>();
     active = new HashMap<>();
@@ -496,6 +500,14 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
 
   private long now() {
     return getProcessingTimeService().getCurrentProcessingTime();
+  }
+
+  /** Batch mode keeps the state of one key at a time, and turns of many keys run together. */
+  static String noBatchMode(String mode) {
+    return "execution.runtime-mode is "
+        + mode
+        + ", and agents are streaming operators: set it to STREAMING; bounded sources end a"
+        + " streaming job as well.";
   }
 
   /** The tag of a side output, as a Python job declares it. */
