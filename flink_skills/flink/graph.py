@@ -11,6 +11,7 @@ from pyflink.util.java_utils import get_j_env_configuration
 
 from flink_skills.agents.operator_names import operator_uid
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.errors import ConfigError
 from flink_skills.flink.bridge import add_bridge
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Limits
@@ -19,7 +20,18 @@ __all__ = ["add_operator", "is_local"]
 
 
 def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan) -> Any:
-    """Append the agent operator to a Java stream of (key text, event bytes); returns the Java output stream."""
+    """Append the agent operator to a Java stream of (key text, event bytes), and return the Java output stream.
+
+    Raises :class:`ConfigError` if the job runs in batch mode.
+    """
+    bridge = add_bridge(env)
+    mode = bridge.batchModeOf(env._j_stream_execution_environment, keyed)
+    if mode is not None:
+        raise ConfigError(
+            f"agent {plan.operator_name}: execution.runtime-mode is {mode}, and agents are streaming operators: set it "
+            "to STREAMING, as in env.set_runtime_mode(RuntimeExecutionMode.STREAMING); bounded sources and tables end "
+            "a streaming job as well"
+        )
     config = SkillConfig(plan.options)
     limits = Limits.from_config(config)
     settings = {
@@ -36,7 +48,7 @@ def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan) -
     }
     # The plan is in what Flink keeps and shows of a job; the secrets are in the operator's own configuration alone.
     sealed, secrets = plan.seal()
-    return add_bridge(env).apply(
+    return bridge.apply(
         env._j_stream_execution_environment,
         keyed,
         operator_uid(plan.operator_name),

@@ -112,7 +112,8 @@ class _FirstSecond(TimestampAssigner):  # type: ignore[misc]
 class Stoppable:
     """The job: events from files, ``build`` (an agent, or what makes a stream of texts of an agent's input), results.
 
-    ``options`` are those of Flink and of agents; ``savepoint`` is where it goes on.
+    ``options`` are those of Flink and of agents; ``savepoint`` is where it goes on. A ``bounded`` job reads the
+    files that are there when it starts, and ends.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class Stoppable:
         parallelism: int = 1,
         savepoint: str | None = None,
         options: dict[str, str] | None = None,
+        bounded: bool = False,
     ) -> None:
         more = {"execution.checkpointing.interval": "200ms", "taskmanager.numberOfTaskSlots": "8", **(options or {})}
         if savepoint is not None:
@@ -130,8 +132,11 @@ class Stoppable:
         env = flink_environment(more, parallelism)
         self._folder = place.savepoints
         source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(place.events))
-        source = source.monitor_continuously(Duration.of_millis(50)).build()
-        lines = env.from_source(source, WatermarkStrategy.no_watermarks(), "lines").uid("lines").set_parallelism(1)
+        if not bounded:
+            source = source.monitor_continuously(Duration.of_millis(50))
+        lines = (
+            env.from_source(source.build(), WatermarkStrategy.no_watermarks(), "lines").uid("lines").set_parallelism(1)
+        )
         events = lines.map(lambda line: Row(*line.split(",")), output_type=EVENT).uid("events").set_parallelism(1)
         strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(_FirstSecond())
         timed = events.assign_timestamps_and_watermarks(strategy).uid("times").set_parallelism(1)
@@ -152,6 +157,11 @@ class Stoppable:
         """The future of that savepoint."""
         self._ended = True
         return stop_with_savepoint(self.client, self._folder, drain=drain)
+
+    def wait(self) -> None:
+        """Wait until a bounded job has ended."""
+        self.client.get_job_execution_result().result()
+        self._ended = True
 
     def close(self) -> None:
         """Cancel the job where it still runs."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyflink.common import Types
+from pyflink.table import EnvironmentSettings, StreamTableEnvironment
 
 from flink_skills import (
     Agent,
@@ -27,7 +28,7 @@ from flink_skills import (
     tool,
 )
 from tests.flink.agents import Echo
-from tests.flink.running import agents_environment
+from tests.flink.running import agents_environment, flink_environment
 from tests.flink.skill_files import write_skill
 
 pytestmark = pytest.mark.flink
@@ -260,3 +261,25 @@ def test_a_broken_skill_is_skipped_and_named_and_strict_refuses_it(tmp_path: Pat
 def test_wrong_options_of_flinks_configuration(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=f"in Flink's configuration: .*{message}"):
         agents_environment(options)
+
+
+@pytest.mark.parametrize(("mode", "of"), [("BATCH", "stream"), ("BATCH", "table"), ("AUTOMATIC", "stream")])
+def test_batch_mode_is_rejected_by_name(mode: str, of: str) -> None:
+    flink = flink_environment({"execution.runtime-mode": mode})
+    env = AgentsExecutionEnvironment.get_execution_environment(flink)
+    if of == "table":
+        table = env.table_environment().from_elements([("a", 1)], ["k", "v"])
+        events = env.from_table(table, "k")
+    else:
+        events = env.from_datastream(flink.from_collection([("a", 1)]), lambda event: event[0])
+    with pytest.raises(ConfigError, match=rf"agent echo: execution\.runtime-mode is {mode}, .* STREAMING"):
+        events.apply(Echo("echo"))
+
+
+def test_a_table_environment_in_batch_mode_is_rejected_by_name() -> None:
+    flink = flink_environment()
+    t_env = StreamTableEnvironment.create(flink, EnvironmentSettings.in_batch_mode())
+    env = AgentsExecutionEnvironment.get_execution_environment(t_env=t_env)
+    table = t_env.from_elements([("a", 1)], ["k", "v"])
+    with pytest.raises(ConfigError, match=r"execution\.runtime-mode is BATCH"):
+        env.from_table(table, "k").apply(Echo("echo"))

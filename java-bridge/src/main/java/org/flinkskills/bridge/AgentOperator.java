@@ -17,6 +17,7 @@ import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
 import org.apache.flink.streaming.api.operators.BoundedOneInput;
 import org.apache.flink.streaming.api.operators.OneInputStreamOperator;
 import org.apache.flink.streaming.api.operators.StreamOperatorParameters;
+import org.apache.flink.streaming.api.operators.sorted.state.BatchExecutionKeyedStateBackend;
 import org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo;
 import org.apache.flink.streaming.api.watermark.Watermark;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
@@ -112,6 +113,9 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   @Override
   public void open() throws Exception {
     super.open();
+    if (getKeyedStateBackend() instanceof BatchExecutionKeyedStateBackend) {
+      throw new AgentRejectedException(noBatchMode("BATCH"));
+    }
     gate = new EventTimeGate();
     tags = new HashMap<>();
     active = new HashMap<>();
@@ -208,8 +212,9 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
 
   @Override
   public void endInput() throws Exception {
+    TaskLoop task = new TaskLoop(getContainingTask(), taskMailbox);
     while (unfinished > 0) {
-      mailbox.yield();
+      task.step();
     }
   }
 
@@ -517,6 +522,14 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
 
   private long now() {
     return getProcessingTimeService().getCurrentProcessingTime();
+  }
+
+  /** Batch mode keeps the state of one key at a time, and turns of many keys run together. */
+  static String noBatchMode(String mode) {
+    return "execution.runtime-mode is "
+        + mode
+        + ", and agents are streaming operators: set it to STREAMING; bounded sources end a"
+        + " streaming job as well.";
   }
 
   /** The tag of a side output, as a Python job declares it. */

@@ -4,12 +4,17 @@ import java.io.IOException;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import org.apache.flink.api.common.RuntimeExecutionMode;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.api.connector.source.Boundedness;
+import org.apache.flink.api.dag.Transformation;
+import org.apache.flink.configuration.ExecutionOptions;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.transformations.OneInputTransformation;
+import org.apache.flink.streaming.api.transformations.WithBoundedness;
 import org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo;
 import org.apache.flink.table.types.DataType;
 import org.apache.flink.table.types.logical.LogicalType;
@@ -107,7 +112,26 @@ public final class AgentStream {
   }
 
   /**
-   * Runs an agent on keyed events.
+   * The mode of a job that cannot have an agent on this stream: {@code BATCH}, or {@code AUTOMATIC}
+   * where each source of the stream is bounded. Null for any other job.
+   */
+  public static String batchModeOf(StreamExecutionEnvironment env, DataStream<?> in) {
+    RuntimeExecutionMode mode = env.getConfiguration().get(ExecutionOptions.RUNTIME_MODE);
+    boolean batch =
+        mode == RuntimeExecutionMode.BATCH
+            || mode == RuntimeExecutionMode.AUTOMATIC
+                && in.getTransformation().getTransitivePredecessors().stream()
+                    .noneMatch(AgentStream::isUnbounded);
+    return batch ? mode.name() : null;
+  }
+
+  private static boolean isUnbounded(Transformation<?> transformation) {
+    return transformation instanceof WithBoundedness source
+        && source.getBoundedness() != Boundedness.BOUNDED;
+  }
+
+  /**
+   * Runs an agent on keyed events. Throws {@link IllegalArgumentException} for a job in batch mode.
    *
    * @param uid stable id of the operator, which its state belongs to; null or empty: Flink's own
    * @param name shown in Flink's web UI
@@ -127,6 +151,10 @@ public final class AgentStream {
       String planJson,
       String settingsJson,
       String secretsJson) {
+    String mode = batchModeOf(env, keyed);
+    if (mode != null) {
+      throw new IllegalArgumentException(AgentOperator.noBatchMode(mode));
+    }
     AgentOperatorFactory factory =
         new AgentOperatorFactory(
             new AgentPlan(planJson, secretsJson), AgentSettings.fromJson(settingsJson), env);

@@ -9,6 +9,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import org.apache.flink.api.common.RuntimeExecutionMode;
 import org.apache.flink.runtime.testutils.MiniClusterResourceConfiguration;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
@@ -101,6 +102,55 @@ class AgentStreamTest {
             .map(Throwable::getMessage)
             .orElse("no AgentOpenException: " + failure);
     assertEquals("No skill 'x'.", message);
+  }
+
+  @Test
+  void batchModeIsRejectedByName() throws Exception {
+    StreamExecutionEnvironment env = env();
+    for (RuntimeExecutionMode mode :
+        List.of(RuntimeExecutionMode.BATCH, RuntimeExecutionMode.AUTOMATIC)) {
+      env.setRuntimeMode(mode);
+      DataStream<Row> keyed = AgentStream.keyLines(env.fromData("1\t{}"));
+      IllegalArgumentException rejected =
+          assertThrows(
+              IllegalArgumentException.class,
+              () -> AgentStream.apply(env, keyed, null, "agent", null, "{}", settings()));
+      assertTrue(
+          rejected.getMessage().startsWith("execution.runtime-mode is " + mode + ","),
+          rejected.getMessage());
+    }
+  }
+
+  @Test
+  void automaticModeWithAnUnboundedSourceIsStreaming() throws Exception {
+    StreamExecutionEnvironment env = env();
+    env.setRuntimeMode(RuntimeExecutionMode.AUTOMATIC);
+    DataStream<String> unbounded = env.socketTextStream("localhost", 1);
+    DataStream<Row> keyed = AgentStream.keyLines(unbounded.union(env.fromData("1\t{}")));
+    AgentStream.apply(env, keyed, null, "agent", null, "{}", settings());
+  }
+
+  /** The mode may be set after the agent was put into the job. */
+  @Test
+  void aJobThatRunsInBatchModeNevertheless() throws Exception {
+    StreamExecutionEnvironment env = env();
+    DataStream<Row> keyed = AgentStream.keyLines(env.fromData("1\t{}"));
+    SingleOutputStreamOperator<byte[]> out =
+        AgentStream.apply(env, keyed, null, "agent", null, "{}", settings());
+    env.setRuntimeMode(RuntimeExecutionMode.BATCH);
+    Exception failure =
+        assertThrows(
+            Exception.class,
+            () -> {
+              try (CloseableIterator<byte[]> results = out.executeAndCollect()) {
+                results.forEachRemaining(bytes -> {});
+              }
+            });
+    String message =
+        ExceptionUtils.findThrowable(failure, AgentRejectedException.class)
+            .map(Throwable::getMessage)
+            .orElse("no AgentRejectedException: " + failure);
+    assertTrue(message.startsWith("execution.runtime-mode is BATCH"), message);
   }
 
   @Test
