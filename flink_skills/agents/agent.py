@@ -32,7 +32,7 @@ class Agent:
         session_selector: With ``session = "key"``, what tells the conversations of one key apart: a field of the
             events, or a function (a method, too) of an event that gives a text or a number. None, or an event without
             the field: the key's one conversation. ``ctx.state`` and the workspace are the key's all the same.
-        state_type: A pydantic model for ``ctx.state``; None: a dict.
+        state_type: A pydantic model or a dataclass for ``ctx.state``; None: a dict.
         skill_names: The only skills of the job and of the agent that its models may see, a list of names. None: all of
             them. The ``skill_names`` of a chat model narrow this further. An agent that is a tool has its own.
         approve_tools: Tools whose calls :meth:`approve` answers for, by name or pattern, in addition to those of

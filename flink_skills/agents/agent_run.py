@@ -17,6 +17,7 @@ from flink_skills.agents.journal import NOTHING_ASKED, Asked, fingerprint
 from flink_skills.agents.messages import Message, Usage
 from flink_skills.agents.session import Conversation
 from flink_skills.agents.state import changed_state
+from flink_skills.agents.state_values import StoredState
 from flink_skills.agents.steps import StepCodec
 from flink_skills.errors import LimitError, TurnError
 from flink_skills.telemetry import observe
@@ -382,7 +383,9 @@ class AgentRun:
         state = self.skill_state_of(model)
         for effect in result.effects:
             if effect.get("op") == STATE_EFFECT:
-                self.state = changed_state(self.state, effect["set"], effect["gone"])
+                self.state = changed_state(
+                    self.state, StoredState(effect["set"], effect.get("types", {})), effect["gone"]
+                )
                 continue
             state.apply(effect)
             if effect.get("op") == "load" and effect["skill"] not in self.loaded:

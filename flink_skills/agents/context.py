@@ -64,13 +64,18 @@ class AgentContext:
 
     @property
     def state(self) -> Any:
-        """The key's state: a dict, or an instance of the agent's ``state_type``. Change it in place; it is kept when
-        the turn ends well."""
+        """The key's state: a dict, or an instance of the agent's ``state_type``. Change it in place; it is stored when
+        the turn ends well.
+
+        A dict holds what JSON has, and tuples, sets, dates, times, ``Decimal``, ``UUID`` and ``bytes``. Anything else
+        raises :class:`TurnError`: where it is assigned to a key of the state, or at the end of the turn where it was
+        added to a list or dict in the state.
+        """
         return self._run.state
 
     @state.setter
     def state(self, value: Any) -> None:
-        self._run.state = value
+        self._run.state = self._run.runtime.assigned_state(value)
 
     @property
     def usage(self) -> Usage:

@@ -31,7 +31,8 @@ from flink_skills.agents.opening import log_diagnostic, log_isolation, log_skill
 from flink_skills.agents.opening_tools import close_shell, with_pool, with_shell
 from flink_skills.agents.plan import AgentPlan, ModelPlan, load_agent
 from flink_skills.agents.record_rows import RecordRows
-from flink_skills.agents.state import new_state
+from flink_skills.agents.state import assigned_state, new_state
+from flink_skills.agents.state_values import StoredState
 from flink_skills.agents.subagent import AgentTool
 from flink_skills.errors import PlanError, SkillsError, TurnError, UnknownNameError
 from flink_skills.execution import Workspace, WorkspaceManager
@@ -335,9 +336,13 @@ class AgentRuntime:
             "refreshFailures": sum(agent._failed_refreshes for agent in agents),
         }
 
-    def new_state(self, kept: Any) -> Any:
-        """``ctx.state`` from its kept form. Raises :class:`TurnError` where that does not fit its type."""
+    def new_state(self, kept: StoredState) -> Any:
+        """``ctx.state`` from its stored form. Raises :class:`TurnError` where that does not fit its type."""
         return new_state(self._declared.state_type, kept)
+
+    def assigned_state(self, value: Any) -> Any:
+        """Return the state for ``ctx.state = value``. Raises :class:`TurnError` for what cannot be one."""
+        return assigned_state(self._declared.state_type, value)
 
     @property
     def has_plain_state(self) -> bool:

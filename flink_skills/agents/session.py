@@ -83,6 +83,7 @@ NO_CONVERSATION = Conversation()
 class Session:
     """A key's session, decoded: its state, and its conversations by their ids, the one used last at the end.
 
+    ``types`` are the types in the state that JSON does not have, see :class:`StoredState`.
     ``superseded`` is the size in bytes of chunk parts that later ones replaced.
     """
 
@@ -90,6 +91,7 @@ class Session:
     state: Any = None
     superseded: int = 0
     state_bytes: int = 0
+    types: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def decode(cls, chunks: Sequence[bytes]) -> Session:
@@ -105,7 +107,7 @@ class Session:
             if "s" in part:
                 session.superseded += session.state_bytes
                 session.state_bytes = len(chunk)
-                session.state = part["s"]
+                session.state, session.types = part["s"], part.get("st", {})
         session.conversations = {id_: Conversation(*of) for id_, of in said.items()}
         return session
 
@@ -118,6 +120,7 @@ class Session:
         turn: Conversation,
         state: Any,
         *,
+        types: Mapping[str, Any] | None = None,
         of: str = "",
         shortened: Mapping[str, Sequence[Message]] | None = None,
         most: int = 0,
@@ -126,6 +129,7 @@ class Session:
 
         Args:
             turn: The messages that the turn added, and the skill states that it left.
+            types: The types in ``state`` that JSON does not have.
             of: The conversation that they belong to.
             shortened: What that conversation's messages were before the turn's, where they became shorter.
             most: How many conversations are kept; those whose last turn is longest ago go. 0: all.
@@ -136,11 +140,12 @@ class Session:
             {model: kept for model, kept in turn.skill_states.items() if kept != before.skill_states.get(model)},
         )
         part = added.to_json(of) if added != NO_CONVERSATION else {}
-        if state != self.state:
-            part["s"] = state
+        types = types or {}
+        if state != self.state or types != self.types:
+            part.update(_state_part(state, types))
         if not part and not shortened:
             return self, SessionChange()
-        following = Session(dict(self.conversations), copy.deepcopy(state), self.superseded, self.state_bytes)
+        following = Session(dict(self.conversations), copy.deepcopy(state), self.superseded, self.state_bytes, types)
         if added != NO_CONVERSATION or shortened:
             following.conversations.pop(of, None)
             following.conversations[of] = before.after(added, shortened or {})
@@ -158,6 +163,10 @@ class Session:
         return following, SessionChange(SessionOp.APPEND, (chunk,))
 
     def _whole(self) -> Iterator[bytes]:
-        yield encode({"s": self.state})
+        yield encode(_state_part(self.state, self.types))
         for id_, conversation in self.conversations.items():
             yield encode(conversation.to_json(id_))
+
+
+def _state_part(state: Any, types: Mapping[str, Any]) -> dict[str, Any]:
+    return {"s": state, "st": types} if types else {"s": state}

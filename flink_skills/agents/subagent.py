@@ -11,7 +11,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from flink_skills.agents.agent_run import CALLER, SPENT, STATE_EFFECT, AgentRun, Budget, BudgetError
 from flink_skills.agents.event import to_plain
 from flink_skills.agents.session import NO_CONVERSATION
-from flink_skills.agents.state import plain_state
+from flink_skills.agents.state import stored_state
+from flink_skills.agents.state_values import StoredState
 from flink_skills.errors import LimitError, PlanError, SkillsError, TurnError
 from flink_skills.telemetry import observe
 from flink_skills.tools.arguments import plain_schema
@@ -88,7 +89,7 @@ class AgentTool(Tool):
         except ValueError as error:
             return ToolResult(f"{self._spec.name}: {error}", is_error=True)
         try:
-            before = plain_state(parent.state) if self._shares_state else None
+            before = stored_state(parent.state) if self._shares_state else StoredState()
             state = self.runtime.new_state(before)
         except TurnError as error:
             return ToolResult(f"{self._spec.name} failed: {error}", is_error=True)
@@ -138,14 +139,18 @@ class AgentTool(Tool):
             raise ValueError(f"the arguments do not fit: {problems}") from None
         return value.model_dump(mode="json") if isinstance(value, BaseModel) else to_plain(value)
 
-    def _state(self, before: Any, run: AgentRun) -> list[dict[str, Any]]:
+    def _state(self, before: StoredState, run: AgentRun) -> list[dict[str, Any]]:
         """What the agent changed of its caller's state. Journalled with its answer: a replay does not call it."""
         if not self._shares_state:
             return []
-        old, new = before or {}, plain_state(run.state) or {}
-        changed = {key: value for key, value in new.items() if key not in old or old[key] != value}
+        after = stored_state(run.state)
+        old, new = before.by_key(), after.by_key()
+        changed = {key: of.value for key, of in new.items() if old.get(key) != of}
         gone = [key for key in old if key not in new] if self.runtime.has_plain_state else []
-        return [{"op": STATE_EFFECT, "set": changed, "gone": gone}] if changed or gone else []
+        if not changed and not gone:
+            return []
+        types = after.types_of(changed)
+        return [{"op": STATE_EFFECT, "set": changed, "gone": gone, **({"types": types} if types else {})}]
 
     def _artifacts(self, run: AgentRun, call_id: str) -> list[dict[str, Any]]:
         """What the agent saved: the caller may read it, too."""

@@ -20,7 +20,8 @@ from flink_skills.agents.journal import NOTHING_ASKED, Asked, Journal, JournalMi
 from flink_skills.agents.keys import key_failure, key_from_text
 from flink_skills.agents.messages import Usage
 from flink_skills.agents.session import NO_CONVERSATION, Conversation, SessionChange
-from flink_skills.agents.state import plain_state
+from flink_skills.agents.state import stored_state
+from flink_skills.agents.state_values import StoredState
 from flink_skills.agents.supervision import CANCEL_PAUSES, finished, ignore_result
 from flink_skills.agents.turn_ends import ERROR_TAG, TurnOutcome, TurnStart, TurnStatus, crash_problem
 from flink_skills.agents.turn_record import Emitted, TurnRecords
@@ -126,7 +127,8 @@ class Turn:
         state = None
         if self._problem is None:
             try:
-                state = self.runtime.new_state(self.start.session.state)
+                session = self.start.session
+                state = self.runtime.new_state(StoredState(session.state, session.types))
             except TurnError as error:
                 self._problem = str(error)
         self.main = AgentRun(
@@ -286,17 +288,18 @@ class Turn:
         if result is not None:
             self.emit("", result)
         outputs = self._encoded_outputs([pair for tag, value in self._outputs for pair in self._emitted(tag, value)])
-        state = plain_state(self.main.state)
+        state = stored_state(self.main.state)
         if self.runtime.keeps_conversation:
             session, change = self.start.session.after(
                 Conversation(self.main.conversations, self.main.kept_skill_states()),
-                state,
+                state.value,
+                types=state.types,
                 of=self.session_id,
                 shortened=self.main.shortened,
                 most=self.runtime.config.get(SkillOptions.SESSION_MAX_CONVERSATIONS),
             )
         else:
-            session, change = self.start.session.after(NO_CONVERSATION, state)
+            session, change = self.start.session.after(NO_CONVERSATION, state.value, types=state.types)
         return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session)
 
     def _encoded_outputs(self, outputs: Emitted) -> Emitted:
