@@ -44,7 +44,7 @@ _KEYS = (
     # For an agent of a job file: each tool with the agent that it calls.
     "agent_tools",
 )
-_MCP_ARGUMENTS = ("prefix", "tools", "prompts", "resources", "interval")
+_MCP_ARGUMENTS = ("prefix", "tools", "prompts", "resources", "interval", "required")
 _TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict, "any": Any}
 
 

@@ -35,6 +35,7 @@ MCP_DEFAULTS: Mapping[str, Any] = {
     "prompts": False,
     "resources": False,
     "interval": 60.0,
+    "required": True,
 }
 
 
@@ -173,6 +174,7 @@ def mcp_server(
     prompts: bool = False,
     resources: bool = False,
     interval: float = 60.0,
+    required: bool = True,
 ) -> Callable[[F], F]: ...
 def mcp_server(
     target: Any = None,
@@ -182,6 +184,7 @@ def mcp_server(
     prompts: bool = False,
     resources: bool = False,
     interval: float = 60.0,
+    required: bool = True,
 ) -> Any:
     """Mark a method that returns how to reach an MCP server, whose tools models then have: a URL, a mapping, or
     parameters of :mod:`flink_skills.tools.mcp`. The arguments are those of
@@ -198,6 +201,7 @@ def mcp_server(
         "prompts": prompts,
         "resources": resources,
         "interval": interval,
+        "required": required,
     }
     if target is None:
         return lambda function: _set(function, Mark("mcp_server", arguments=said))

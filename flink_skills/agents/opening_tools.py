@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from dataclasses import replace
+from pathlib import Path
 
 from flink_skills.agents.declaration import Declaration, declared_pool
 from flink_skills.artifacts import ArtifactStore
@@ -29,16 +31,38 @@ async def with_shell(services: ToolServices, shell: ShellRunner | None) -> ToolS
     return replace(services, sessions=ProcessSessions(shell, config), bundled=BundledTools(shell, config))
 
 
-async def with_pool(services: ToolServices, declared: Declaration) -> ToolServices:
-    """The services with the tool sets and the pool of tools that an agent declares, started."""
+async def with_pool(services: ToolServices, declared: Declaration, scratch_dir: str, operator: str) -> ToolServices:
+    """The services with the tool sets and the pool of tools that an agent declares, started.
+
+    A worker that replaces another one opens without a required tool set that the other one had, because the turns of
+    the job do not need it to continue. A file in ``scratch_dir``, named after ``operator``, records that the agent was
+    opened.
+
+    Raises :class:`~flink_skills.errors.SkillsError` for a required tool set that cannot start.
+    """
     pool = declared_pool(declared)
     toolsets = ToolPool(declared.toolsets, owner=declared.agent_id) if declared.toolsets else None
+    opened = Path(scratch_dir, f"opened-{hashlib.sha256(operator.encode()).hexdigest()[:16]}")
+    was_opened = await asyncio.to_thread(opened.exists)
     for given in declared.all_toolsets:
         given.attach(services)
-    for started in (pool, toolsets):
-        if started is not None:
-            await started.initialize()
+        given.required = given.required and not was_opened
+    pools = [one for one in (pool, toolsets) if one is not None]
+    try:
+        for one in pools:
+            await one.initialize()
+    except BaseException:
+        for one in pools:
+            await one.close()
+        raise
+    if any(given.required for given in declared.all_toolsets):
+        await asyncio.to_thread(_create, opened)
     return replace(services, pool=pool, toolsets=toolsets)
+
+
+def _create(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
 
 
 async def close_shell(services: ToolServices) -> None:

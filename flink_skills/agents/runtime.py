@@ -206,7 +206,7 @@ class AgentRuntime:
                     workspaces.start()
                     own = replace(own, shell=shell)
                 own = await with_shell(own, shell)
-            own = await with_pool(own, declared)
+            own = await with_pool(own, declared, place.scratch_dir, plan.operator_name)
             for name, callee in plan.agents.items():
                 callees[name] = await cls._open(
                     callee, declared.agents[name].agent, place, services=own, workspaces=workspaces

@@ -54,6 +54,11 @@ def _input(given: Mapping[str, Any]) -> None:
 
 def _agent(agent: Mapping[str, Any]) -> None:
     print_line(("agent ", "bold"), f"{agent['id']} (uid {agent['uid']}), session per {agent['session']}")
+    for server in agent["mcp_servers"]:
+        manner = "required" if server["required"] else "optional: the job opens without its tools if it is down"
+        print_line(f"  MCP server {server['name']} ({server['at']}): {manner}")
+        if server["problem"]:
+            print_line(("    ! ", "yellow"), server["problem"])
     _models(agent)
 
 

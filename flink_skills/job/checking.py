@@ -21,6 +21,7 @@ from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.building import JobBuilder
 from flink_skills.job.model_problems import problems_of_declared
 from flink_skills.job.reading import ReadJob, survey_job
+from flink_skills.job.servers_here import reached_servers
 from flink_skills.job.skills_here import skills_here
 from flink_skills.job.stages import Stage
 from flink_skills.options import SkillConfig, SkillOptions
@@ -83,7 +84,8 @@ def check_job(
 ) -> CheckReport:
     """Check a job file as far as this machine can; ``note`` gets each check as it ends.
 
-    ``reach`` also loads every source of skills and asks each chat model for a sign of life. Nothing is submitted.
+    ``reach`` also loads every source of skills, connects to each MCP server and asks each chat model for a sign of
+    life. Nothing is submitted.
     """
     return _Checker(note).run(path, assignments, reach=reach)
 
@@ -159,6 +161,7 @@ class _Checker:
             for each in builder.agents:
                 if each.plan is not None:
                     self._models(each.stage, each.plan)
+                    self._servers(each.stage, agents[each.stage.name], each.plan)
 
     def _agent(
         self, builder: JobBuilder, each: AgentBuilder, graph: JobGraph, agent: Agent | None, *, reach: bool
@@ -254,6 +257,16 @@ class _Checker:
                 continue
             seconds = time.monotonic() - started
             self._ok("models", f"{title} answered in {seconds:.1f} s{text}")
+
+    def _servers(self, stage: Stage, agent: Agent, plan: AgentPlan) -> None:
+        for server in reached_servers(agent, plan):
+            if server.problem is None:
+                self._ok("servers", stage.title(f"{server.title} answers"))
+            elif server.required:
+                self._add(Check("servers", "error", stage.title(server.problem)))
+            else:
+                message = f"{server.problem} (required is false: the job opens without them)"
+                self._add(Check("servers", "warning", stage.title(message)))
 
     def _step(self, name: str, step: Callable[[], T]) -> T | None:
         try:

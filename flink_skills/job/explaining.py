@@ -14,6 +14,7 @@ from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.building import JobBuilder, effective_options
 from flink_skills.job.placing import known
 from flink_skills.job.reading import ReadJob, read_job
+from flink_skills.job.servers_here import declared_servers, reached_servers
 from flink_skills.job.skills_here import skills_here
 from flink_skills.options import SkillConfig, SkillOptions
 
@@ -42,7 +43,7 @@ def explain_job(
     Args:
         path: The job file.
         assignments: ``KEY=VALUE`` words that win over the file.
-        reach: Load the skills of URLs, too.
+        reach: Load the skills of URLs, too, and connect to MCP servers.
         flink_plan: Add Flink's own plan, for which all connectors must be here.
 
     Raises:
@@ -87,7 +88,11 @@ def _stage(each: AgentBuilder, graph: JobGraph, *, reach: bool) -> dict[str, Any
             "event_time": shape.has_rowtime,
             "columns": dict(shape.columns),
         },
-        "agent": {"uid": operator_uid(stage.name or plan.operator_name), **_agent(plan, graph, reach=reach)},
+        "agent": {
+            "uid": operator_uid(stage.name or plan.operator_name),
+            **_agent(plan, graph, reach=reach),
+            "mcp_servers": _servers(each, plan, reach=reach),
+        },
         "output": _table(filled.output) if filled.output is not None else None,
         "next": list(filled.next),
         "errors": _table(filled.errors) if filled.errors is not None else None,
@@ -127,6 +132,15 @@ def _agent(plan: AgentPlan, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
         "agents": {name: _agent(callee, graph, reach=reach) for name, callee in plan.agents.items()},
         "unknown": unknown,
     }
+
+
+def _servers(each: AgentBuilder, plan: AgentPlan, *, reach: bool) -> list[dict[str, Any]]:
+    agent = known(each.source, "load").agent
+    servers = reached_servers(agent, plan) if reach else declared_servers(agent)
+    return [
+        {"name": of.name, "at": of.shown, "required": of.required, "problem": of.problem, "tried": reach}
+        for of in servers
+    ]
 
 
 def _table(fill: TableFill) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from flink_skills import Agent, PlanError, SkillConfig, agent_tool, load_agent_yaml, mcp_server, tool
+from flink_skills import Agent, ExecutionError, PlanError, SkillConfig, agent_tool, load_agent_yaml, mcp_server, tool
 from flink_skills.agents import AgentRuntime, ToolMessage, Turn, TurnStart, compile_plan
 from flink_skills.testing import call, calls
 from flink_skills.tools.mcp import McpToolSet
@@ -148,13 +148,74 @@ async def test_yaml_declares_servers(open_agent: OpenAgent, script: Script, tmp_
     assert results(model) == ["3"]
 
 
-async def test_a_server_that_is_not_there_is_no_failed_job(
+@pytest.mark.row("J7")
+async def test_an_agent_does_not_open_without_a_required_server(open_agent: OpenAgent) -> None:
+    class Helper(Agent):
+        model = "scripted:m"
+
+        @mcp_server
+        def shop(self) -> dict[str, Any]:
+            return {"command": "python3", "args": ["-c", "import sys; sys.exit('no module named shop')"]}
+
+    class Clerk(Agent):
+        model = "scripted:m"
+
+        @agent_tool
+        def helper(self) -> Agent:
+            """Helps."""
+            return Helper()
+
+    for agent in (Helper, Clerk):
+        with pytest.raises(ExecutionError) as caught:
+            await open_agent(agent)
+        text = str(caught.value)
+        assert "the MCP server 'shop' (program python3) cannot be started" in text
+        assert "exit code 1" in text
+        assert "no module named shop" in text
+
+
+@pytest.mark.row("J7")
+async def test_a_worker_that_replaces_another_one_opens_while_a_server_is_down(tmp_path: Path, script: Script) -> None:
+    class Clerk(Agent):
+        model = "scripted:m"
+
+        @mcp_server
+        def shop(self) -> dict[str, Any]:
+            return {"command": "python3", "args": ["-c", (tmp_path / "server.py").read_text()], "sandbox": False}
+
+    script(lambda request: "ok")
+    (tmp_path / "server.py").write_text(PLAIN.read_text())
+    plan = compile_plan(Clerk, job_scopes=[], config=SkillConfig({"skills.store.dir": str(tmp_path / "store")}))
+    downs = []
+    for code in (PLAIN.read_text(), "import sys; sys.exit('down')"):
+        (tmp_path / "server.py").write_text(code)
+        runtime = await AgentRuntime.open(plan, scratch_dir=str(tmp_path / "scratch"))
+        downs.append(runtime.figures()["mcpServersDown"])
+        await runtime.close()
+    assert downs == [0, 1]
+    with pytest.raises(ExecutionError, match="down"):
+        await AgentRuntime.open(plan, scratch_dir=str(tmp_path))
+
+
+async def test_yaml_makes_a_server_optional(open_agent: OpenAgent, script: Script, tmp_path: Path) -> None:
+    file = tmp_path / "clerk.yaml"
+    server = {"url": "http://127.0.0.1:9/mcp"}
+    file.write_text(json.dumps({"model": "scripted:m", "mcp_servers": {"shop": server}}))
+    with pytest.raises(ExecutionError, match="the MCP server 'shop'"):
+        await open_agent(load_agent_yaml(file))
+    file.write_text(json.dumps({"model": "scripted:m", "mcp_servers": {"shop": {**server, "required": False}}}))
+    script(lambda request: "ok")
+    outcome = await (await open_agent(load_agent_yaml(file))).turn("x")
+    assert outcome.outputs == (("", "ok"),)
+
+
+async def test_an_optional_server_that_is_not_there_is_no_failed_job(
     open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Clerk(Agent):
         model = "scripted:m"
 
-        @mcp_server
+        @mcp_server(required=False)
         def shop(self) -> str:
             return "http://127.0.0.1:9/mcp"
 
@@ -289,7 +350,7 @@ async def test_figures_say_which_servers_are_there(tmp_path: Path, script: Scrip
     class Helper(Agent):
         model = "scripted:m"
 
-        @mcp_server
+        @mcp_server(required=False)
         def nowhere(self) -> str:
             return "http://127.0.0.1:9/mcp"
 
@@ -326,7 +387,7 @@ async def test_a_server_of_the_package_runs_in_the_sandbox_where_that_can_read_i
     class Clerk(Agent):
         model = "scripted:m"
 
-        @mcp_server(prefix="shop_", prompts=True)
+        @mcp_server(prefix="shop_", prompts=True, required=False)
         def shop(self) -> dict[str, Any]:
             return {"command": sys.executable, "args": ["-c", SERVER.read_text(), "stdio"], "timeout": 60}
 

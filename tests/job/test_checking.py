@@ -219,6 +219,28 @@ def test_reach_asks_models_and_loads_urls(tmp_path: Path, server: ScriptedModelS
     assert "model gone (openai-compatible:y)" in gone[1]
 
 
+def test_reach_connects_to_mcp_servers(tmp_path: Path) -> None:
+    exits = "{command: [python3, '-c', 'import sys; sys.exit(\"no module named shop\")'], sandbox: false}"
+    agent = f"""{{model: offline, mcp_servers: {{
+    shop: {exits},
+    far: {{url: 'http://127.0.0.1:9/mcp', required: false}}}}}}"""
+    assert "servers" not in found(tmp_path, agent=agent)
+    shop, far = found(tmp_path, reach=True, agent=agent)["servers"]
+    assert shop[0] == "error"
+    assert "the MCP server 'shop' (program python3) cannot be started: the program ended with exit code 1" in shop[1]
+    assert "no module named shop" in shop[1]
+    assert far[0] == "warning"
+    assert "ConnectError" in far[1]
+    job = tmp_path / "job.yaml"
+    described = explain_job(job)["agent"]["mcp_servers"]
+    assert [(of["name"], of["required"], of["problem"]) for of in described] == [
+        ("shop", True, None),
+        ("far", False, None),
+    ]
+    tried = explain_job(job, reach=True)["agent"]["mcp_servers"]
+    assert ["exit code 1" in tried[0]["problem"], "ConnectError" in tried[1]["problem"]] == [True, True]
+
+
 def test_explaining_says_everything_but_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANTED", "pl4nted")
     text = PLAIN.replace("'blackhole'", "'blackhole', 'property-version' = '${env:PLANTED}'", 1)

@@ -6,10 +6,10 @@ import asyncio
 import functools
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, Union
 
-from flink_skills.errors import ConfigError, SkillsError
+from flink_skills.errors import ConfigError, ExecutionError, SkillsError
 from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.dynamic.registry import check_tool_name, get_tool
 from flink_skills.tools.dynamic.toolset_base import BaseToolSet
@@ -99,13 +99,31 @@ class ToolPool:
         return len(self.names) + len(self._members)
 
     async def initialize(self) -> None:
-        """Start the tool sets and log what there is. Nothing is raised for a tool set that cannot start."""
+        """Start the tool sets and log what there is.
+
+        Raises :class:`SkillsError` for tool sets that are required and cannot start, after those that started were
+        closed. Others are started again later.
+        """
         self._initialized = True
-        await asyncio.gather(*(self._start(member) for member in self._members))
+        started = await asyncio.gather(*(self._start(member) for member in self._members), return_exceptions=True)
+        if errors := [error for error in started if isinstance(error, BaseException)]:
+            await self.close()
+            raise self._start_error(errors)
         _log.info("%stool pool initialized: %d tools, %d toolsets", self._owner, len(self.names), len(self._members))
         if not self._members:
             for name in self._registered:
                 self._from_registry(name)
+
+    def _start_error(self, errors: Sequence[BaseException]) -> BaseException:
+        """One error for all tool sets that could not start."""
+        skills = [error for error in errors if isinstance(error, SkillsError)]
+        if len(skills) < len(errors):
+            return next(error for error in errors if not isinstance(error, SkillsError))
+        # A restart helps only if it helps all of them.
+        found = ExecutionError("\n".join(f"{self._owner}{error}" for error in skills))
+        found.retryable = all(error.retryable for error in skills)
+        found.__cause__ = skills[0]
+        return found
 
     async def tools(self, context: ToolContext) -> PoolTools:
         """The tools that skills can activate now, by name. Tool sets are asked once in a turn, whoever asks.
@@ -174,8 +192,15 @@ class ToolPool:
             if asyncio.get_running_loop().time() < member.next_try:
                 return False
             try:
-                await _within(member.start_timeout, member.toolset.initialize)
+                if member.toolset.required:
+                    await member.toolset.initialize()
+                else:
+                    await _within(member.start_timeout, member.toolset.initialize)
             except Exception as error:  # tool sets are the user's
+                if member.toolset.required:
+                    if isinstance(error, SkillsError):
+                        raise
+                    raise ExecutionError(f"{member.label} cannot start: {type(error).__name__}: {error}") from error
                 member.next_try = asyncio.get_running_loop().time() + _RETRY_AFTER
                 self._failed(member, "cannot start", error)
                 return False

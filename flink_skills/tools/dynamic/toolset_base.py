@@ -45,6 +45,8 @@ class BaseToolSet(ABC):
     name: str = ""
     #: Whether it, or a tool of it, needs the sandbox and the workspaces of commands.
     uses_workspace: bool = False
+    #: Whether an agent fails to open if :meth:`initialize` fails. It then has no time limit but its own.
+    required: bool = False
     #: Set by the worker: to be called when :meth:`figures` are others.
     on_change: Callable[[], None] | None = None
 

@@ -9,16 +9,17 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flink_skills.errors import ExecutionError
+from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.tools.commands.hidden import HiddenValues
-from flink_skills.tools.mcp.failures import is_broken, is_closed, is_lost, words_of
-from flink_skills.tools.mcp.parameters import ConnectionParams
-from flink_skills.tools.mcp.transports import transport
+from flink_skills.tools.mcp.failures import first_of, is_broken, is_closed, is_end, is_lost, words_of
+from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams
+from flink_skills.tools.mcp.said import SaidLines
+from flink_skills.tools.mcp.transports import TransportReports, transport
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["McpAnswerError", "McpConnection", "McpLostError"]
+__all__ = ["McpAnswerError", "McpConnection", "McpLostError", "McpStartError"]
 
 _log = logging.getLogger("flink_skills.mcp")
 T = TypeVar("T")
@@ -38,6 +39,8 @@ _LONGEST_LISTEN_PAUSE = 300.0
 _SILENCE = 300.0
 # For what a request that was given up has still to do; it ends without us.
 _ABANDON_SECONDS = 1.0
+# Statuses below 500 after which a restart of the job may help: the server is overloaded or not ready.
+_RETRIED_STATUSES = (408, 425, 429)
 
 
 class McpLostError(ExecutionError):
@@ -49,6 +52,14 @@ class McpLostError(ExecutionError):
     def __init__(self, message: str, *, asked: bool) -> None:
         super().__init__(message)
         self.asked = asked
+
+
+class McpStartError(ExecutionError):
+    """A required server cannot be reached when its agent is opened. ``retryable``: it may be reached later."""
+
+    def __init__(self, message: str, *, retryable: bool) -> None:
+        super().__init__(message)
+        self.retryable = retryable
 
 
 class McpAnswerError(ExecutionError):
@@ -76,6 +87,8 @@ class McpConnection:
     ) -> None:
         self.name = name
         self.reconnects = 0
+        #: Whether the server has been reached at least one time.
+        self.was_reached = False
         self.hidden = HiddenValues()
         self._params = params
         self._shell = shell
@@ -90,6 +103,10 @@ class McpConnection:
         self._life: asyncio.Task[None] | None = None
         self._was_up = False
         self._problem = ""
+        self._reason = ""
+        self._retryable = True
+        self._status: tuple[int, str] | None = None
+        self._said = SaidLines(_log, name, self._hide)
         self._down_since = 0.0
         self._heard = 0.0
         self._asking = 0
@@ -100,10 +117,27 @@ class McpConnection:
     def connected(self) -> bool:
         return self._client is not None
 
-    async def open(self, patience: float) -> None:
+    def start_error(self) -> McpStartError:
+        """The error of a required server whose first attempt failed. Its message has the cause."""
+        return McpStartError(
+            f"the MCP server {self.name!r} ({self._params.shown}) cannot be started: {self._cause()}. Start it or "
+            "correct its declaration; with 'required' set to false the agent opens without its tools",
+            retryable=self._retryable,
+        )
+
+    def _cause(self) -> str:
+        """The last problem, with the status of the server and the last lines that a program wrote to stderr."""
+        problem = self._problem or "no answer"
+        if self._status is not None and str(self._status[0]) not in problem:
+            problem += f" (HTTP {self._status[0]} {self._status[1]})"
+        return f"{problem}; its stderr ends with: {self._said.last}" if self._said.last else problem
+
+    async def open(self, patience: float | None) -> None:
         """Begin to connect, and wait at most ``patience`` seconds for how the first attempt ends.
 
-        Nothing is raised for a server that is not there: it is tried again until :meth:`close`.
+        None waits for its end, however long ``timeout`` makes that. The first attempt at a server that does not answer
+        the newer handshake includes one with the older handshake. Nothing is raised for a server that is not there: it
+        is tried again until :meth:`close`.
         """
         if self._life is None:
             self._down_since = asyncio.get_running_loop().time()
@@ -201,8 +235,10 @@ class McpConnection:
         told = False
         while True:
             begun = loop.time()
+            mode = self._mode
             was_up = await self._one()
-            self._tried.set()
+            if was_up or self._mode in (mode, "auto"):
+                self._tried.set()
             if was_up and loop.time() - begun > _GOOD_SECONDS:
                 pause = _FIRST_PAUSE
             # Once for each outage and not once for each attempt to end it.
@@ -215,7 +251,7 @@ class McpConnection:
                 self.name,
                 self._params.shown,
                 what,
-                self._problem,
+                self._problem if was_up else self._cause(),
                 pause,
             )
             # Jitter, so that workers which lost a server together do not come back together.
@@ -250,7 +286,15 @@ class McpConnection:
         elif not link.cancelled():
             error = link.exception()
             if error is not None and ended:
-                self._problem = self._words(error)
+                self._note_end(error)
+
+    def _note_end(self, error: BaseException) -> None:
+        """Store the reason why a connection ended, unless the transport has reported a better one."""
+        status = self._status[0] if self._status is not None else 500
+        local = isinstance(first_of(error), ConfigError) or isinstance(self._params, StdioConnectionParams)
+        self._retryable = not local and (status >= 500 or status in _RETRIED_STATUSES)
+        if not (self._reason and is_end(error)):
+            self._problem = self._words(error)
 
     async def _link(self) -> None:
         from mcp import Client
@@ -260,7 +304,11 @@ class McpConnection:
                 self.changed()
 
         self._problem = "the server closed the connection"
-        streams = transport(self._params, self.name, self._shell, hidden=self.hidden, on_end=self._ended)
+        self._reason = ""
+        self._status = None
+        self._said = SaidLines(_log, self.name, self._hide)
+        reports = TransportReports(self.hidden, self._said, self._ended, self._refused)
+        streams = transport(self._params, self.name, self._shell, reports)
         async with Client(streams, message_handler=on_message, cache=None, mode=self._mode) as client:
             await self._on_open(client)
             self._come_up(client)
@@ -342,7 +390,7 @@ class McpConnection:
 
     def _come_up(self, client: Any) -> None:
         self._client = client
-        self._was_up = True
+        self._was_up = self.was_reached = True
         self._changed.clear()
         self._hear()
         if self._tried.is_set():
@@ -354,9 +402,15 @@ class McpConnection:
 
     def _ended(self, problem: str) -> None:
         """The transport says that its other end has gone."""
-        self._problem = problem
+        self._reason = self._problem = problem
         if self._client is not None:
             self._lose(self._client, problem)
+
+    def _refused(self, status: int, text: str) -> None:
+        self._status = (status, text)
+
+    def _hide(self, text: str) -> str:
+        return self.hidden.in_text(self._shell.hidden.in_text(text) if self._shell is not None else text)
 
     def _lose(self, client: Any, problem: str) -> None:
         """The end of the connection that ``client`` is of; nothing where that is not the present one."""

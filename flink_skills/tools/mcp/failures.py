@@ -6,7 +6,7 @@ from typing import Any
 
 from flink_skills.errors import SkillsError
 
-__all__ = ["is_broken", "is_closed", "is_lost", "words_of"]
+__all__ = ["first_of", "is_broken", "is_closed", "is_end", "is_lost", "words_of"]
 
 _LONGEST = 500
 # What the package says in place of a server that gave a status and no answer; it has no class or code of its own.
@@ -25,6 +25,12 @@ def is_broken(error: Any) -> bool:
     from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
     return error.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT) or error.message in _STATUS_TEXTS
+
+
+def is_end(error: BaseException) -> bool:
+    """Return True if an error only states that the other end has gone."""
+    first = first_of(error)
+    return is_lost(first) or (hasattr(first, "code") and hasattr(first, "message") and is_closed(first))
 
 
 def is_lost(error: BaseException) -> bool:

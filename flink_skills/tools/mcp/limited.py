@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,16 +15,23 @@ LARGEST_ANSWER = 16 << 20
 
 
 def limited_client(
-    headers: Mapping[str, str] | None = None, timeout: httpx2.Timeout | None = None, auth: Any = None
+    headers: Mapping[str, str] | None = None,
+    timeout: httpx2.Timeout | None = None,
+    auth: Any = None,
+    *,
+    on_status: Callable[[int, str], None] | None = None,
 ) -> httpx2.AsyncClient:
     """A client for the transports of the package ``mcp``.
 
     To read an answer that is longer than 16 MiB, or compressed although nothing of the kind was asked for, raises
-    ``httpx2.StreamError``. Streams of events have no end; the transports limit each event of them.
+    ``httpx2.StreamError``. Streams of events have no end; the transports limit each event of them. ``on_status``
+    receives the number and the text of each status of 400 and more.
     """
     import httpx2
 
     async def limit(response: httpx2.Response) -> None:
+        if on_status is not None and response.status_code >= 400:
+            on_status(response.status_code, response.reason_phrase)
         encoding = response.headers.get("content-encoding", "identity")
         if encoding != "identity":
             response.stream = _Limited(response.stream, 0, f"the answer is compressed ({encoding[:20]})")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
-import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.errors import ConfigError, ExecutionError
-from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.tools.mcp.plain_process import PlainProcess
 from flink_skills.tools.mcp.said import SaidLines
 
 if TYPE_CHECKING:
@@ -27,55 +25,34 @@ _LIFE = 10 * 365 * 86_400.0
 _LONGEST_LINE = 16 << 20
 _WAITING_MESSAGES = 64
 
-# Nobody ends a plain process of a worker that was killed: so the kernel does, at the end of the parent.
-_ENDS_WITH_PARENT = """\
-import ctypes, os, signal, sys
-if ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0) or os.getppid() != int(sys.argv[1]):
-    sys.exit("its worker has gone")
-os.execvp(sys.argv[2], sys.argv[2:])
-"""
-
 
 @asynccontextmanager
 async def plain_program(
-    command: Sequence[str], env: Mapping[str, str], *, name: str, hidden: HiddenValues
+    command: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    name: str,
+    said: SaidLines,
+    on_end: Callable[[str], None],
 ) -> AsyncIterator[Any]:
     """The streams to a program outside of any sandbox.
 
     Raises :class:`ConfigError` where there is no such program.
     """
-    from mcp.client.stdio import StdioServerParameters, stdio_client
+    from mcp.client.stdio import get_default_environment
 
-    if shutil.which(command[0], path=env.get("PATH")) is None:
+    variables = {**get_default_environment(), **env}
+    if shutil.which(command[0], path=variables.get("PATH")) is None:
         raise ConfigError(f"the MCP server {name!r}: there is no program {command[0]!r} on this machine")
-    words = list(command)
-    if sys.platform == "linux":
-        words = [sys.executable, "-I", "-S", "-c", _ENDS_WITH_PARENT, str(os.getpid()), *words]
-    said = SaidLines(_log, name, hidden.in_text)
-    read_fd, write_fd = os.pipe()
-    reading, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: _Errors(said), os.fdopen(read_fd, "rb", buffering=0)
-    )
-    try:
-        with os.fdopen(write_fd, "w") as errors:
-            server = StdioServerParameters(command=words[0], args=words[1:], env=dict(env))
-            async with stdio_client(server, errlog=errors) as streams:
-                yield streams
-    finally:
-        reading.close()
+    output = _Output(said)
+    process = await PlainProcess.start(command, variables, output.take)
 
+    async def outcome() -> str:
+        code = await process.wait()
+        return _ended(code if code >= 0 else None, -code)
 
-class _Errors(asyncio.Protocol):
-    """Takes what a program writes to its stderr."""
-
-    def __init__(self, said: SaidLines) -> None:
-        self._said = said
-
-    def data_received(self, data: bytes) -> None:
-        self._said.add(data)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._said.end()
+    async with _streams(process, outcome, output, name, on_end) as streams:
+        yield streams
 
 
 @asynccontextmanager
@@ -85,15 +62,11 @@ async def sandboxed_program(
     *,
     name: str,
     shell: ShellRunner,
-    hidden: HiddenValues,
+    said: SaidLines,
     on_end: Callable[[str], None],
 ) -> AsyncIterator[Any]:
     """The streams to a program in the sandbox of commands, in a workspace of its own."""
-    import anyio
-
-    to_session, from_server = anyio.create_memory_object_stream[Any](_WAITING_MESSAGES)
-    to_server, from_session = anyio.create_memory_object_stream[Any](_WAITING_MESSAGES)
-    output = _Output(SaidLines(_log, name, lambda text: hidden.in_text(shell.hidden.in_text(text))))
+    output = _Output(said)
     process = await shell.start_process(
         command,
         workspace=shell.workspaces.for_key(f"mcp\0{name}"),
@@ -102,13 +75,41 @@ async def sandboxed_program(
         timeout=_LIFE,
         judged=False,
     )
+
+    async def outcome() -> str:
+        result = await process.wait()
+        return _ended(result.exit_code, result.signal, result.error)
+
+    async with _streams(process, outcome, output, name, on_end) as streams:
+        yield streams
+
+
+def _ended(exit_code: int | None, signal: int | None, error: str | None = None) -> str:
+    if exit_code is None and signal is None:
+        return error or "the program ended"
+    how = f"ended with exit code {exit_code}" if exit_code is not None else f"was ended by signal {signal}"
+    return f"the program {how}{f' ({error})' if error else ''}"
+
+
+@asynccontextmanager
+async def _streams(
+    process: LiveProcess | PlainProcess,
+    outcome: Callable[[], Awaitable[str]],
+    output: _Output,
+    name: str,
+    on_end: Callable[[str], None],
+) -> AsyncIterator[Any]:
+    """The streams of messages to ``process``, which is terminated at the end."""
+    import anyio
+
+    to_session, from_server = anyio.create_memory_object_stream[Any](_WAITING_MESSAGES)
+    to_server, from_session = anyio.create_memory_object_stream[Any](_WAITING_MESSAGES)
     output.process = process
 
     async def read() -> None:
         try:
             await _read(process, output, to_session)
-            result = await process.wait()
-            on_end(f"the program ended with exit code {result.exit_code}{f' ({result.error})' if result.error else ''}")
+            on_end(await outcome())
         except ExecutionError as error:
             on_end(str(error))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -122,9 +123,8 @@ async def sandboxed_program(
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await process.write(text.encode() + b"\n")
         except ExecutionError:
+            # The task that reads the output reports the end with its cause.
             _log.debug("MCP server %s has ended", name)
-        finally:
-            to_session.close()
 
     tasks = [asyncio.ensure_future(read()), asyncio.ensure_future(write())]
     try:
@@ -147,7 +147,7 @@ class _Output:
 
     def __init__(self, said: SaidLines) -> None:
         self.said = said
-        self.process: LiveProcess | None = None
+        self.process: LiveProcess | PlainProcess | None = None
         self._arrived: asyncio.Queue[bytes] = asyncio.Queue()
 
     def take(self, stream: int, data: bytes) -> None:
@@ -177,7 +177,7 @@ class _Output:
         return self._arrived.get_nowait()
 
 
-async def _read(process: LiveProcess, output: _Output, to_session: Any) -> None:
+async def _read(process: LiveProcess | PlainProcess, output: _Output, to_session: Any) -> None:
     """Hand over the messages, until the output ends. Raises :class:`ExecutionError` for a line that is too long."""
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 
 __all__ = ["SaidLines"]
@@ -11,6 +12,8 @@ __all__ = ["SaidLines"]
 _LONGEST_LINE = 2_000
 _MOST_LINES = 100
 _SECONDS = 60.0
+_LAST_LINES = 5
+_MAX_LAST_CHARACTERS = 1_000
 
 
 class SaidLines:
@@ -26,6 +29,13 @@ class SaidLines:
         self._rest = b""
         self._since = float("-inf")
         self._count = 0
+        self._last: deque[str] = deque(maxlen=_LAST_LINES)
+
+    @property
+    def last(self) -> str:
+        """The last lines, joined by ``/``. An empty string means that the program wrote none."""
+        text = " / ".join(self._last)
+        return text if len(text) <= _MAX_LAST_CHARACTERS else "…" + text[-_MAX_LAST_CHARACTERS:]
 
     def add(self, data: bytes) -> None:
         """Take the next piece."""
@@ -46,12 +56,13 @@ class SaidLines:
         text = self._hides(line.decode("utf-8", "replace")).strip()
         if not text:
             return
+        shown = "".join(of if of.isprintable() else "\ufffd" for of in text[:_LONGEST_LINE])
+        self._last.append(shown)
         now = asyncio.get_running_loop().time()
         if now - self._since > _SECONDS:
             self._since, self._count = now, 0
         self._count += 1
         if self._count <= _MOST_LINES:
-            shown = "".join(of if of.isprintable() else "\ufffd" for of in text[:_LONGEST_LINE])
             self._log.info("MCP server %s says: %s", self._name, shown)
         elif self._count == _MOST_LINES + 1:
             self._log.warning("MCP server %s says more, which is left out of the log for a minute", self._name)

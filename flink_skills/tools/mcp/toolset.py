@@ -29,7 +29,7 @@ _log = logging.getLogger("flink_skills.mcp")
 
 #: Names or patterns of the server's tools, or a function of a name and a context.
 ToolFilter = Union[Sequence[str], Callable[[str, ToolContext], bool]]
-# Seconds. A job opens no later for a server that is slow or down; its tools come when it does.
+# Seconds. A job opens no later for an optional server that is slow or down; its tools come when it does.
 _ANSWERED_WITHIN = 20.0
 _LONGEST_PREFIX = 40
 
@@ -38,8 +38,9 @@ class McpToolSet(BaseToolSet):
     """The tools of an MCP server.
 
     Each worker connects once for an agent, and all its turns share the connection. It is looked at every ``interval``
-    seconds and made again when it is lost; meanwhile the tools are there, and calls of them are errors that say so. A
-    server that cannot be reached when the job opens makes no failed job: its tools come when it does.
+    seconds and made again when it is lost; meanwhile the tools are there, and calls of them are errors that say so. An
+    agent with a server that cannot be reached when it opens fails to open, unless the server is not ``required``: then
+    its tools come when it does.
 
     Args:
         connection_params: How to reach it: parameters, a URL, or a mapping (:func:`connection_params`).
@@ -50,6 +51,7 @@ class McpToolSet(BaseToolSet):
         prompts: Offer its prompts by the tools ``<prefix>list_prompts`` and ``<prefix>get_prompt``.
         resources: Offer its resources by ``<prefix>list_resources`` and ``<prefix>read_resource``.
         interval: Seconds between two looks at the connection and its tools.
+        required: Whether the agent fails to open if the server cannot be reached.
 
     Raises :class:`ConfigError` for parameters that cannot be, or without the extra ``mcp``.
 
@@ -66,6 +68,7 @@ class McpToolSet(BaseToolSet):
         prompts: bool = False,
         resources: bool = False,
         interval: float = 60.0,
+        required: bool = True,
     ) -> None:
         need_mcp()
         self._params: ConnectionParams = _params(connection_params)
@@ -79,6 +82,9 @@ class McpToolSet(BaseToolSet):
             )
         if not interval > 0:
             raise ConfigError(f"MCP server {self.name}: interval={interval!r}: write seconds, more than 0")
+        if not isinstance(required, bool):
+            raise ConfigError(f"MCP server {self.name}: required={required!r}: write true or false")
+        self.required = required
         self._filter = tool_filter
         self.uses_workspace = isinstance(self._params, StdioConnectionParams) and self._params.sandbox
         self._prefix = prefix
@@ -96,8 +102,11 @@ class McpToolSet(BaseToolSet):
         self._shell = services.shell
 
     async def initialize(self) -> None:
-        """Begin to connect, and wait a while for the first list of tools. Nothing is raised for a server that is not
-        there."""
+        """Begin to connect, and wait for the first list of tools: at most 20 s for a server that is not required.
+
+        Raises:
+            McpStartError: A required server cannot be reached.
+        """
         if self._connection is not None:
             return
         self._tools, self._made, self._more = {}, {}, {}
@@ -109,9 +118,12 @@ class McpToolSet(BaseToolSet):
             interval=self._interval,
             on_change=self._tell,
         )
-        await connection.open(min(_ANSWERED_WITHIN, self._params.timeout))
+        await connection.open(None if self.required else min(_ANSWERED_WITHIN, self._params.timeout))
         if connection.connected:
             _log.info("MCP server %s: %d tools", self.name, len(self._tools))
+        elif self.required and not connection.was_reached:
+            await self.close()
+            raise connection.start_error()
 
     def _tell(self) -> None:
         if self.on_change is not None:
@@ -127,6 +139,11 @@ class McpToolSet(BaseToolSet):
             "mcpServersDown": int(not connection.connected),
             "mcpReconnects": connection.reconnects,
         }
+
+    @property
+    def shown(self) -> str:
+        """The program or the address, without secrets."""
+        return self._params.shown
 
     async def get_tools(self, context: ToolContext) -> Iterable[Tool]:
         chosen = self._filter

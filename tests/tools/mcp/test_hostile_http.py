@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from flink_skills import ToolContext
-from flink_skills.tools.mcp import StreamableHTTPConnectionParams
+from flink_skills import ExecutionError, ToolContext
+from flink_skills.tools.mcp import McpToolSet, StreamableHTTPConnectionParams
 from flink_skills.tools.mcp.limited import LARGEST_ANSWER
 from tests.kit.waiting import until
 from tests.tools.mcp.conftest import OpenToolSet
@@ -183,7 +183,11 @@ async def test_secrets_of_addresses_and_headers_are_in_no_log_and_no_result(
     headers = {"X-Token": "${env:SHOP_SECRET}\n"}
     for given in ({}, headers):
         server.status = 200 if given else 401
-        toolset = await opened(StreamableHTTPConnectionParams(f"{server.url}?token=${{env:SHOP_SECRET}}", given))
+        params = StreamableHTTPConnectionParams(f"{server.url}?token=${{env:SHOP_SECRET}}", given)
+        with pytest.raises(ExecutionError) as failed:
+            await McpToolSet(params).initialize()
+        assert SECRET not in str(failed.value)
+        toolset = await opened(params, required=False)
         assert toolset.figures()["mcpServersDown"] == 1
         await toolset.close()
     server.status = 200

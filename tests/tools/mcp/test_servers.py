@@ -137,12 +137,12 @@ async def test_new_tools_of_a_server_are_found(params: ConnectionParams, opened:
 
 
 @pytest.mark.row("J7")
-async def test_a_server_that_is_down_at_open_has_its_tools_when_it_comes(
+async def test_an_optional_server_that_is_down_at_open_has_its_tools_when_it_comes(
     http_server: StartHttp, opened: OpenToolSet
 ) -> None:
     server = http_server("streamable-http")
     changes: list[dict[str, int]] = []
-    toolset = McpToolSet(StreamableHTTPConnectionParams(server.url, timeout=2))
+    toolset = McpToolSet(StreamableHTTPConnectionParams(server.url, timeout=2), required=False)
     toolset.on_change = lambda: changes.append(toolset.figures())
     await toolset.initialize()
     try:
@@ -183,7 +183,7 @@ async def test_secrets_are_read_where_they_are_used(
 
 async def test_a_secret_that_is_not_set_is_named(opened: OpenToolSet, caplog: pytest.LogCaptureFixture) -> None:
     params = StreamableHTTPConnectionParams("http://127.0.0.1:9/mcp", {"Authorization": "Bearer ${env:NOT_SET}"})
-    toolset = await opened(params)
+    toolset = await opened(params, required=False)
     assert await tools_of(toolset) == {}
     assert "the environment variable 'NOT_SET'" in caplog.text
 
