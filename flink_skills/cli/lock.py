@@ -45,7 +45,7 @@ def lock(
     from flink_skills.cli.places import absolute_path
     from flink_skills.cli.problems import report_problems
     from flink_skills.cli.reading import Depth, read_sources
-    from flink_skills.manager.lockfile import SkillLock
+    from flink_skills.manager.lockfile import SkillLock, outdated_message
 
     if check and output == "-":
         raise ConfigError("--check compares with a file: name it with -o")
@@ -59,8 +59,8 @@ def lock(
     else:
         try:
             made = SkillLock.of(read.skill for read in reading.loaded)
-            if check:
-                SkillLock.read(output).check(read.skill for read in reading.loaded)
+            if check and (outdated := SkillLock.read(output).check(read.skill for read in reading.loaded)):
+                complain(outdated_message(outdated))
         except (ResourceError, SkillLockError, ConfigError) as error:
             problem = str(error)
         else:

@@ -25,14 +25,19 @@ def pack(
         str,
         typer.Option("--output", "-o", metavar="FILE", help="The archive: .zip, .tar, .tar.gz or .tgz."),
     ] = "skills.zip",
+    allow_secrets: Annotated[
+        bool, typer.Option("--allow-secrets", help="Pack files that look like secrets, with a warning.")
+    ] = False,
     strict: Strict = False,
     format_: OutputFormat = Format.TEXT,
     set_: Assignments = None,
 ) -> None:
     """Pack skills into one archive that jobs can read from a path, the job JAR or a URL.
 
-    The same skills always give the same bytes. What a job would refuse is refused here, all problems at once, and
-    nothing is written then. Exit code 0; 1 when something is refused; 2 for bad usage.
+    The same skills always give the same bytes. Content that a job would reject is rejected here, with all problems,
+    and no archive is written. This includes files that look like secrets: .env, private keys, files with tokens.
+    Generated files, such as __pycache__, node_modules and .venv, are not packed. Exit code 0; 1 for rejected content;
+    2 for bad usage.
 
     Examples:
 
@@ -66,6 +71,7 @@ def pack(
         absolute_path(output),
         limits=Limits.from_config(config),
         strict=config.get(SkillOptions.STRICT),
+        allow_secrets=allow_secrets,
     )
     if format_ is Format.JSON:
         archive = {"path": absolute_path(output), "sha256": packing.sha256, "bytes": packing.bytes}
@@ -92,7 +98,11 @@ def pack(
 def _print(packing: Packing, output: str, *, table: bool) -> None:
     from flink_skills.cli.output import Column, complain, counted, diagnostic_line, print_line, print_table, size_text
 
-    told = [said for said in packing.diagnostics if said.severity == "error" or (table and said.severity == "warning")]
+    told = [
+        said
+        for said in packing.diagnostics
+        if said.severity == "error" or (table and (said.severity == "warning" or said.code == "D07"))
+    ]
     for said in told:
         print_line(*diagnostic_line(said), stream=sys.stderr)
     if not packing.sha256:

@@ -15,7 +15,7 @@ from flink_skills.manager.loading import Declared, LoadedTree
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic, Limits, LoadResult, load_folder
 from flink_skills.skill.diagnostic import CODES
-from flink_skills.skill.inspection import inspect_skill
+from flink_skills.skill.inspection import check_credentials, inspect_skill
 from flink_skills.skill.paths import inside
 from flink_skills.skill.support import check_support
 from flink_skills.sources import SourceContext, SourceTree
@@ -225,6 +225,7 @@ class _Reader:
         said: list[Diagnostic] = []
         if self._depth is Depth.BODY:
             said += inspect_skill(skill, self._limits, strict=self._strict)
+            said += check_credentials(skill, strict=self._strict)
             names = self._offered.names if self._offered is not None else ()
             said += check_support(skill, commands=self._commands, tools=names)
             offered = self._offered or OfferedTools()

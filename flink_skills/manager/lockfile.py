@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flink_skills.errors import ConfigError, ResourceError, SkillLockError
-from flink_skills.skill import AgentSkill
+from flink_skills.skill import AgentSkill, FolderFiles
 
-__all__ = ["SkillLock"]
+__all__ = ["SkillLock", "outdated_message"]
 
 _VERSION = 1
 _LARGEST = 64 << 20
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
+_GENERATED = " (with more files; earlier releases counted generated files, such as __pycache__, as part of a skill)"
 _MEND = "check what changed, then write the file anew with 'flink-skills lock'"
 
 
@@ -82,10 +83,21 @@ class SkillLock:
             skills[str(name)] = {**entry, "digest": match.group(1)}
         return cls(skills)
 
-    def check(self, skills: Iterable[AgentSkill], *, complete: bool = True) -> None:
-        """Raise :class:`SkillLockError` naming every skill that has another digest, that the lock does not
-        have, or (``complete``) that is missing."""
+    def check(self, skills: Iterable[AgentSkill], *, complete: bool = True) -> tuple[str, ...]:
+        """Compare skills with the lock, and return the skills whose locked digest includes generated files.
+
+        Earlier releases counted generated files, such as ``__pycache__``, as part of a skill. A digest that matches
+        the files with these is accepted.
+
+        Args:
+            skills: The skills.
+            complete: Whether a locked skill that is not among ``skills`` is an error.
+
+        Raises:
+            SkillLockError: A skill has another digest, is not in the lock, or is missing. All are named.
+        """
         problems = []
+        outdated = []
         found = set()
         for skill in sorted(skills, key=lambda skill: skill.name):
             found.add(skill.name)
@@ -99,10 +111,41 @@ class SkillLock:
             if locked is None:
                 problems.append(f"{shown}: is not in the lock; its digest is {digest}")
             elif digest != locked["digest"]:
-                problems.append(f"{shown}: its digest is {digest}; locked is {locked['digest']}")
+                if _digest_with_generated(skill) == locked["digest"]:
+                    outdated.append(skill.name)
+                else:
+                    hint = _GENERATED if _has_fewer_files(skill, locked) else ""
+                    problems.append(f"{shown}: its digest is {digest}; locked is {locked['digest']}{hint}")
         for name in sorted(set(self.skills) - found) if complete else ():
             problems.append(f"skill {name!r}: no source has it; locked is {self.skills[name]['digest']}")
         if problems:
             text = "\n".join(f"- {problem}" for problem in problems)
             many = "1 skill is not that" if len(problems) == 1 else f"{len(problems)} skills are not those"
             raise SkillLockError(f"{many} of skills.lock:\n{text}\n{_MEND}")
+        return tuple(outdated)
+
+
+def outdated_message(names: Sequence[str]) -> str:
+    """Return a warning about skills whose locked digest includes generated files.
+
+    >>> outdated_message(["greet"])[:60]
+    "skills.lock: the digests of 'greet' include generated files,"
+    """
+    shown = ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return (
+        f"skills.lock: the digests of {shown} include generated files, such as __pycache__, which are no longer part "
+        "of a skill. The other files match. Write the lock file again with 'flink-skills lock'"
+    )
+
+
+def _digest_with_generated(skill: AgentSkill) -> str | None:
+    files = skill.files
+    try:
+        return files.digest_with_generated() if isinstance(files, FolderFiles) else None
+    except ResourceError:
+        return None  # a digest that cannot be taken matches no lock
+
+
+def _has_fewer_files(skill: AgentSkill, locked: Mapping[str, Any]) -> bool:
+    count = locked.get("files")
+    return isinstance(count, int) and len(skill.files.manifest()) < count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import weakref
@@ -18,7 +19,7 @@ from flink_skills.manager.catalog import Catalog
 from flink_skills.manager.entry import Entry
 from flink_skills.manager.inspection import Inspector, inspect_entries
 from flink_skills.manager.loading import LoadedSource, LoadedTree, declared_sources, read_sources
-from flink_skills.manager.lockfile import SkillLock
+from flink_skills.manager.lockfile import SkillLock, outdated_message
 from flink_skills.manager.refresh import Refreshed, compare
 from flink_skills.manager.scope import SOURCE_KINDS, SkillScope, SourceItem
 from flink_skills.manager.unfit import hidden_skill, refusal_of, unfit_skills, unsupported
@@ -34,6 +35,8 @@ from flink_skills.sources import SourceContext, SourceSpec
 __all__ = ["AgentSkillManager"]
 
 _KEPT_VIEWS = 64
+
+_logger = logging.getLogger(__name__)
 
 
 class AgentSkillManager(Resource):
@@ -104,6 +107,7 @@ class AgentSkillManager(Resource):
         # Trees of all generations that anybody still uses.
         self._trees: weakref.WeakSet[LoadedTree] = weakref.WeakSet()
         self._lock = threading.RLock()
+        self._outdated: tuple[str, ...] = ()
         self._refreshing = threading.Lock()
 
     @classmethod
@@ -402,7 +406,10 @@ class AgentSkillManager(Resource):
             if lock is not None:
                 catalog.bind_all(catalog.skills.values())
                 # A source that failed says so itself: what it has is not missing.
-                lock.check(catalog.skills.values(), complete=not catalog.failures)
+                outdated = lock.check(catalog.skills.values(), complete=not catalog.failures)
+                if outdated and outdated != self._outdated:  # a refresh logs the same skills once
+                    _logger.warning("%s", outdated_message(outdated))
+                self._outdated = outdated
         except SkillsError as error:
             return error
         return refusal_of(self._reasons(catalog)) if self._unsupported == "refuse" else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 
-from flink_skills.skill.paths import SKIPPED, inside, skill_file_in
+from flink_skills.skill.generated import is_generated
+from flink_skills.skill.paths import inside, is_foreign
 
 __all__ = ["folder_signature"]
 
@@ -28,10 +29,10 @@ def folder_signature(folder: str, root: str, limit: int) -> bytes:
         except OSError:
             found.append((prefix, -1, 0, 0, 0))  # becomes readable, becomes another
             continue
-        if prefix and skill_file_in([entry.name for entry in entries]):
-            continue  # a skill of its own
+        if prefix and is_foreign([entry.name for entry in entries]):
+            continue
         for entry in entries:
-            if entry.name in SKIPPED:
+            if is_generated(entry.name):
                 continue
             path = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):

@@ -15,7 +15,15 @@ from flink_skills.manager.docs import doc_text
 from flink_skills.manager.menu import INTRODUCTION, Menu, MenuEntry, render_menu
 from flink_skills.manager.paging import ResourceText, page_of
 from flink_skills.skill import AgentSkill, Limits
+from flink_skills.skill.credentials import (
+    Credential,
+    credential_in_file,
+    credential_message,
+    credential_name,
+    find_credential,
+)
 from flink_skills.skill.files import FolderFiles
+from flink_skills.skill.paths import resource_parts
 from flink_skills.skill.text import clean
 
 __all__ = ["SkillView"]
@@ -244,7 +252,8 @@ class SkillView:
                 self._activated.move_to_end(skill.name)
                 return cached.activation
         digest = self._bind(skill)  # before the body is read: from here on a change is an error
-        text = activation_text(skill, skill.instructions, files.paths())
+        listed = [path for path in files.paths() if not credential_name(path)]
+        text = activation_text(skill, skill.instructions, listed)
         activation = Activation(skill.name, digest, text, skill.path)
         with self._lock:
             self._activated[skill.name] = _Cached(stamp, activation)
@@ -258,12 +267,21 @@ class SkillView:
         if offset < 0 or size < 4:
             raise ResourceError(f"cannot read {path!r}: the offset is at least 0 and the limit at least 4 bytes")
         data, total = skill.files.read(path, offset, size)
+        if found := self._credential(skill, path, data, offset, total):
+            raise ResourceError(f"{credential_message(path, found)}, and models do not read it. Use it in a command.")
         if offset > total:
             raise ResourceError(f"{path!r} has {total} bytes; offset {offset} is behind its end")
         if b"\0" in data:
             raise ResourceError(f"{path!r} is a binary file of {total} bytes; use it through a command")
         page = page_of(data, offset, total)
         return page._replace(text=with_base_dir(clean(page.text), skill.path))
+
+    def _credential(self, skill: AgentSkill, path: str, data: bytes, offset: int, total: int) -> Credential | None:
+        """Return what looks like a secret in the file, of which ``data`` is the part at ``offset``."""
+        plain = "/".join(resource_parts(path))
+        if plain == skill.files.skill_file:
+            return None  # a model that loads the skill has its text
+        return find_credential(plain, data) if len(data) == total else credential_in_file(skill.files, plain)
 
     def _known(self, name: str) -> AgentSkill:
         skill = self._skills.get(name)

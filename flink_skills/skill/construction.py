@@ -10,8 +10,9 @@ from typing import Any
 
 from flink_skills.errors import ConfigError
 from flink_skills.skill.fields import KNOWN_FIELDS, MAX_COMPATIBILITY, MAX_DESCRIPTION, MAX_NAME
+from flink_skills.skill.generated import is_generated
 from flink_skills.skill.limits import Limits
-from flink_skills.skill.paths import SKIPPED, resource_parts
+from flink_skills.skill.paths import resource_parts
 from flink_skills.skill.text import clean_line
 
 __all__ = ["check_fields", "check_name", "encoded", "resource_files", "resource_path"]
@@ -121,8 +122,8 @@ def resource_path(skill: str, path: str) -> str:
         where = "this is where the instructions go" if len(parts) == 1 else "this would be another skill"
         raise ConfigError(f"{place}: {where}. Rename the file.")
     for part in parts:
-        if part in SKIPPED:
-            raise ConfigError(f"{place}: {part!r} is ignored in skills. Rename it.")
+        if is_generated(part):
+            raise ConfigError(f"{place}: {part!r} is the name of a generated file, which no skill has. Rename it.")
         if len(part.encode()) > 255:
             raise ConfigError(f"{place}: a name has more than 255 bytes. Shorten it.")
     return "/".join(parts)

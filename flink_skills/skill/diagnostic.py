@@ -122,6 +122,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "info",
             "write the path from the skill's folder, at most one folder down",
         ),
+        "F20": Code(
+            "the body refers to a generated file, which is not part of a skill",
+            "warning",
+            "error",
+            "move it to a folder with another name",
+        ),
         "L01": Code(
             "the file begins with a byte order mark", "info", "warning", "save it as UTF-8 without a byte order mark"
         ),
@@ -174,10 +180,22 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "D04": Code("a source without any skill", "warning", "error", "a skill is a folder with a SKILL.md"),
         "D05": Code("a file or folder that cannot be read", "error", "error", "check the file and its permissions"),
         "D06": Code("a source that cannot be read", "error", "error", "check the source"),
+        "D07": Code(
+            "generated files, such as caches and installed packages, which are not part of a skill",
+            "info",
+            "info",
+            "remove them, or ignore this",
+        ),
         "P01": Code("the menu was shortened to its budget", "warning", "warning", "choose fewer skills"),
         "S04": Code("a link that leaves its source", "warning", "error", "copy what it points to"),
         "S05": Code("larger than the limit", "error", "error", "make it smaller"),
         "S06": Code("hidden or control characters, or an HTML comment", "warning", "warning", "remove them"),
+        "S13": Code(
+            "a file that looks like a secret: by its name, or by a private key or token in it",
+            "warning",
+            "error",
+            "remove it from the skill, and pass the value to its commands with skills.env",
+        ),
         "T01": Code("schema.json cannot be used", "error", "error", "write a JSON list of tools"),
         "T02": Code("tools.py is not valid Python", "error", "error", "fix the syntax"),
         "T03": Code(

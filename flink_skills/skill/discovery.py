@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from flink_skills.skill.diagnostic import Report
+from flink_skills.skill.generated import is_generated
 from flink_skills.skill.limits import Limits
-from flink_skills.skill.paths import SKIPPED, inside, skill_file_in
+from flink_skills.skill.paths import inside, skill_file_in
 
 __all__ = ["Found", "find_skills"]
 
 # A folder to look into: its path, its real path, its depth, and the count that it adds to.
 _Folder = tuple[str, str, int, list[int]]
-
-_NOT_SEARCHED = SKIPPED | {"node_modules"}
 
 
 class Found(NamedTuple):
@@ -95,10 +94,10 @@ def _entries(folder: str, real_root: str, report: Report) -> tuple[list[str], li
             for entry in entries:
                 name = entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    if name not in _NOT_SEARCHED:
+                    if not is_generated(name):
                         folders.append(name)
                 elif entry.is_symlink():
-                    if name in _NOT_SEARCHED:
+                    if is_generated(name):
                         continue
                     if not inside(os.path.realpath(entry.path), real_root):
                         report.add("S04", "the link leaves its source and was skipped", path=entry.path)

@@ -111,6 +111,18 @@ def _of_folder(folder: str) -> str:
     return clean_line(unicodedata.normalize("NFKC", folder)) or "skill"
 
 
+def _joined_name(name: str) -> str | None:
+    """Return a name of several parts, such as ``plugin/skill``, with hyphens. Return None for a path.
+
+    >>> _joined_name("plugin/skill"), _joined_name("../skill")
+    ('plugin-skill', None)
+    """
+    parts = [part.strip() for part in re.split(r"[/\\]", name)]
+    if len(parts) < 2 or any(not part or ".." in part or part.startswith((".", "~")) for part in parts):
+        return None
+    return "-".join(parts)
+
+
 def _judge_name(name: str, report: Report, line: int) -> None:
     """Report what the format does not allow in ``name``, as it was written but for its normal form."""
     if len(name) > MAX_NAME:
@@ -151,9 +163,13 @@ class _Judge:
         if hidden_characters(normal):
             self._say("S06", "the name has hidden characters, which were removed", "name")
         if _PATH_LIKE.search(name):
-            message = f"{name!r} looks like a path; the folder's name {folder!r} is used"
-            self._say("F05", message, "name")
-            return _of_folder(folder)
+            joined = _joined_name(name)
+            if joined is None:
+                message = f"{name!r} looks like a path; the folder's name {folder!r} is used"
+                self._say("F05", message, "name")
+                return _of_folder(folder)
+            self._say("F05", f"the name {name!r} has slashes; {joined!r} is used", "name", f"write 'name: {joined}'")
+            name = normal = joined
         if not (len(normal) <= MAX_NAME and _ASCII_NAME.fullmatch(normal)):
             _judge_name(normal, self._report, self._line("name"))
         if name != folder and name != unicodedata.normalize("NFKC", folder):

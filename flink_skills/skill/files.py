@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from flink_skills.errors import ResourceError, near_misses
+from flink_skills.skill.generated import is_generated
 from flink_skills.skill.limits import Limits
-from flink_skills.skill.paths import inside, resource_parts, skill_file_in, walk_files
+from flink_skills.skill.paths import inside, is_foreign, resource_parts, walk_files
 
 __all__ = ["Chunk", "FolderFiles", "MemoryFiles", "SkillFiles", "digest_of"]
 
@@ -141,22 +142,40 @@ class FolderFiles(SkillFiles):
         if self._manifest is None and self._known is not None:
             self._manifest = self._known()
         if self._manifest is None:
-            manifest: dict[str, tuple[int, str]] = {}
-            stamps: dict[str, tuple[int, ...]] = {}
-            for path, real in walk_files(self.folder, self.root, self._limits.skill_files, []):
-                try:
-                    descriptor = os.open(real, _READ_FLAGS)
-                except OSError as error:
-                    raise ResourceError(f"{real}: cannot be read ({error.strerror})") from None
-                try:
-                    status = os.fstat(descriptor)
-                    if stat.S_ISREG(status.st_mode):
-                        manifest[path] = _size_and_sha256(descriptor)
-                        stamps[path] = _stamp(status)
-                finally:
-                    os.close(descriptor)
-            self._manifest, self._stamps = manifest, stamps
+            self._manifest, self._stamps = self._read_manifest()
         return self._manifest
+
+    def _read_manifest(
+        self, *, with_generated: bool = False
+    ) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[int, ...]]]:
+        manifest: dict[str, tuple[int, str]] = {}
+        stamps: dict[str, tuple[int, ...]] = {}
+        limit = self._limits.skill_files
+        for path, real in walk_files(self.folder, self.root, limit, [], with_generated=with_generated):
+            try:
+                descriptor = os.open(real, _READ_FLAGS)
+            except OSError as error:
+                raise ResourceError(f"{real}: cannot be read ({error.strerror})") from None
+            try:
+                status = os.fstat(descriptor)
+                if stat.S_ISREG(status.st_mode):
+                    manifest[path] = _size_and_sha256(descriptor)
+                    stamps[path] = _stamp(status)
+            finally:
+                os.close(descriptor)
+        return manifest, stamps
+
+    def digest_with_generated(self) -> str | None:
+        """Return the digest with generated files, as an earlier release took it. Return None without such files.
+
+        Raises :class:`ResourceError`.
+        """
+        generated: list[str] = []
+        for _ in walk_files(self.folder, self.root, self._limits.skill_files, [], generated):
+            pass
+        if not generated:
+            return None
+        return digest_of(self._read_manifest(with_generated=True)[0])
 
     def skill_file_stamp(self) -> tuple[int, ...]:
         """What changes when the skill file is written; cheap enough for each activation."""
@@ -169,10 +188,12 @@ class FolderFiles(SkillFiles):
         real = os.path.realpath(os.path.join(self.folder, *parts))
         if not inside(real, self.root):
             raise ResourceError(f"{path!r} leaves the skill's source and is not read")
+        if generated := next(filter(is_generated, parts), None):
+            raise ResourceError(f"{path!r} is not part of the skill: {generated!r} is the name of a generated file")
         below = self.folder
         for part in parts[:-1]:
             below = os.path.join(below, part)
-            if os.path.isdir(below) and skill_file_in(os.listdir(below)):
+            if os.path.isdir(below) and is_foreign(os.listdir(below)):
                 raise self.missing(path)  # a nested skill is read by its own name
         try:
             return os.open(real, _READ_FLAGS)

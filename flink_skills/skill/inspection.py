@@ -7,15 +7,17 @@ import re
 
 from flink_skills.errors import ResourceError
 from flink_skills.skill.body import read_body
+from flink_skills.skill.credentials import Credential, credential_message, credential_name, find_credentials
 from flink_skills.skill.diagnostic import Diagnostic, Report
 from flink_skills.skill.files import FolderFiles
+from flink_skills.skill.generated import is_generated
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.markdown import file_references, without_code
 from flink_skills.skill.model import AgentSkill
 from flink_skills.skill.paths import walk_files
 from flink_skills.skill.text import hidden_characters
 
-__all__ = ["about_tokens", "inspect_skill"]
+__all__ = ["about_tokens", "check_credentials", "generated_message", "inspect_skill"]
 
 MAX_BODY_LINES = 500
 MAX_BODY_TOKENS = 5_000
@@ -47,8 +49,32 @@ def inspect_skill(skill: AgentSkill, limits: Limits, *, strict: bool = False) ->
     _size(text, report, first_line)
     _hidden(text, report, first_line)
     _references(text, frozenset(paths), report, first_line)
+    for path in paths:
+        if what := credential_name(path):
+            message = credential_message(path, Credential(what, 0))
+            report.add("S13", message, path=f"{skill.path}/{path}" if skill.path else "")
     _links(skill, report, limits)
     return report.diagnostics
+
+
+def check_credentials(skill: AgentSkill, *, strict: bool = False) -> list[Diagnostic]:
+    """Read all files, and return a diagnostic for each one whose content looks like a secret.
+
+    Files that are named like a secret are in :func:`inspect_skill`.
+    """
+    report = Report(strict=strict)
+    report.skill = skill.name
+    for path, found in find_credentials(skill.files):
+        if not credential_name(path):
+            place = f"{skill.path}/{path}" if skill.path else ""
+            report.add("S13", credential_message(path, found), path=place, line=found.line)
+    return report.diagnostics
+
+
+def generated_message(paths: list[str]) -> str:
+    """Return what is wrong with a skill's folder in which tools wrote these files."""
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    return f"generated files are not part of the skill: {', '.join(map(repr, paths[:5]))}{more}"
 
 
 def about_tokens(text: str) -> int:
@@ -95,6 +121,9 @@ def _references(body: str, paths: frozenset[str], report: Report, first_line: in
             message = f"{reference.path!r} leads out of the skill's folder"
         elif path == "." or path in folders:
             continue
+        elif path not in paths and any(map(is_generated, path.split("/"))):
+            report.add("F20", f"{reference.path!r} is a generated file", line=first_line + reference.line)
+            continue
         elif path not in paths:
             message = f"{reference.path!r} is not there"
         elif path.count("/") > 1:
@@ -115,7 +144,10 @@ def _links(skill: AgentSkill, report: Report, limits: Limits) -> None:
     if not isinstance(files, FolderFiles):
         return
     leaving: list[str] = []
-    for _ in walk_files(files.folder, files.root, limits.skill_files, leaving):
+    generated: list[str] = []
+    for _ in walk_files(files.folder, files.root, limits.skill_files, leaving, generated):
         pass
+    if generated:
+        report.add("D07", generated_message(generated), path=files.folder)
     for path in leaving:
         report.add("S04", "the link leaves its source and was skipped", path=f"{files.folder}/{path}")

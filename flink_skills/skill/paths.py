@@ -5,16 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-__all__ = ["SKIPPED", "inside", "open_inside", "resource_parts", "skill_file_in", "walk_files"]
+from flink_skills.skill.generated import ALWAYS_EXCLUDED, is_environment, is_generated
 
-SKIPPED = frozenset({".git", "__MACOSX", ".DS_Store"})
+__all__ = ["inside", "is_foreign", "open_inside", "resource_parts", "skill_file_in", "walk_files"]
+
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
-def skill_file_in(names: Iterator[str] | list[str]) -> str | None:
+def skill_file_in(names: Collection[str]) -> str | None:
     """The name of the skill file among a folder's names: ``SKILL.md`` in exact case before any other.
 
     >>> skill_file_in(["skill.md", "SKILL.md"])
@@ -22,6 +23,17 @@ def skill_file_in(names: Iterator[str] | list[str]) -> str | None:
     """
     found = [name for name in names if len(name) == 8 and name.lower() == "skill.md"]
     return None if not found else "SKILL.md" if "SKILL.md" in found else min(found)
+
+
+def is_foreign(names: Collection[str]) -> bool:
+    """Return True if a folder below a skill is not part of it: a nested skill or a virtual environment.
+
+    ``names`` are the entries of the folder.
+
+    >>> is_foreign(["SKILL.md"]), is_foreign(["pyvenv.cfg"]), is_foreign(["a.md"])
+    (True, True, False)
+    """
+    return skill_file_in(names) is not None or is_environment(names)
 
 
 def inside(path: str, root: str) -> bool:
@@ -82,13 +94,30 @@ def resource_parts(path: str) -> tuple[str, ...]:
     return parts
 
 
-def walk_files(folder: str, root: str, limit: int, skipped_links: list[str]) -> Iterator[tuple[str, str]]:
+def walk_files(
+    folder: str,
+    root: str,
+    limit: int,
+    skipped_links: list[str],
+    excluded: list[str] | None = None,
+    *,
+    with_generated: bool = False,
+) -> Iterator[tuple[str, str]]:
     """Yield ``(relative path, real path)`` of the regular files of a skill, sorted within each folder.
 
-    Nested skills are skills of their own and left out. A link counts when its target is inside ``root``;
-    others go to ``skipped_links``. At most ``limit`` files.
+    Nested skills are skills of their own and omitted. A link is followed if its target is inside ``root``. Generated
+    files and virtual environments are not part of a skill, and neither are links to them.
+
+    Args:
+        folder: The folder of the skill.
+        root: The real path that links must not leave.
+        limit: Maximum number of files.
+        skipped_links: Receives the relative paths of the links that leave ``root``.
+        excluded: Receives the relative paths of generated files and folders, the topmost only.
+        with_generated: Whether to yield generated files as well.
     """
-    seen = {os.path.realpath(folder)}
+    real_folder = os.path.realpath(folder)
+    seen = {real_folder}
     pending = [("", folder)]
     count = 0
     while pending:
@@ -97,17 +126,28 @@ def walk_files(folder: str, root: str, limit: int, skipped_links: list[str]) -> 
             names = sorted(os.listdir(current))
         except OSError:
             continue  # an unreadable folder has no files that anybody could read
-        if prefix and skill_file_in(names):
-            continue
+        if prefix:
+            if skill_file_in(names):
+                continue
+            if not with_generated and is_environment(names):
+                _note(excluded, prefix[:-1])
+                continue
         below: list[tuple[str, str]] = []
         for name in names:
-            if name in SKIPPED:
+            if name in ALWAYS_EXCLUDED:
                 continue
             path, relative = os.path.join(current, name), prefix + name
+            if not with_generated and is_generated(name):
+                _note(excluded, relative)
+                continue
             real = os.path.realpath(path) if os.path.islink(path) else path
             if real is not path and not inside(real, root):
                 skipped_links.append(relative)
-            elif os.path.isfile(real):
+                continue
+            if real is not path and not with_generated and _leads_to_generated(real, real_folder):
+                _note(excluded, relative)
+                continue
+            if os.path.isfile(real):
                 count += 1
                 if count > limit:
                     return
@@ -118,3 +158,12 @@ def walk_files(folder: str, root: str, limit: int, skipped_links: list[str]) -> 
                     seen.add(target)
                     below.append((relative + "/", path))
         pending.extend(reversed(below))
+
+
+def _note(excluded: list[str] | None, path: str) -> None:
+    if excluded is not None:
+        excluded.append(path)
+
+
+def _leads_to_generated(real: str, folder: str) -> bool:
+    return inside(real, folder) and any(map(is_generated, real[len(folder) :].split("/")))

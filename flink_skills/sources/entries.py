@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from flink_skills.skill import Limits
+from flink_skills.skill.generated import is_generated
 
 __all__ = ["ArchiveRefusedError", "Extraction", "shown"]
 
-_IGNORED = frozenset({"__MACOSX", ".git", ".DS_Store"})
 _DRIVE = re.compile(r"[A-Za-z]:")
 _MAX_DEPTH = 32
 _MAX_NAME = 255
@@ -56,7 +56,7 @@ class Extraction:
         if size < 0 or size > self._limits.file:
             raise ArchiveRefusedError(f"{shown(name)} has {size} bytes; the limit for a file is {self._limits.file}")
         self._check_total(self._written + size)
-        if not parts or _IGNORED.intersection(parts):
+        if not parts or any(map(is_generated, parts)):
             return None
         for depth in range(1, len(parts)):
             self._claim(parts[:depth], is_folder=True, declared=False)

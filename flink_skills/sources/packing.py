@@ -20,8 +20,12 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO, NamedTuple
 
 from flink_skills.errors import ConfigError, ResourceError
-from flink_skills.skill import AgentSkill, Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
-from flink_skills.skill.paths import SKIPPED, inside, skill_file_in, walk_files
+from flink_skills.skill import CODES, AgentSkill, Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
+from flink_skills.skill.credentials import credential_message, find_credentials
+from flink_skills.skill.diagnostic import Severity
+from flink_skills.skill.generated import is_generated
+from flink_skills.skill.inspection import generated_message
+from flink_skills.skill.paths import inside, is_foreign, skill_file_in, walk_files
 from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction
 from flink_skills.sources.spec import SourceSpec
@@ -57,13 +61,21 @@ class Packing:
     bytes: int = 0
 
 
-def pack_skills(folders: Sequence[str], target: str, *, limits: Limits | None = None, strict: bool = False) -> Packing:
+def pack_skills(
+    folders: Sequence[str],
+    target: str,
+    *,
+    limits: Limits | None = None,
+    strict: bool = False,
+    allow_secrets: bool = False,
+) -> Packing:
     """Pack the skills at and below ``folders`` (absolute paths) into ``target``: a zip, tar or tar.gz by its name.
 
     A skill's own folder keeps its name; skills below a folder keep their paths below it. What a loader would refuse
     or leave out is an error, and all of them are found before anything is written: links out of the folder, files
     that are too large or no files, names that collide, skills that do not load (with ``strict``: that are not valid
-    to the letter). Raises :class:`ConfigError` for a ``target`` that cannot be written.
+    to the letter), and files that look like secrets (with ``allow_secrets``: a warning). Generated files are omitted,
+    with a diagnostic. Raises :class:`ConfigError` for a ``target`` that cannot be written.
 
         packing = pack_skills(["/home/me/skills"], "/home/me/skills.zip")
     """
@@ -75,7 +87,7 @@ def pack_skills(folders: Sequence[str], target: str, *, limits: Limits | None = 
     if os.path.isdir(target) or not os.path.isdir(os.path.dirname(target)):
         problem = "is a folder; name a file" if os.path.isdir(target) else "is in a folder that does not exist; make it"
         raise ConfigError(f"{target}: {problem}")
-    contents = _Contents(limits, strict)
+    contents = _Contents(limits, strict, allow_secrets)
     for folder in dict.fromkeys(folders):
         contents.add_folder(folder)
     for found in contents.found:
@@ -111,9 +123,10 @@ class _Found(NamedTuple):
 class _Contents:
     """What goes into the archive, and everything that speaks against it."""
 
-    def __init__(self, limits: Limits, strict: bool) -> None:
+    def __init__(self, limits: Limits, strict: bool, allow_secrets: bool) -> None:
         self._limits = limits
         self._strict = strict
+        self._allow_secrets = allow_secrets
         self.found: list[_Found] = []
         self.diagnostics: list[Diagnostic] = []
 
@@ -205,7 +218,16 @@ class _Contents:
     def _members_of(self, found: _Found) -> Iterator[tuple[Member, int]]:
         limits, skill = self._limits, found.skill.name
         out: list[str] = []
-        files = list(walk_files(found.folder, found.root, limits.skill_files + 1, out))
+        generated: list[str] = []
+        files = list(walk_files(found.folder, found.root, limits.skill_files + 1, out, generated))
+        if generated:
+            message, mend = generated_message(generated), CODES["D07"].mend
+            self.diagnostics.append(Diagnostic("D07", "info", message, skill, found.folder, mend=mend))
+        for path, credential in find_credentials(found.skill.files):
+            severity: Severity = "warning" if self._allow_secrets else "error"
+            message, place = credential_message(path, credential), os.path.join(found.folder, path)
+            mend = f"{CODES['S13'].mend}, or use --allow-secrets"
+            self.diagnostics.append(Diagnostic("S13", severity, message, skill, place, credential.line, mend))
         known = {said.path for said in self.diagnostics if said.code == "S04"}
         for path in sorted({os.path.join(found.folder, link) for link in out} - known):
             self._error("S04", "the link leaves the folder that is packed", path, "copy what it points to", skill)
@@ -269,11 +291,11 @@ def _no_files(folder: str, root: str) -> Iterator[tuple[str, str]]:
     """What is in a skill's folder and cannot be in an archive: its path and what is wrong with it."""
     problems: list[OSError] = []
     for current, folders, names in os.walk(folder, onerror=problems.append):
-        if current != folder and skill_file_in(names):
-            folders.clear()  # a skill of its own
+        if current != folder and is_foreign(names):
+            folders.clear()
             continue
-        folders[:] = sorted(set(folders) - SKIPPED)
-        for name in sorted(set(names) - SKIPPED):
+        folders[:] = sorted(name for name in folders if not is_generated(name))
+        for name in sorted(name for name in names if not is_generated(name)):
             path = os.path.join(current, name)
             if os.path.islink(path):
                 if not os.path.exists(path) and inside(os.path.realpath(path), root):

@@ -1,5 +1,6 @@
 """skills.lock: written, read, checked, enforced when skills are loaded."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from flink_skills.errors import ConfigError, SkillLockError
 from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig
-from flink_skills.skill import AgentSkill
+from flink_skills.skill import AgentSkill, digest_of
 from tests.kit.skills import write_skill
 from tests.manager.writing import zip_bytes
 
@@ -138,3 +139,45 @@ def test_the_lock_file_of_the_options_counts_where_none_is_given(tmp_path: Path)
     (folder / "more.md").write_text("more")
     with pytest.raises(SkillLockError, match="'one'"):
         AgentSkillManager([str(tmp_path / "skills")], config=config).load_skills()
+
+
+def locked_with(folder: Path, files: dict[str, str]) -> SkillLock:
+    """The lock of an earlier release, which counted generated files."""
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    manifest = {
+        str(path.relative_to(folder)): (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in paths
+    }
+    return SkillLock({folder.name: {"digest": digest_of(manifest), "files": len(manifest)}})
+
+
+def test_a_lock_with_generated_files_is_accepted_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_skill(tmp_path / "skills/greet", scripts__a="1")
+    lock = locked_with(folder, {"scripts/__pycache__/a.pyc": "x", "node_modules/b/index.js": "y"})
+    manager = AgentSkillManager([str(tmp_path / "skills")], lock=lock)
+    assert [skill.name for skill in manager.load_skills()] == ["greet"]
+    assert "the digests of 'greet' include generated files" in caplog.text
+    assert "flink-skills lock" in caplog.text
+    (tmp_path / "old.lock").write_text(lock.to_text())
+    assert SkillLock.of(manager.load_skills()).check(manager.load_skills()) == ()
+
+
+def test_a_lock_with_other_generated_files_is_refused_with_the_reason(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "skills/greet", scripts__a="1")
+    lock = locked_with(folder, {"scripts/__pycache__/a.pyc": "x"})
+    (folder / "scripts/__pycache__/a.pyc").unlink()
+    with pytest.raises(SkillLockError, match="earlier releases counted generated files"):
+        AgentSkillManager([str(tmp_path / "skills")], lock=lock).load_skills()
+
+
+def test_another_file_is_refused_whatever_is_generated(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "skills/greet", scripts__a="1")
+    lock = locked_with(folder, {"scripts/__pycache__/a.pyc": "x"})
+    (folder / "scripts/a").write_text("2")
+    with pytest.raises(SkillLockError, match="its digest is"):
+        AgentSkillManager([str(tmp_path / "skills")], lock=lock).load_skills()

@@ -172,3 +172,11 @@ def test_the_budget_of_the_menu_is_an_option_and_reported(tree: Path) -> None:
     assert diagnostic.code == "P01"
     assert "skills.prompt.max-chars" in diagnostic.mend
     assert manager.menu_diagnostics(["a"]) == []
+
+
+def test_skills_of_several_groups_with_one_last_part_hide_none(tmp_path: Path) -> None:
+    for group in ("git", "svn", "hg"):
+        write_skill(tmp_path / group / "commit", f"{group}/commit", description=f"Commits with {group}.")
+    manager = AgentSkillManager([str(tmp_path)])
+    assert sorted(skill.name for skill in manager.load_skills()) == ["git-commit", "hg-commit", "svn-commit"]
+    assert "D02" not in {said.code for said in manager.diagnostics}

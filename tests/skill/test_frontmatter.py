@@ -227,7 +227,9 @@ def test_rules_of_the_fields(lines: list[str], expected: list[str]) -> None:
     assert sorted(d.code for d in strict.diagnostics if d.severity == "error") == strict_errors
 
 
-@pytest.mark.parametrize("name", ["../up", "/etc", "a/b", "a\\b", ".hidden", "~", "x\u2044../y/z"])
+@pytest.mark.parametrize(
+    "name", ["../up", "/etc", "a//b", "a/../b", "a/.b", "C:\\", ".hidden", "~", "~/b", "x\u2044../y/z"]
+)
 def test_a_name_is_never_a_path(name: str) -> None:
     fields, report = read(f"---\nname: '{name}'\ndescription: d\n---\n", folder="safe")
     assert fields is not None
@@ -348,3 +350,22 @@ def test_hostile_text_takes_no_long_time(hostile: bytes) -> None:
     began = time.process_time()
     read(hostile)
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("git/commit", "git-commit"),
+        ("a\\b", "a-b"),
+        ("a / b", "a-b"),
+        ("plugin/group/skill", "plugin-group-skill"),
+        ("My Plugin/Do it", "My Plugin-Do it"),
+    ],
+)
+def test_a_name_with_slashes_is_joined_with_hyphens(written: str, name: str) -> None:
+    fields, report = read(f"---\nname: '{written}'\ndescription: d\n---\n", folder="skill")
+    assert fields is not None
+    assert fields.name == name
+    said = next(found for found in report.diagnostics if found.code == "F05")
+    assert f"{name!r} is used" in said.message
+    assert said.mend == f"write 'name: {name}'"

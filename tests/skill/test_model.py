@@ -72,7 +72,7 @@ def folder_skill(tmp_path: Path, name: str = "greet") -> Path:
         ({"resources": {"sub/SKILL.md": "x"}}, "this would be another skill"),
         ({"resources": {"a": "x", "./a": "y"}}, "this path appears twice"),
         ({"resources": {"a": "x", "a/b": "y"}}, "'a' is a file and a directory"),
-        ({"resources": {".git/config": "x"}}, "'.git' is ignored"),
+        ({"resources": {".git/config": "x"}}, "'.git' is the name of a generated file"),
         ({"resources": {"\ud800": "x"}}, "not valid Unicode"),
         ({"resources": {"a" * 256: "x"}}, "more than 255 bytes"),
     ],

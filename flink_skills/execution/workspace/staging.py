@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.workspace.rights import Ownership, Rights, folder_in, pinned
+from flink_skills.skill.generated import is_environment, is_generated
 
 __all__ = ["VENV", "StageableSkill", "copy_skill", "finish_skill", "folder_name", "give", "seal_files", "walk"]
 
@@ -19,7 +20,6 @@ VENV = ".venv"
 
 # Links that lead out of the read-only tree to where a command may write, unless the skill has such an entry.
 _LINKS = {"out": "../../out", "work": "../../work", "inputs": "../../work/inputs"}
-_NOT_COPIED = frozenset({".git", "__pycache__"})
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _CHUNK = 1 << 20
 
@@ -59,24 +59,27 @@ def copy_skill(skill: StageableSkill, target: Path) -> None:
     waiting = [(real_root, target, "")]
     while waiting:
         folder, copy, prefix = waiting.pop()
+        with os.scandir(folder) as scanned:
+            entries = list(scanned)
+        if prefix and is_environment([entry.name for entry in entries]):
+            continue
         copy.mkdir(mode=0o700)
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name in _NOT_COPIED:
-                    continue
-                to = copy / entry.name
-                if entry.is_symlink():
-                    _copy_link(Path(entry.path), to, real_root)
-                elif entry.is_dir(follow_symlinks=False):
-                    waiting.append((Path(entry.path), to, f"{prefix}{entry.name}/"))
-                elif entry.is_file(follow_symlinks=False):
-                    found = _copy_file(entry.path, to)
-                    known = manifest.get(prefix + entry.name)
-                    if known is not None and tuple(known) != found:
-                        raise ExecutionError(
-                            f"skill {skill.name!r}: the file {prefix + entry.name!r} in {folder} has changed since the "
-                            "skill was loaded: refresh the skills (skills.refresh.interval) or restart the job"
-                        )
+        for entry in entries:
+            if is_generated(entry.name):
+                continue
+            to = copy / entry.name
+            if entry.is_symlink():
+                _copy_link(Path(entry.path), to, real_root)
+            elif entry.is_dir(follow_symlinks=False):
+                waiting.append((Path(entry.path), to, f"{prefix}{entry.name}/"))
+            elif entry.is_file(follow_symlinks=False):
+                found = _copy_file(entry.path, to)
+                known = manifest.get(prefix + entry.name)
+                if known is not None and tuple(known) != found:
+                    raise ExecutionError(
+                        f"skill {skill.name!r}: the file {prefix + entry.name!r} in {folder} has changed since the "
+                        "skill was loaded: refresh the skills (skills.refresh.interval) or restart the job"
+                    )
 
 
 def walk(root: str | os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
@@ -150,7 +153,9 @@ def _copy_link(link: Path, to: Path, real_root: Path) -> None:
     text = link.readlink()
     real = Path(os.path.realpath(link))
     # An absolute target would lead back to the original, one that leaves the skill to anywhere.
-    if not text.is_absolute() and real.is_relative_to(real_root):
+    if text.is_absolute() or not real.is_relative_to(real_root):
+        return
+    if not any(map(is_generated, real.relative_to(real_root).parts)):
         to.symlink_to(text)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from flink_skills.execution.workspace.places import READABLE, parts_of
 from flink_skills.execution.workspace.staging import folder_name
+from flink_skills.skill.credentials import Credential, credential_message, credential_name
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.skills.face import unknown_name
 
@@ -16,8 +17,10 @@ __all__ = ["check_staged"]
 
 
 def check_staged(path: str, view: SkillView) -> None:
-    """Raise :class:`ArgumentError` for a path of a workspace in a skill that ``view`` does not have, as for a skill
-    that there is none of, and :class:`~flink_skills.execution.workspace.PlaceError` for what is no such path.
+    """Raise :class:`ArgumentError` for a path of a workspace that a model with this view does not read.
+
+    These are the folders of skills that ``view`` does not have, as if the skills did not exist, and files of skills
+    that are named like secrets. Raises :class:`~flink_skills.execution.workspace.PlaceError` for an invalid path.
 
     >>> check_staged("out/report.csv", view)
     """
@@ -29,3 +32,6 @@ def check_staged(path: str, view: SkillView) -> None:
     # A skill whose name could be read as a path has another name as a folder.
     if parts[1] not in {folder_name(name) for name in view.names}:
         raise ArgumentError(unknown_name("skill", parts[1], view.names))
+    if what := credential_name("/".join(parts[2:])):
+        message = credential_message(path, Credential(what, 0))
+        raise ArgumentError(f"{message}, and models do not read it. Use it in a command.")

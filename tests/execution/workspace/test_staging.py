@@ -48,6 +48,17 @@ def test_entries_of_the_skill_win_over_links(manager: WorkspaceManager, source: 
     assert (copy / "out" / "template.txt").read_text() == "t"
 
 
+def test_generated_files_are_not_staged(manager: WorkspaceManager, source: Path) -> None:
+    for path in ("scripts/__pycache__/a.pyc", "node_modules/b/c.js", "env/pyvenv.cfg", "scripts/.a.swp"):
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        (source / path).write_text("x")
+    (source / "tool").symlink_to("node_modules/b/c.js")
+    copy = manager.for_key("k").stage(Skill("s", str(source), "d1"))
+    assert (copy / "scripts" / "run.sh").exists()
+    for name in ("scripts/__pycache__", "node_modules", "env", "scripts/.a.swp", "tool"):
+        assert not os.path.lexists(copy / name), name
+
+
 @pytest.mark.row("H5")
 def test_staged_once_per_digest(manager: WorkspaceManager, source: Path) -> None:
     workspace = manager.for_key("k")
@@ -214,17 +225,13 @@ def test_programs_of_a_skill_come_last_on_the_path(manager: WorkspaceManager, so
     assert str(copy / "bin") not in workspace.env("other", "c", "/r")["PATH"]
 
 
-def test_a_virtual_environment_that_a_skill_brings_stays_read_only(manager: WorkspaceManager, source: Path) -> None:
+def test_a_virtual_environment_of_the_author_is_not_staged(manager: WorkspaceManager, source: Path) -> None:
     (source / ".venv" / "bin").mkdir(parents=True)
     (source / ".venv" / "bin" / "python").write_text("#!/bin/sh\n")
     manager.share_files = True
     workspace = manager.for_key("k")
     copy = workspace.stage(Skill("s", str(source), "d1"))
-    assert mode(copy / ".venv") == mode(copy / ".venv" / "bin") == 0o500
-    assert not [folder for folder in workspace.writable if ".venv" in folder]
-    remove_tree(source / ".venv")
-    copy = workspace.stage(Skill("s", str(source), "d2"))
-    assert list((copy / ".venv").iterdir()) == []  # what was shared must not become writable
+    assert list((copy / ".venv").iterdir()) == []
     assert str(copy / ".venv") in workspace.writable
 
 

@@ -187,7 +187,15 @@ def test_each_file_is_asked_for_once(shelf: Shelf, reading: Reader) -> None:
 
 @pytest.mark.parametrize("shelf", OBJECTS, indirect=True)
 def test_markers_of_directories_are_no_files(shelf: Shelf, reading: Reader) -> None:
-    for key in ("", "greet/", "greet_$folder$", "greet/scripts_$folder$", ".git/config", "greet/.DS_Store"):
+    for key in (
+        "",
+        "greet/",
+        "greet_$folder$",
+        "greet/scripts_$folder$",
+        ".git/config",
+        "greet/.DS_Store",
+        "greet/a.pyc",
+    ):
         shelf.put(key, b"")
     shelf.put("greet/SKILL.md", SKILL)
     tree = Path(reading.resolve(shelf.url).path)

@@ -1,0 +1,191 @@
+"""Files that look like secrets: by their names, and by private keys and tokens in their content.
+
+The patterns are few and exact: each token has a prefix that its issuer made for scanners. Placeholders of documentation
+are ignored.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from flink_skills.errors import ResourceError
+from flink_skills.skill.files import SkillFiles
+
+__all__ = [
+    "Credential",
+    "credential_in_file",
+    "credential_message",
+    "credential_name",
+    "find_credential",
+    "find_credentials",
+]
+
+_MAX_SCANNED = 8 << 20
+_MIN_ENTROPY = 3.0
+
+_FOLDERS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".azure"})
+_NAMES = {
+    **dict.fromkeys((".netrc", "_netrc", ".pgpass", ".git-credentials", ".pypirc", ".htpasswd"), "passwords"),
+    **dict.fromkeys((".dockercfg", ".s3cfg", ".boto", ".vault-token"), "access keys"),
+    **dict.fromkeys(("id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk"), "an SSH key"),
+}
+_SUFFIXES = {
+    **dict.fromkeys((".p12", ".pfx", ".jks", ".keystore", ".ppk"), "private keys"),
+    ".kdbx": "passwords",
+}
+_EXAMPLES = frozenset(
+    {"example", "examples", "sample", "samples", "template", "tmpl", "tpl", "dist", "default", "defaults", "schema"}
+)
+_KEY_HEADER = rb"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----"
+_IS_KEY = re.compile(rb"(?:\xef\xbb\xbf)?\s*" + _KEY_HEADER)
+_PEM_HEADER = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,60})-----")
+_PUBLIC = frozenset({b"CERTIFICATE", b"TRUSTED CERTIFICATE", b"X509 CRL", b"DH PARAMETERS", b"EC PARAMETERS"})
+
+
+class _Token(NamedTuple):
+    """A kind of token: what it is, text that each has, and its pattern, whose last group is the token."""
+
+    what: str
+    keyword: bytes
+    pattern: re.Pattern[bytes]
+
+
+def _token(what: str, keyword: str, pattern: str) -> _Token:
+    return _Token(what, keyword.encode(), re.compile(rb"(?<![A-Za-z0-9_])(" + pattern.encode() + rb")"))
+
+
+_END = "(?![A-Za-z0-9_-])"
+_TOKENS = (
+    _token("an AWS access key", "AKIA", f"AKIA[A-Z2-7]{{16}}{_END}"),
+    _token("an AWS access key", "ASIA", f"ASIA[A-Z2-7]{{16}}{_END}"),
+    *(_token("a GitHub token", f"gh{kind}_", f"gh{kind}_[A-Za-z0-9]{{36}}{_END}") for kind in "pousr"),
+    _token("a GitHub token", "github_pat_", f"github_pat_[A-Za-z0-9_]{{82}}{_END}"),
+    _token("a GitLab token", "glpat-", f"glpat-[A-Za-z0-9_-]{{20}}{_END}"),
+    _token("a Slack token", "xox", r"xox[abeoprs]-(?:[0-9]{1,13}-){1,3}[A-Za-z0-9-]{20,}"),
+    _token(
+        "a Slack webhook", "hooks.slack.com", r"hooks\.slack\.com/services/T[A-Z0-9]{8,}/B[A-Z0-9]{8,}/[A-Za-z0-9]{24}"
+    ),
+    _token("an OpenAI key", "T3BlbkFJ", rf"sk-[A-Za-z0-9_-]{{20,90}}T3BlbkFJ[A-Za-z0-9_-]{{20,90}}{_END}"),
+    _token("an Anthropic key", "sk-ant-", f"sk-ant-[a-z]{{3,5}}[0-9]{{2}}-[A-Za-z0-9_-]{{93}}AA{_END}"),
+    _token("a Stripe key", "k_live_", f"[rs]k_live_[A-Za-z0-9]{{20,}}{_END}"),
+    _token("a Google API key", "AIza", f"AIza[A-Za-z0-9_-]{{35}}{_END}"),
+    _token("a Google client secret", "GOCSPX-", f"GOCSPX-[A-Za-z0-9_-]{{28}}{_END}"),
+    _token("an Azure storage key", "AccountKey=", r"AccountKey=[A-Za-z0-9+/]{86}=="),
+    _token("an npm token", "npm_", f"npm_[A-Za-z0-9]{{36}}{_END}"),
+    _token("an npm token", "_authToken", r"_authToken[ \t]*=[ \t]*[\"']?[A-Za-z0-9_.=+/-]{16,}"),
+    _token("a PyPI token", "pypi-AgEIcHlwaS5vcmc", r"pypi-AgEIcHlwaS5vcmc[A-Za-z0-9_-]{50,}"),
+    _token("a Hugging Face token", "hf_", f"hf_[A-Za-z]{{34}}{_END}"),
+    _token("a SendGrid key", "SG.", rf"SG\.[A-Za-z0-9_-]{{22}}\.[A-Za-z0-9_-]{{43}}{_END}"),
+    _token("a DigitalOcean token", "_v1_", f"do[opr]_v1_[a-f0-9]{{64}}{_END}"),
+    _token("a Docker token", "dckr_pat_", f"dckr_pat_[A-Za-z0-9_-]{{27,}}{_END}"),
+    _token("a Vault token", "hvs.", rf"hvs\.[A-Za-z0-9_-]{{90,}}{_END}"),
+    _token("an age key", "AGE-SECRET-KEY-1", f"AGE-SECRET-KEY-1[0-9A-Z]{{58}}{_END}"),
+    _token("a Databricks token", "dapi", f"dapi[a-f0-9]{{32}}{_END}"),
+)
+# After the header come the headers of an encrypted key, line ends (also as text) and at least one line of base64.
+_KEY = _Token(
+    "a private key",
+    b"PRIVATE KEY",
+    re.compile(
+        rb"(" + _KEY_HEADER + rb")(?:[\s\"'+,>|\\]|\\r|\\n|(?:Proc-Type|DEK-Info|Version|Comment):[^\n]{0,200})*"
+        rb"(?=[A-Za-z0-9+/=]{40})"
+    ),
+)
+_PLACEHOLDER = re.compile(rb"example|placeholder|your|xxxx|1234567|abcdef|redacted|dummy|fake", re.IGNORECASE)
+
+
+class Credential(NamedTuple):
+    """What a file has that looks like a secret, and the line (from 1; 0: the file is named like one)."""
+
+    what: str
+    line: int
+
+
+def credential_name(path: str) -> str | None:
+    """Return what a file with this path usually has, if that is secret.
+
+    >>> credential_name(".env"), credential_name(".env.example"), credential_name("a/id_rsa.pub")
+    ('environment variables', None, None)
+    """
+    *folders, name = path.split("/")
+    lower = name.lower()
+    if lower.endswith(".pub"):
+        return None
+    if _FOLDERS.intersection(folders):
+        return "access keys"
+    if lower == ".env" or (lower.startswith(".env.") and _EXAMPLES.isdisjoint(lower.split("."))):
+        return "environment variables"
+    if lower in _NAMES:
+        return _NAMES[lower]
+    return next((what for suffix, what in _SUFFIXES.items() if lower.endswith(suffix)), None)
+
+
+def credential_message(path: str, found: Credential) -> str:
+    """Return what is wrong with a file that looks like a secret. The secret is not part of the message."""
+    return f"{path!r} has {found.what}" if found.line else f"{path!r} is named like a file with {found.what}"
+
+
+def find_credential(path: str, data: bytes) -> Credential | None:
+    """Return the first thing in a file that looks like a secret. Return None if nothing does.
+
+    >>> find_credential("a.txt", b"no secret")
+    """
+    if what := credential_name(path):
+        return Credential(what, 0)
+    if path.lower().endswith(".pem") and _is_secret_pem(data):
+        return Credential("a private key", 0)
+    if _IS_KEY.match(data):
+        return Credential("a private key", data[: data.find(b"-----")].count(b"\n") + 1)
+    found = [(match.start(1), token.what) for token, match in _matches(data)]
+    if not found:
+        return None
+    at, what = min(found)
+    return Credential(what, data.count(b"\n", 0, at) + 1)
+
+
+def credential_in_file(files: SkillFiles, path: str) -> Credential | None:
+    """Return :func:`find_credential` of the first 8 MiB of a file of a skill. Raises :class:`ResourceError`."""
+    if what := credential_name(path):
+        return Credential(what, 0)
+    return find_credential(path, files.read(path, 0, _MAX_SCANNED).data)
+
+
+def find_credentials(files: SkillFiles) -> Iterator[tuple[str, Credential]]:
+    """Yield the files of a skill that look like secrets.
+
+    Files that cannot be read are omitted, because taking the digest reports them.
+    """
+    for path in files.paths():
+        try:
+            found = credential_in_file(files, path)
+        except (ResourceError, OSError):
+            continue
+        if found is not None:
+            yield path, found
+
+
+def _matches(data: bytes) -> Iterator[tuple[_Token, re.Match[bytes]]]:
+    if _KEY.keyword in data and (key := _KEY.pattern.search(data)):
+        yield _KEY, key
+    for token in _TOKENS:
+        if token.keyword in data:
+            for match in token.pattern.finditer(data):
+                text = match[1]
+                if not _PLACEHOLDER.search(text) and _entropy(text) >= _MIN_ENTROPY:
+                    yield token, match
+                    break
+
+
+def _is_secret_pem(data: bytes) -> bool:
+    """Return True unless the file has public parts only, such as certificates and public keys."""
+    kinds = set(_PEM_HEADER.findall(data))
+    return not kinds or not all(kind in _PUBLIC or kind.endswith(b"PUBLIC KEY") for kind in kinds)
+
+
+def _entropy(text: bytes) -> float:
+    """Return the bits of a character of ``text`` by Shannon."""
+    return -sum(count / len(text) * math.log2(count / len(text)) for count in Counter(text).values())
