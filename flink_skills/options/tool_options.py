@@ -45,7 +45,7 @@ class ToolOptions:
         "skills.tool.max-output",
         parse_count,
         200_000,
-        "Maximum characters of a tool's result that a model reads. A longer result is truncated and remains valid JSON. "
+        "Maximum characters of a tool's result that a model reads. A longer result remains valid JSON when it is cut. "
         "0 means no limit. A tool may have its own.",
     )
     TOOL_MAX_CONCURRENT = Option[int](

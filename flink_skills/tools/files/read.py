@@ -51,7 +51,10 @@ class Read(StoredTool[_ReadArguments]):
     async def _answer(self, asked: _ReadArguments, context: ToolContext) -> dict[str, Any]:
         start = _start(asked)
         if _REFERENCE.match(asked.path) is None:
-            return await super()._answer(asked, context)
+            path = _path_of_skill(asked.path, context)
+            if path is None:
+                return await super()._answer(asked, context)
+            asked = asked.model_copy(update={"path": path})
         # A model that names paths only does not import this module.
         from flink_skills.tools.files.referred import located, read_lines
 
@@ -70,6 +73,21 @@ class Read(StoredTool[_ReadArguments]):
             raise ArgumentError(f"{asked.path!r} is a folder: name a file in it. Glob lists its files.")
         with area.file(root, target) as descriptor:
             return _result(asked, read_page(descriptor, _start(asked), asked.end_line), context.max_output)
+
+
+def _path_of_skill(path: str, context: ToolContext) -> str | None:
+    """Return the reference of a file by the absolute path that the text of a skill shows.
+
+    Return None for any other path, and for a loaded skill: that is in the workspace.
+    """
+    if not path.startswith("/") or context.skills is None:
+        return None
+    # A model that names other paths does not import this module.
+    from flink_skills.tools.skills.shown_paths import skill_file
+
+    found = skill_file(path, context.skills)
+    loaded = context.skill_state or ()
+    return None if found is None or found.skill in loaded else f"skill://{found.skill}/{found.path}"
 
 
 def _start(asked: _ReadArguments) -> int:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["LoadSkillResource"]
 
 _LARGEST_PART, _SMALLEST_PART = 1 << 20, 64
+_LINKS = ("inputs/", "out/", "work/")
 # The offset and the largest length of a part, in bytes.
 _Part = tuple[int, int]
 # Characters of the line with the offset of the next part.
@@ -43,8 +44,9 @@ class LoadSkillResource(SkillFace[_Arguments]):
     """``load_skill_resource``: reads a file of a skill, a part at a time.
 
     ``path`` may be a reference as well: ``artifact://name[@version]``, ``workspace://path``, and
-    ``skill://name/path``; ``name`` is not needed then. ``inputs/x`` is a file of the event where the skill has none of
-    that name.
+    ``skill://name/path``; ``name`` is not needed then. ``inputs/x``, ``out/x`` and ``work/x`` are files of the
+    workspace if the skill has no such file. Absolute paths of skills and of the workspace, as texts and commands show them, are
+    accepted, and paths that begin with ``$WORK_DIR``, ``$OUTPUT_DIR`` or ``$SKILLS_DIR``.
     """
 
     tool_name = "load_skill_resource"
@@ -74,9 +76,31 @@ class LoadSkillResource(SkillFace[_Arguments]):
     ) -> ResourceText:
         if "://" in path:
             return await self._referred(path, (asked.offset, limit), view, context)
+        if path.startswith(("/", "$")) or asked.name is None:
+            return await self._shown(asked, path, limit, view, context)
+        return await self._of_skill(known_skill(asked.name, view), path, (asked.offset, limit), view, context)
+
+    async def _shown(
+        self, asked: _Arguments, path: str, limit: int, view: SkillView, context: ToolContext
+    ) -> ResourceText:
+        """Read a file by the absolute path that a text or a command shows, or by one that begins with a variable."""
+        # Not above: a model that reads files by the names of skills needs none of this.
+        from flink_skills.tools.skills.shown_paths import relative_path, skill_file, workspace_path
+
+        part = (asked.offset, limit)
+        found = skill_file(path, view)
+        if found is not None:
+            return await self._of_skill(found.skill, found.path, part, view, context)
+        if self._services.shell is not None:
+            workspaces = self._services.shell.workspaces.root
+            inside = relative_path(path)
+            if path.startswith(f"{workspaces}/"):
+                inside = workspace_path(path, await context.need_workspace())
+            if inside is not None:
+                return await self._of_workspace(inside, part, view, context)
         if asked.name is None:
             raise ArgumentError(f"Which skill has {path!r}? Give its name.")
-        return await self._of_skill(known_skill(asked.name, view), path, (asked.offset, limit), view, context)
+        return await self._of_skill(known_skill(asked.name, view), path, part, view, context)
 
     async def _referred(self, text: str, part: _Part, view: SkillView, context: ToolContext) -> ResourceText:
         # Not above: a model that reads skills only needs none of this.
@@ -96,9 +120,14 @@ class LoadSkillResource(SkillFace[_Arguments]):
         try:
             return await asyncio.to_thread(view.read_resource, name, path, *part, key=context.shown_key)
         except ResourceError:
-            if self._services.shell is None or not path.startswith("inputs/"):
+            from flink_skills.tools.skills.shown_paths import unescaped
+
+            listed = await asyncio.to_thread(unescaped, path, name, view)
+            if listed is not None:
+                return await asyncio.to_thread(view.read_resource, name, listed, *part, key=context.shown_key)
+            if self._services.shell is None or not path.startswith(_LINKS):
                 raise
-            # A skill's folder in the workspace has a link of this name to the inputs of the event.
+            # A skill's folder in the workspace has links of these names.
             return await self._of_workspace(path, part, view, context)
 
     async def _of_workspace(self, path: str, part: _Part, view: SkillView, context: ToolContext) -> ResourceText:

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flink_skills import SkillConfig, ToolContext, ToolResult
-from flink_skills.execution import CommandResult, IsolationLevel, Limits
+from flink_skills import SkillConfig, ToolContext
 from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.tools import FunctionTool, SkillSettings, ToolSet
 from flink_skills.tools.calling import CallGuard
-from flink_skills.tools.commands.result_text import describe
 from flink_skills.tools.files import FileToolSet
 from tests.tools.conftest import Conversation
 
@@ -149,19 +147,14 @@ async def test_plain_text_keeps_its_beginning(text: str) -> None:
     assert read == f"{text[:1000]}\n[the result of shop has {len(text):,} characters; these are the first 1,000]"
 
 
-async def test_each_output_of_a_command_keeps_its_ends() -> None:
-    stdout, stderr = b"x" * 30_000 + b"\nlast line", b"Traceback\n" + b"y" * 50
-    result = CommandResult(exit_code=1, stdout=stdout, stderr=stderr)
-    told = describe(result, Limits(), IsolationLevel.LANDLOCK, 30.0)
-
-    def shop() -> ToolResult:
-        return told
-
-    tools = ToolSet([FunctionTool(shop)], CallGuard(SkillConfig({"skills.tool.max-output": 2_000})))
-    content = (await tools.call("shop", {}, ToolContext())).content
+async def test_each_output_of_a_command_keeps_its_ends(view: SkillView, shell_with: Any) -> None:
+    talk = Conversation(view, await shell_with())
+    talk.tools = limited(talk.tools, 2_000)
+    command = "head -c 30000 /dev/zero | tr '\\0' x; echo; echo last line; echo Traceback >&2; exit 1"
+    content = (await talk.call("execute_shell_command", command=command)).content
     assert len(content) <= 2_000
     assert content.startswith("exit code: 1\nstdout:\nxxx")
-    assert content.endswith("last line\nstderr:\nTraceback\n" + "y" * 50 + "\n")
+    assert content.endswith("x\nlast line\nstderr:\nTraceback\n")
     assert "characters, the middle is omitted …]" in content
 
 
