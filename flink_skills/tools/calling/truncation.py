@@ -22,10 +22,10 @@ _IDENTIFYING = frozenset(
     ("id", "name", "path", "file", "ref", "uri", "url", "link", "version", "saved_as", "session_id", "call_id")
 )
 _LONGEST_IDENTIFIER = 4_096
-# Where the whole content can be read.
+# Members with the address of the whole content.
 _REFERENCES = ("ref", "uri", "url", "path")
 _LONGEST_REFERENCE = 200
-# Of these the end matters as well: an error is printed last.
+# Outputs of programs: the last characters are kept as well, because errors are printed last.
 _PRINTED = frozenset(("stdout", "stderr", "output"))
 _FEWEST_MEMBERS = 32
 _LONGEST_INTEGER = 4_000
@@ -119,7 +119,7 @@ def _shared(sections: Sequence[str], most: int) -> Iterator[str]:
 
 
 def _both_ends(text: str, most: int) -> str:
-    """Return the beginning and the end of a text, with a line between them."""
+    """Return the first and last characters of a text, with a line between them."""
     if len(text) <= most:
         return text
     gap = f"\n[… {len(text):,} characters, the middle is omitted …]\n"

@@ -44,9 +44,10 @@ class LoadSkillResource(SkillFace[_Arguments]):
     """``load_skill_resource``: reads a file of a skill, a part at a time.
 
     ``path`` may be a reference as well: ``artifact://name[@version]``, ``workspace://path``, and
-    ``skill://name/path``; ``name`` is not needed then. ``inputs/x``, ``out/x`` and ``work/x`` are files of the
-    workspace if the skill has no such file. Absolute paths of skills and of the workspace, as texts and commands show them, are
-    accepted, and paths that begin with ``$WORK_DIR``, ``$OUTPUT_DIR`` or ``$SKILLS_DIR``.
+    ``skill://name/path``; ``name`` is not needed then.
+    ``inputs/x``, ``out/x`` and ``work/x`` are files of the workspace if the skill has no such file. Absolute paths of
+    skills and of the workspace, as texts and commands show them, are accepted, and paths that begin with ``$WORK_DIR``,
+    ``$OUTPUT_DIR`` or ``$SKILLS_DIR``.
     """
 
     tool_name = "load_skill_resource"

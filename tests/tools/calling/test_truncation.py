@@ -159,7 +159,7 @@ async def test_each_output_of_a_command_keeps_its_ends(view: SkillView, shell_wi
 
 
 def limited(tools: ToolSet, most: int) -> ToolSet:
-    """The same tools in a job with a limit."""
+    """Return the tools as a job with a limit has them."""
     found = [tools.get(name) for name in tools.names]
     return ToolSet([tool for tool in found if tool], CallGuard(SkillConfig({"skills.tool.max-output": most})))
 
