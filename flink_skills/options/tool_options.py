@@ -45,8 +45,8 @@ class ToolOptions:
         "skills.tool.max-output",
         parse_count,
         200_000,
-        "Most characters of a tool's result that a model reads; what is longer is cut, and the text says so. 0: no "
-        "limit. A tool may have its own.",
+        "Maximum characters of a tool's result that a model reads. A longer result remains valid JSON when it is cut. "
+        "0 means no limit. A tool may have its own.",
     )
     TOOL_MAX_CONCURRENT = Option[int](
         "skills.tool.max-concurrent",

@@ -38,6 +38,8 @@ class ToolResult:
     tool itself. ``effects`` are changes of the turn's skill state (see
     :meth:`flink_skills.tools.state.SkillState.apply`), kept in the journal, so that a replay ends in
     the same state without calling the tool again. ``retryable`` says of an error that the same call may succeed later.
+    ``sections`` are the parts of ``content`` in order, if it has parts that are shortened separately when it is longer
+    than ``skills.tool.max-output``. They are not stored.
     """
 
     content: str
@@ -45,6 +47,7 @@ class ToolResult:
     value: Any = None
     effects: tuple[Mapping[str, Any], ...] = ()
     retryable: bool = False
+    sections: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass
@@ -56,7 +59,8 @@ class ToolContext:
     belong to it. ``workspace`` is the key's, for tools with ``uses_workspace``; others that come to need it call
     :meth:`need_workspace`. ``staged_inputs`` describes the files of the event that are in ``work/inputs/`` since the
     workspace was opened. ``shell`` runs commands in the sandbox of the job, ``artifacts`` stores its artifacts; each is
-    None if the job has none.
+    None if the job has none. ``max_output`` is the number of characters that a model reads of the result, 0 for all: a
+    tool that returns a file in pages returns pages of this size.
     """
 
     key: Any = None
@@ -73,6 +77,7 @@ class ToolContext:
     staged_inputs: Sequence[Mapping[str, Any]] = ()
     shell: ShellRunner | None = field(default=None, repr=False)
     artifacts: ArtifactStore | None = field(default=None, repr=False)
+    max_output: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
 
     async def need_workspace(self) -> Workspace:

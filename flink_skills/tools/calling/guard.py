@@ -14,6 +14,7 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.base import Tool, ToolContext, ToolResult
 from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Approver, needs_approval
 from flink_skills.tools.calling.limits import CallLimits
+from flink_skills.tools.calling.truncation import truncate
 
 __all__ = ["CallGuard"]
 
@@ -55,12 +56,18 @@ class CallGuard:
                 why = f": {approval.reason}" if approval.reason else ""
                 return ToolResult(f"{name} was not called: the call was not approved{why}", is_error=True)
             arguments = arguments if approval.arguments is None else approval.arguments
+        context.max_output = limits.max_output
         if limits.max_concurrent:
             async with self._place(name, limits.max_concurrent):
                 result = await self._attempts(name, tool, arguments, context, limits)
         else:
             result = await self._attempts(name, tool, arguments, context, limits)
-        return _cut(name, result, limits.max_output)
+        most = limits.max_output
+        if not most or len(result.content) <= most:
+            return result
+        # In a thread, as a result may have many megabytes.
+        content = await asyncio.to_thread(truncate, name, result.content, most, result.sections)
+        return replace(result, content=content, sections=())
 
     def _limits_of(self, name: str, tool: Tool) -> CallLimits:
         found = self._limits.get(name)
@@ -134,10 +141,3 @@ def _retrieve(task: asyncio.Future[Any]) -> None:
     # Nobody waits any more for a call that was given up.
     if not task.cancelled():
         task.exception()
-
-
-def _cut(name: str, result: ToolResult, most: int) -> ToolResult:
-    if not most or len(result.content) <= most:
-        return result
-    note = f"\n[the result of {name} has {len(result.content):,} characters; these are the first {most:,}]"
-    return replace(result, content=result.content[:most] + note)

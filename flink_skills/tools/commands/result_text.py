@@ -53,8 +53,9 @@ def describe(
         if dropped:
             said.append(f"{dropped} bytes of {name} were left out: write much output to a file in $WORK_DIR")
     lines = [f"exit code: {value['return_code']}", *(f"note: {note}" for note in said)]
-    content = "\n".join(lines) + f"\nstdout:\n{_closed(stdout)}stderr:\n{_closed(stderr)}"
-    return ToolResult(content.rstrip("\n") if not stderr else content, value=value)
+    head = "\n".join(lines) + "\nstdout:\n"
+    sections = (head, _closed(stdout), "stderr:\n" if stderr else "stderr:", _closed(stderr))
+    return ToolResult("".join(sections), value=value, sections=sections)
 
 
 def _timed_out(seconds: float, longest: float) -> str:

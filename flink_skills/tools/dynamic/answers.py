@@ -121,10 +121,10 @@ def tool_result(answer: Answer, exposed: str) -> ToolResult:
     printed = f"\n\nprinted:\n{answer.printed.rstrip()}" if answer.printed.strip() else ""
     if answer.error:
         text = answer.error if answer.refused else f"{exposed} failed: {answer.error}"
-        return ToolResult(text + printed, is_error=True)
+        return ToolResult(text + printed, is_error=True, sections=(text, printed) if printed else ())
     value = answer.value
     content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return ToolResult(content + printed, value=value)
+    return ToolResult(content + printed, value=value, sections=(content, printed) if printed else ())
 
 
 def _how(ended: CommandResult) -> str:

@@ -228,7 +228,9 @@ class BundledTools:
             limits = self._shell.limits
             said = describe_result(result, limits, self._shell.level, limits.wall_time)
             failed = result.exit_code != 0
-            return ToolResult(f"{exposed} failed: {said.content}" if failed else said.content, failed, said.value)
+            sections = (f"{exposed} failed: ", *said.sections) if failed else said.sections
+            content = f"{exposed} failed: {said.content}" if failed else said.content
+            return ToolResult(content, failed, said.value, sections=sections)
         answer = await asyncio.to_thread(text_answer, result.stdout, result.stderr, self._shell.hidden)
         return await asyncio.to_thread(tool_result, answer, exposed)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -31,8 +33,8 @@ class Read(StoredTool[_ReadArguments]):
     """Gives lines of a text file, each after its number and `` | ``.
 
     ``{success, content, total_lines, read_range}``; ``read_range`` is such as ``"1-40"``. At most 10,000 lines and
-    256 Ki characters a call: what is left is told in ``note``, and ``next_line`` is where to go on. Of files above
-    10 MB the lines are read in parts.
+    256 Ki characters a call, and not more than the job allows for a result: what is left is told in ``note``, and
+    ``next_line`` is where to go on. Of files above 10 MB the lines are read in parts.
 
     ``path`` may be a reference: ``skill://name/path``, ``workspace://path`` or ``artifact://name[@version]``. Of these,
     files of skills and artifacts have 10 MB at most.
@@ -49,14 +51,17 @@ class Read(StoredTool[_ReadArguments]):
     async def _answer(self, asked: _ReadArguments, context: ToolContext) -> dict[str, Any]:
         start = _start(asked)
         if _REFERENCE.match(asked.path) is None:
-            return await super()._answer(asked, context)
+            path = _path_of_skill(asked.path, context)
+            if path is None:
+                return await super()._answer(asked, context)
+            asked = asked.model_copy(update={"path": path})
         # A model that names paths only does not import this module.
         from flink_skills.tools.files.referred import located, read_lines
 
         reference = located(asked.path.strip(), context)
         page = await read_lines(reference, start, asked.end_line, context)
         if page is not None:
-            return _result(asked, page)
+            return _result(asked, page, context.max_output)
         place = "/".join(("$WORKSPACE_DIR", *parts_of(reference.path, READABLE)))
         return await super()._answer(asked.model_copy(update={"path": place}), context)
 
@@ -67,7 +72,22 @@ class Read(StoredTool[_ReadArguments]):
         if area.kind(root, target) == "folder":
             raise ArgumentError(f"{asked.path!r} is a folder: name a file in it. Glob lists its files.")
         with area.file(root, target) as descriptor:
-            return _result(asked, read_page(descriptor, _start(asked), asked.end_line))
+            return _result(asked, read_page(descriptor, _start(asked), asked.end_line), context.max_output)
+
+
+def _path_of_skill(path: str, context: ToolContext) -> str | None:
+    """Return the reference of a file by the absolute path that the text of a skill shows.
+
+    Return None for any other path, and for a loaded skill: that is in the workspace.
+    """
+    if not path.startswith("/") or context.skills is None:
+        return None
+    # A model that names other paths does not import this module.
+    from flink_skills.tools.skills.shown_paths import skill_file
+
+    found = skill_file(path, context.skills)
+    loaded = context.skill_state or ()
+    return None if found is None or found.skill in loaded else f"skill://{found.skill}/{found.path}"
 
 
 def _start(asked: _ReadArguments) -> int:
@@ -77,10 +97,20 @@ def _start(asked: _ReadArguments) -> int:
     return start
 
 
-def _result(asked: _ReadArguments, page: LinePage) -> dict[str, Any]:
+def _result(asked: _ReadArguments, page: LinePage, most: int) -> dict[str, Any]:
+    """Return the result, with as many lines as ``most`` characters of JSON can have, 0 for all."""
     start = _start(asked)
     if start > max(page.total, 1):
         raise ArgumentError(f"{asked.path!r} has {page.total} lines, and start_line is {start}.")
+    value = _value(asked, page)
+    while most and len(page.lines) > 1 and (size := len(json.dumps(value, ensure_ascii=False))) > most:
+        # A little less than the share that fits, as lines differ in length.
+        page = replace(page, lines=page.lines[: max(1, len(page.lines) * most * 9 // (size * 10))], cut=0)
+        value = _value(asked, page)
+    return value
+
+
+def _value(asked: _ReadArguments, page: LinePage) -> dict[str, Any]:
     value: dict[str, Any] = {
         "success": True,
         "content": "\n".join(f"{number} | {line}" for number, line in enumerate(page.lines, page.first)),

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.mcp.connection import McpConnection
-from flink_skills.tools.mcp.tool import content_text, requested
+from flink_skills.tools.mcp.tool import block_texts, requested, sectioned
 
 __all__ = ["prompt_tools", "resource_tools"]
 
@@ -40,7 +40,8 @@ def resource_tools(connection: McpConnection, prefix: str, place: Place) -> list
             str(of.text) if getattr(of, "text", None) is not None else f"[{of.mime_type or 'binary'}, no text]"
             for of in contents
         ]
-        return ToolResult("\n".join(texts) or "(empty)")
+        sections = sectioned(texts, "\n")
+        return ToolResult("".join(sections) or "(empty)", sections=sections)
 
     uri = {"uri": {"type": "string", "description": "As list_resources gives it; templates filled in."}}
     return [
@@ -64,8 +65,9 @@ def prompt_tools(connection: McpConnection, prefix: str, place: Place) -> list[T
         if not isinstance(name, str) or not isinstance(given, Mapping):
             return ToolResult(f"{prefix}get_prompt: give name, a text, and arguments, an object", is_error=True)
         result = await client.get_prompt(name, {str(key): str(value) for key, value in given.items()})
-        texts = [f"{message.role}: {content_text([message.content])}" for message in result.messages]
-        return ToolResult("\n\n".join(texts) or "(empty)")
+        texts = [f"{message.role}: {''.join(block_texts([message.content]))}" for message in result.messages]
+        sections = sectioned(texts, "\n\n")
+        return ToolResult("".join(sections) or "(empty)", sections=sections)
 
     named = {
         "name": {"type": "string"},

@@ -10,7 +10,7 @@ from flink_skills.telemetry.activity import current_activity
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.mcp.connection import McpAnswerError, McpConnection, McpLostError
 
-__all__ = ["McpTool", "content_text", "requested"]
+__all__ = ["McpTool", "block_texts", "requested", "sectioned"]
 
 T = TypeVar("T")
 _LONGEST_MESSAGE = 4_000
@@ -52,14 +52,15 @@ class McpTool(Tool):
         )
         if isinstance(result, ToolResult):
             return result
-        text = content_text(result.content)
+        sections = sectioned(block_texts(result.content), "\n")
+        text = "".join(sections)
         value = result.structured_content
         if value is not None:
             written = json.dumps(value, ensure_ascii=False)
             text = text or written
             if len(written) > _LARGEST_VALUE:
                 value = None
-        return ToolResult(text or "(no content)", is_error=bool(result.is_error), value=value)
+        return ToolResult(text or "(no content)", is_error=bool(result.is_error), value=value, sections=sections)
 
 
 async def requested(
@@ -88,9 +89,18 @@ async def requested(
         return ToolResult(f"{name}: the server refuses: {told[:_LONGEST_MESSAGE]}", is_error=True)
 
 
-def content_text(blocks: Iterable[Any]) -> str:
-    """What a model reads of blocks of content: their texts, and of what is no text that it is there."""
-    return "\n".join(filter(None, map(_block_text, blocks)))
+def block_texts(blocks: Iterable[Any]) -> list[str]:
+    """Return the text of each block of content, and a description of a block without text."""
+    return [text for text in map(_block_text, blocks) if text]
+
+
+def sectioned(texts: Iterable[str], separator: str) -> tuple[str, ...]:
+    """Return ``texts`` with ``separator`` between them, as sections of a result.
+
+    >>> sectioned(["a", "b"], "\\n")
+    ('a', '\\n', 'b')
+    """
+    return tuple(part for text in texts for part in (separator, text))[1:]
 
 
 def _block_text(block: Any) -> str:

@@ -23,6 +23,7 @@ from flink_skills.tools.runs.places import Places
 from flink_skills.tools.runs.saving import NO_ARTIFACTS
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.face import caller_view, known_skill
+from flink_skills.tools.skills.shown_paths import relative_path, skill_file
 from flink_skills.tools.skills.staged import check_staged
 from flink_skills.tools.state import pin_effect
 
@@ -65,7 +66,7 @@ class _Stager:
         self.staged = StagedInputs()
 
     async def stage(self, one: RunInput) -> None:
-        reference = parse_reference(one.source)
+        reference = self._reference(one.source)
         if reference.scheme == "artifact":
             placed, mime_type = await self._artifact(one, reference)
         else:
@@ -78,6 +79,19 @@ class _Stager:
         if mime_type:
             record["mime_type"] = mime_type
         self.staged.records.append({**record, "size_bytes": placed.size_bytes})
+
+    def _reference(self, text: str) -> Reference:
+        """Return the reference ``text``. A path that a result or a skill shows stands for the reference of its file."""
+        path = text.strip()
+        if "://" not in path:
+            found = skill_file(path, caller_view(self._services, self._context))
+            if found is not None:
+                return Reference("skill", found.path, skill=found.skill)
+            if path.startswith(("/", "$")) or relative_path(path) is not None:
+                inside = self._places.relative("input", path)
+                if inside is not None:
+                    return Reference("workspace", inside)
+        return parse_reference(text)
 
     async def _artifact(self, one: RunInput, reference: Reference) -> tuple[Placed, str]:
         store, state = self._services.artifacts, self._context.skill_state

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadSkillResource"]
 
-_LARGEST_PART = 1 << 20
+_LARGEST_PART, _SMALLEST_PART = 1 << 20, 64
+_LINKS = ("inputs/", "out/", "work/")
+# The offset and the largest length of a part, in bytes.
+_Part = tuple[int, int]
+# Characters of the line with the offset of the next part.
+_NOTE_CHARS = 120
 # Stands where a part begins or ends inside a file; no text has it.
 _CUT = b"\0cut\0"
 
@@ -39,8 +44,10 @@ class LoadSkillResource(SkillFace[_Arguments]):
     """``load_skill_resource``: reads a file of a skill, a part at a time.
 
     ``path`` may be a reference as well: ``artifact://name[@version]``, ``workspace://path``, and
-    ``skill://name/path``; ``name`` is not needed then. ``inputs/x`` is a file of the event where the skill has none of
-    that name.
+    ``skill://name/path``; ``name`` is not needed then.
+    ``inputs/x``, ``out/x`` and ``work/x`` are files of the workspace if the skill has no such file. Absolute paths of
+    skills and of the workspace, as texts and commands show them, are accepted, and paths that begin with ``$WORK_DIR``,
+    ``$OUTPUT_DIR`` or ``$SKILLS_DIR``.
     """
 
     tool_name = "load_skill_resource"
@@ -57,35 +64,74 @@ class LoadSkillResource(SkillFace[_Arguments]):
 
     async def _run(self, asked: _Arguments, view: SkillView, context: ToolContext) -> ToolResult:
         path = asked.path.strip()
+        limit = _LARGEST_PART if not context.max_output else max(_SMALLEST_PART, context.max_output - _NOTE_CHARS)
+        while True:
+            answer = _answer(await self._part_of(asked, path, min(limit, _LARGEST_PART), view, context))
+            # Characters that stand for others, such as __BASE_DIR__, can make a text longer than its file.
+            if not context.max_output or len(answer.content) <= context.max_output or limit == _SMALLEST_PART:
+                return answer
+            limit = max(_SMALLEST_PART, limit // 2)
+
+    async def _part_of(
+        self, asked: _Arguments, path: str, limit: int, view: SkillView, context: ToolContext
+    ) -> ResourceText:
         if "://" in path:
-            return _answer(await self._referred(path, asked.offset, view, context))
+            return await self._referred(path, (asked.offset, limit), view, context)
+        if path.startswith(("/", "$")) or asked.name is None:
+            return await self._shown(asked, path, limit, view, context)
+        return await self._of_skill(known_skill(asked.name, view), path, (asked.offset, limit), view, context)
+
+    async def _shown(
+        self, asked: _Arguments, path: str, limit: int, view: SkillView, context: ToolContext
+    ) -> ResourceText:
+        """Read a file by the absolute path that a text or a command shows, or by one that begins with a variable."""
+        # Not above: a model that reads files by the names of skills needs none of this.
+        from flink_skills.tools.skills.shown_paths import relative_path, skill_file, workspace_path
+
+        part = (asked.offset, limit)
+        found = skill_file(path, view)
+        if found is not None:
+            return await self._of_skill(found.skill, found.path, part, view, context)
+        if self._services.shell is not None:
+            workspaces = self._services.shell.workspaces.root
+            inside = relative_path(path)
+            if path.startswith(f"{workspaces}/"):
+                inside = workspace_path(path, await context.need_workspace())
+            if inside is not None:
+                return await self._of_workspace(inside, part, view, context)
         if asked.name is None:
             raise ArgumentError(f"Which skill has {path!r}? Give its name.")
-        return _answer(await self._of_skill(known_skill(asked.name, view), path, asked.offset, view, context))
+        return await self._of_skill(known_skill(asked.name, view), path, part, view, context)
 
-    async def _referred(self, text: str, offset: int, view: SkillView, context: ToolContext) -> ResourceText:
+    async def _referred(self, text: str, part: _Part, view: SkillView, context: ToolContext) -> ResourceText:
         # Not above: a model that reads skills only needs none of this.
         from flink_skills.tools.skills.references import artifact_data, resolve_reference
 
         store = self._services.artifacts
         reference = resolve_reference(text, view, context, store)
         if reference.scheme == "skill":
-            return await self._of_skill(reference.skill, reference.path, offset, view, context)
+            return await self._of_skill(reference.skill, reference.path, part, view, context)
         if reference.scheme == "workspace" or store is None:
-            return await self._of_workspace(reference.path, offset, view, context)
+            return await self._of_workspace(reference.path, part, view, context)
         data = await artifact_data(reference, context, store)
-        return self._part(text, data[offset : offset + _LARGEST_PART], offset, len(data))
+        offset, limit = part
+        return self._part(text, data[offset : offset + limit], offset, len(data))
 
-    async def _of_skill(self, name: str, path: str, offset: int, view: SkillView, context: ToolContext) -> ResourceText:
+    async def _of_skill(self, name: str, path: str, part: _Part, view: SkillView, context: ToolContext) -> ResourceText:
         try:
-            return await asyncio.to_thread(view.read_resource, name, path, offset, key=context.shown_key)
+            return await asyncio.to_thread(view.read_resource, name, path, *part, key=context.shown_key)
         except ResourceError:
-            if self._services.shell is None or not path.startswith("inputs/"):
-                raise
-            # A skill's folder in the workspace has a link of this name to the inputs of the event.
-            return await self._of_workspace(path, offset, view, context)
+            from flink_skills.tools.skills.shown_paths import unescaped
 
-    async def _of_workspace(self, path: str, offset: int, view: SkillView, context: ToolContext) -> ResourceText:
+            listed = await asyncio.to_thread(unescaped, path, name, view)
+            if listed is not None:
+                return await asyncio.to_thread(view.read_resource, name, listed, *part, key=context.shown_key)
+            if self._services.shell is None or not path.startswith(_LINKS):
+                raise
+            # A skill's folder in the workspace has links of these names.
+            return await self._of_workspace(path, part, view, context)
+
+    async def _of_workspace(self, path: str, part: _Part, view: SkillView, context: ToolContext) -> ResourceText:
         if self._services.shell is None:
             raise ArgumentError("There is no workspace here: this job runs no commands.")
         # Not above: see _referred.
@@ -93,8 +139,8 @@ class LoadSkillResource(SkillFace[_Arguments]):
 
         check_staged(path, view)
         workspace = await context.need_workspace()
-        data, total = await asyncio.to_thread(workspace.read_part, path, offset, _LARGEST_PART)
-        return self._part(path, data, offset, total)
+        data, total = await asyncio.to_thread(workspace.read_part, path, *part)
+        return self._part(path, data, part[0], total)
 
     def _part(self, shown: str, data: bytes, offset: int, total: int) -> ResourceText:
         if offset > total:

@@ -7,6 +7,8 @@ import os
 
 import pytest
 
+from flink_skills.manager import SkillView
+from flink_skills.tools import load_effect
 from flink_skills.tools.files import MOST_BYTES, MOST_CHARS, MOST_LINES
 
 from .conftest import Files
@@ -138,3 +140,11 @@ async def test_values_of_secrets_are_hidden(files: Files) -> None:
     assert result.value["content"] == "1 | it is [hidden]"
     assert "t0k3n" not in result.content
     assert "t0k3n" not in (await files.result("Grep", pattern="it is")).content
+
+
+async def test_the_folder_of_a_skill_loaded_or_not(files: Files, view: SkillView) -> None:
+    folder = view.get("billing").path  # type: ignore[union-attr]
+    assert (await files("Read", path=f"{folder}/scripts/sum.sh"))["content"] == "1 | echo 42"
+    files.context.skill_state.apply(load_effect("billing", "digest"))  # type: ignore[union-attr]
+    assert (await files("Read", path=f"{folder}/scripts/sum.sh"))["content"] == "1 | echo 42"
+    assert "outside of the workspace" in await files.error("Read", path=f"{folder}/../secret-ops/SKILL.md")

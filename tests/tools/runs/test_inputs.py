@@ -318,3 +318,22 @@ async def test_the_same_by_a_path_of_the_machine(talk_with: Talk, tmp_path: Path
     for source in (f"{staged}/SKILL.md", str(staged.parent), str(tmp_path)):
         result = await run(talk, "true", {"from": f"host://{source}"})
         assert result.is_error and "has workspaces in it" in result.content
+
+
+@pytest.mark.row("F7")
+async def test_paths_that_results_and_texts_show(talk: Conversation) -> None:
+    first = await run(talk, 'echo r > "$OUTPUT_DIR/r.txt"; echo "$OUTPUT_DIR"', output_files=["out/*"])
+    (entry,) = first.value["output_files"]
+    view = talk.context.skills
+    assert view is not None
+    folder = view.get("billing").path  # type: ignore[union-attr]
+    for source, content in (
+        (entry["name"], "r\n"),
+        (entry["ref"], "r\n"),
+        (f"{first.value['stdout'].strip()}/r.txt", "r\n"),
+        ("$OUTPUT_DIR/r.txt", "r\n"),
+        (f"{folder}/scripts/sum.sh", "echo 42\n"),
+    ):
+        assert await read(talk, "inputs/x", {"from": source, "to": "inputs/x"}) == content
+    for source in ("/etc/passwd", "r.txt", f"{folder}/../secret-ops/SKILL.md"):
+        assert (await run(talk, "true", {"from": source})).is_error, source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,61 @@ async def test_a_skill_whose_name_is_no_folder(shell_with) -> None:  # type: ign
 async def test_names_of_arguments(talk: Conversation, path: str, skill: str) -> None:
     result = await talk.call(READ, **{skill: "billing", path: "scripts/sum.sh"})
     assert result.content == "echo 42\n"
+
+
+@pytest.mark.row("C12")
+@pytest.mark.parametrize("named", [True, False])
+async def test_the_folder_that_loading_shows(talk: Conversation, manager: AgentSkillManager, named: bool) -> None:
+    shown = (await talk.call("load_skill", name="billing")).content
+    folder = re.search(r"Folder of this skill: (\S+) ", shown)[1]  # type: ignore[index]
+    name = {"name": "billing"} if named else {}
+    for path in (f"{folder}/scripts/sum.sh", f"{folder}/./scripts/../scripts/sum.sh"):
+        assert (await talk.call(READ, path=path, **name)).content == "echo 42\n"
+    missing = await talk.call(READ, path=f"{folder}/scripts/sun.sh", **name)
+    assert missing.is_error and "did you mean 'scripts/sum.sh'?" in missing.content
+    itself = await talk.call(READ, path=folder, **name)
+    assert itself.is_error and f"name a file in it, such as {folder}/SKILL.md" in itself.content
+    # A skill that the model does not have, by its folder too.
+    other = manager.view().get("secret-ops")
+    assert other is not None
+    for path in (f"{other.path}/SKILL.md", f"{folder}/../secret-ops/SKILL.md", f"{folder}-more/SKILL.md"):
+        refused = await talk.call(READ, path=path, **name)
+        assert refused.is_error and "Secret text" not in refused.content
+
+
+@pytest.mark.row("F29")
+async def test_paths_that_commands_and_results_show(talk: Conversation) -> None:
+    await talk.call("load_skill", name="billing")
+    printed = (
+        (
+            await talk.call(
+                "execute_shell_command",
+                command='pwd; echo r > "$OUTPUT_DIR/r.txt"; ls "$OUTPUT_DIR"/*; echo w > "$WORK_DIR/w.txt"',
+            )
+        )
+        .value["stdout"]
+        .split()
+    )
+    for path, content in (
+        (f"{printed[0]}/scripts/sum.sh", "echo 42\n"),
+        (printed[1], "r\n"),
+        ("$OUTPUT_DIR/r.txt", "r\n"),
+        ("${WORK_DIR}/w.txt", "w\n"),
+        ("$SKILLS_DIR/billing/scripts/sum.sh", "echo 42\n"),
+        ("out/r.txt", "r\n"),
+        ("skills/billing/scripts/sum.sh", "echo 42\n"),
+    ):
+        assert (await talk.call(READ, path=path)).content == content
+    assert (await talk.call(READ, name="billing", path="out/r.txt")).content == "r\n"
+    for path in ("$HOME/x", "$NOTHING/x", "/etc/passwd", f"{Path(printed[1]).parents[2]}/other/out/r.txt"):
+        assert (await talk.call(READ, path=path)).is_error, path
+
+
+async def test_a_name_of_a_list_with_characters_that_are_escaped() -> None:
+    odd = AgentSkill("odd", "Is odd.", "Text.", resources={"refs/R&D <a>.md": "yes"})
+    talk = Conversation(SkillView([odd]), None)
+    shown = (await talk.call("load_skill", name="odd")).content
+    listed = shown.partition("<skill_files>\n")[2].partition("\n")[0]
+    assert listed != "refs/R&D <a>.md"
+    assert (await talk.call(READ, name="odd", path=listed)).content == "yes"
+    assert (await talk.call(READ, name="odd", path="refs/R&D <a>.md")).content == "yes"
