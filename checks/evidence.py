@@ -24,7 +24,7 @@ __all__ = ["compare", "feature_evidence", "guarantee_evidence", "guarantees", "m
 
 ROOT = Path(__file__).resolve().parents[1]
 _ROW = re.compile(r"^\| (?!guarantee|---)(.+) \| (.+) \|$", re.MULTILINE)
-_JAVA_TEST = re.compile(r"@(?:Test|ParameterizedTest)\b[^{;]*?void (\w+)\(", re.DOTALL)
+_JAVA_TEST = re.compile(r"@(?:Test|ParameterizedTest)\b[^;]*?void (\w+)\(", re.DOTALL)
 
 Evidence = Mapping[str, set[str]]
 
