@@ -187,7 +187,9 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "remove them, or ignore this",
         ),
         "P01": Code("the menu was shortened to its budget", "warning", "warning", "choose fewer skills"),
-        "S04": Code("a link that leaves its source", "warning", "error", "copy what it points to"),
+        "S04": Code(
+            "a link that leaves its source, or points to nothing", "warning", "error", "copy what it points to"
+        ),
         "S05": Code("larger than the limit", "error", "error", "make it smaller"),
         "S06": Code("hidden or control characters, or an HTML comment", "warning", "warning", "remove them"),
         "S13": Code(
