@@ -17,6 +17,7 @@ from flink_skills.skill import AgentSkill, Diagnostic, Limits, LoadResult, load_
 from flink_skills.skill.diagnostic import CODES
 from flink_skills.skill.inspection import check_credentials, inspect_skill
 from flink_skills.skill.paths import inside
+from flink_skills.skill.scripts import check_scripts
 from flink_skills.skill.support import check_support
 from flink_skills.sources import SourceContext, SourceTree
 from flink_skills.sources.spec import SourceSpec
@@ -226,6 +227,7 @@ class _Reader:
         if self._depth is Depth.BODY:
             said += inspect_skill(skill, self._limits, strict=self._strict)
             said += check_credentials(skill, strict=self._strict)
+            said += check_scripts(skill, self._limits, strict=self._strict)
             names = self._offered.names if self._offered is not None else ()
             said += check_support(skill, commands=self._commands, tools=names)
             offered = self._offered or OfferedTools()

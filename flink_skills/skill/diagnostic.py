@@ -305,6 +305,13 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "warning",
             "add what the message names, remove the skill, or set skills.unsupported to report",
         ),
+        "X01": Code(
+            "a script that the instructions run directly, and that is not executable",
+            "warning",
+            "error",
+            "set its execute bit (chmod +x), or run it with its interpreter",
+        ),
+        "X02": Code("a script with a syntax error", "warning", "error", "correct the script"),
     }
 )
 
