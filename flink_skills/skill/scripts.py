@@ -71,7 +71,9 @@ def check_scripts(skill: AgentSkill, limits: Limits, *, strict: bool = False) ->
 
 def _run_directly(skill: AgentSkill, limits: Limits) -> frozenset[str]:
     """Return the files that commands in the instructions begin with."""
-    paths = frozenset(skill.files.paths())
+    paths = frozenset(path for path in skill.files.paths() if not path.endswith((".md", ".txt")))
+    if not paths:
+        return paths
     body = read_body(skill.files, limits.skill_file).text
     return frozenset(path for text in code_texts(body) for path in _commands(text) if path in paths)
 
@@ -81,7 +83,7 @@ def _commands(code: str) -> Iterator[str]:
 
     A path alone names a file, for example in a listing. A command has arguments, or begins with a folder.
     """
-    for part in _SEPARATOR.split(code):
+    for part in _SEPARATOR.split(code) if "/" in code else ():
         text = part.strip()
         words = text[_BEFORE.match(text).end() :].split(None, 1)  # type: ignore[union-attr]
         if not words:
