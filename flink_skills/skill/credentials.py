@@ -99,7 +99,7 @@ _PLACEHOLDER = re.compile(rb"example|placeholder|your|xxxx|1234567|abcdef|redact
 
 
 class Credential(NamedTuple):
-    """What a file has that looks like a secret, and the line (from 1; 0: the file is named like one)."""
+    """Content that looks like a secret, and its line (from 1). Line 0: the file is named like one."""
 
     what: str
     line: int

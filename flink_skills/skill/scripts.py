@@ -32,7 +32,7 @@ _SHEBANG = re.compile(rb"#![ \t]*(?:\S*/)?(?:env[ \t]+(?:-S[ \t]+)?(?:\S+=\S+[ \
 _LANGUAGES = {".py": "python", ".sh": "sh", ".bash": "bash"}
 _SHELL_ERROR = re.compile(r"line ([0-9]+): *(.*)|: ([0-9]+): *(.*)")
 _SEPARATOR = re.compile(r"\|\||&&|[;|&(]")
-# What precedes a command: a prompt, variables, words that run the next word.
+# Prefix of a command: a prompt, variables, words that run the next word.
 _BEFORE = re.compile(r"(?:\$[ \t]+|[A-Za-z_][A-Za-z0-9_]*=\S*[ \t]+|(?:sudo|exec|time|nohup|then|do|else)[ \t]+)*")
 _FROM_HERE = re.compile(r"\./|\.\./|~?/|\$|__BASE_DIR__/")
 
