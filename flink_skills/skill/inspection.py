@@ -7,7 +7,13 @@ import re
 
 from flink_skills.errors import ResourceError, near_misses
 from flink_skills.skill.body import read_body
-from flink_skills.skill.credentials import Credential, credential_message, credential_name, find_credentials
+from flink_skills.skill.credentials import (
+    Credential,
+    credential_message,
+    credential_name,
+    find_credentials,
+    without_credential_names,
+)
 from flink_skills.skill.diagnostic import Diagnostic, Report
 from flink_skills.skill.files import FolderFiles
 from flink_skills.skill.generated import is_generated
@@ -49,7 +55,7 @@ def inspect_skill(skill: AgentSkill, limits: Limits, *, strict: bool = False) ->
     _size(text, report, first_line)
     _hidden(text, report, first_line)
     _references(text, frozenset(paths), report, first_line)
-    for path in paths:
+    for path in sorted(set(paths).difference(without_credential_names(paths))):
         if what := credential_name(path):
             message = credential_message(path, Credential(what, 0))
             report.add("S13", message, path=f"{skill.path}/{path}" if skill.path else "")
