@@ -8,9 +8,8 @@ import json
 import logging
 import math
 import pickle
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from flink_skills.agents.error_text import error_text
@@ -48,12 +47,12 @@ from flink_skills.worker.frames import (
     encode_step,
 )
 from flink_skills.worker.redaction import Redactor
+from flink_skills.worker.session_cache import SessionCache
 from flink_skills.worker.watchdog import Watchdog
 
 __all__ = ["Worker"]
 
 _log = logging.getLogger("flink_skills.worker")
-_CACHED_SESSIONS = 10_000
 # How many seconds the turns of a worker that is replaced have to end.
 _DRAIN_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
@@ -61,12 +60,6 @@ _LOOK_SECONDS = 1.0
 _ROUND = (0.02, 0.05)
 _BEGUN_AT_FIRST = 8
 _BEGUN_AT_MOST = 1024
-
-
-@dataclass
-class _CachedSession:
-    version: int
-    session: Session
 
 
 class Worker:
@@ -100,7 +93,7 @@ class Worker:
         self._begun_at_once = _BEGUN_AT_FIRST
         self._watchdog = Watchdog(lambda: len(self._frames), self._name_of)
         self._waiting: dict[tuple[int, int], asyncio.Future[list[bytes]]] = {}
-        self._sessions: OrderedDict[tuple[int, str], _CachedSession] = OrderedDict()
+        self._sessions = SessionCache()
 
     def _receive(self, frame: Inbound) -> None:
         if isinstance(frame, StartTurn):
@@ -207,8 +200,7 @@ class Worker:
         for (of, _), task in list(self._turns.items()):
             if of == operator:
                 task.cancel()
-        for key in [key for key in self._sessions if key[0] == operator]:
-            del self._sessions[key]
+        self._sessions.drop(operator)
 
     def _look_at(self, threads: StepThreads) -> None:
         if not self.closed.done():
@@ -342,9 +334,9 @@ class Worker:
             return _decoded(frame, frame.session)
         if frame.session_version == 0:
             return Session()
-        cached = self._sessions.get((frame.operator, frame.key))
-        if cached is not None and cached.version == frame.session_version:
-            return cached.session
+        cached = self._sessions.find((frame.operator, frame.key), frame.session_version)
+        if cached is not None:
+            return cached
         answer: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
         self._waiting[(frame.operator, frame.turn)] = answer
         self._connection.send(encode_need_session(frame.operator, frame.turn))
@@ -354,11 +346,7 @@ class Worker:
         version = frame.session_version + (1 if outcome.change.op != SessionOp.KEEP else 0)
         if version == 0:
             return
-        key = (frame.operator, frame.key)
-        self._sessions[key] = _CachedSession(version, outcome.session)
-        self._sessions.move_to_end(key)
-        if len(self._sessions) > _CACHED_SESSIONS:
-            self._sessions.popitem(last=False)
+        self._sessions.keep((frame.operator, frame.key), version, outcome.session)
 
     async def close(self) -> None:
         """End all turns and release everything."""

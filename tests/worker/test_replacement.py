@@ -47,6 +47,17 @@ def test_a_step_that_ends_an_iterator_is_a_failed_turn(bridge: Bridge) -> None:
     assert "StopIteration" in ended["outputs"][0][1]["error"]
 
 
+def test_outputs_that_are_too_large_fail_their_turn(bridge: Bridge) -> None:
+    bridge.open(Unruly, **{"skills.turn.max-size": "2 kb"})
+    bridge.turn(1, "large")
+    ended = bridge.end()
+    assert "the outputs of the turn have 20,971,5" in ended["outputs"][0][1]["error"]
+    # An error record with its event would be too large as well.
+    bridge.turn(2, ["sys_exit", "x" * 3000], number=1)
+    (_, record) = bridge.end()["outputs"][0]
+    assert "sys.exit" in record["error"] and record["event"] is None
+
+
 @pytest.mark.parametrize("body", [b"", b"\x00"], ids=["unknown", "short"])
 def test_bytes_that_are_no_frame_end_the_worker(bridge: Bridge, body: bytes) -> None:
     bridge.open(Unruly)
