@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from flink_skills.worker.abandoned import AbandonedCode, StepThreads
+from flink_skills.worker import AbandonedCode, StepThreads
 from tests.kit.waiting import until
 from tests.worker.bad_agents import Unruly
 from tests.worker.bridge import DEADLINE, Bridge

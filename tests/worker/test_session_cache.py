@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from flink_skills.agents import NO_CONVERSATION, Session
-from flink_skills.worker.session_cache import SessionCache
+from flink_skills.worker import SessionCache
 
 
 def session(size: int) -> Session:
