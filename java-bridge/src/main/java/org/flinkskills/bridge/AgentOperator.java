@@ -9,7 +9,6 @@ import java.util.Map;
 import java.util.Set;
 import java.util.stream.Stream;
 import org.apache.flink.api.common.operators.MailboxExecutor;
-import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.runtime.execution.Environment;
 import org.apache.flink.runtime.state.VoidNamespace;
@@ -18,13 +17,11 @@ import org.apache.flink.streaming.api.operators.BoundedOneInput;
 import org.apache.flink.streaming.api.operators.OneInputStreamOperator;
 import org.apache.flink.streaming.api.operators.StreamOperatorParameters;
 import org.apache.flink.streaming.api.operators.sorted.state.BatchExecutionKeyedStateBackend;
-import org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo;
 import org.apache.flink.streaming.api.watermark.Watermark;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
 import org.apache.flink.streaming.runtime.tasks.mailbox.TaskMailbox;
 import org.apache.flink.streaming.runtime.watermarkstatus.WatermarkStatus;
 import org.apache.flink.types.Row;
-import org.apache.flink.util.OutputTag;
 import org.flinkskills.bridge.WorkerSlot.Turn;
 
 /**
@@ -44,7 +41,6 @@ import org.flinkskills.bridge.WorkerSlot.Turn;
 final class AgentOperator extends AbstractStreamOperator<byte[]>
     implements OneInputStreamOperator<Row, byte[]>, BoundedOneInput, MailboxListener.Handler {
   private static final long serialVersionUID = 1L;
-  private static final String MAIN_OUTPUT = "";
 
   /** Into so many parts are suspects divided, each of which runs by itself. */
   private static final int QUARANTINE_SHARES = 8;
@@ -70,7 +66,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   private transient int planId;
 
   private transient EventTimeGate gate;
-  private transient Map<String, OutputTag<byte[]>> tags;
+  private transient AgentOutputs outputs;
 
   /** Keys with unfinished events. */
   private transient Map<String, KeyedTurns.Key> active;
@@ -87,7 +83,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   /** Runs the task's loop while the last turns end; null before the input has ended. */
   private transient TaskLoop draining;
 
-  /** How many of the started turns are at a worker; the others wait for theirs to come back. */
+  /** The number of started turns that a worker runs. Other started turns wait for their worker. */
   private transient int inFlight;
 
   private transient AgentMetrics agentMetrics;
@@ -117,14 +113,14 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   public void open() throws Exception {
     super.open();
     if (getKeyedStateBackend() instanceof BatchExecutionKeyedStateBackend) {
-      throw new AgentRejectedException(noBatchMode("BATCH"));
+      throw new AgentRejectedException(AgentStream.noBatchMode("BATCH"));
     }
     gate = new EventTimeGate();
-    tags = new HashMap<>();
+    outputs = new AgentOutputs(output);
     active = new HashMap<>();
     running = new HashMap<>();
     nextTurn = 1;
-    state = new KeyedTurns(getRuntimeContext(), this::now, settings.sessionTtlMs());
+    state = new KeyedTurns(getRuntimeContext(), getProcessingTimeService()::getCurrentProcessingTime, settings.sessionTtlMs());
     agentMetrics =
         new AgentMetrics(getMetricGroup(), running::size, () -> unfinished - running.size());
     Environment environment = getContainingTask().getEnvironment();
@@ -191,10 +187,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
    * {@code maxPending} bounds them.
    */
   private boolean acceptsMore() {
-    int forPlace = 0;
-    for (WorkerSlot slot : slots) {
-      forPlace += slot.waitingForPlace();
-    }
+    int forPlace = WorkerSlot.waitingForPlace(slots);
     int forWorker = ready - forPlace;
     return forPlace <= 1 && waitingBehindTheirKey() + forWorker <= settings.maxPending();
   }
@@ -276,14 +269,8 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   }
 
   private void makeReady(KeyedTurns.Key key) {
-    slotOf(key.name).ready.addLast(key);
+    WorkerSlot.of(slots, key.name).ready.addLast(key);
     ready++;
-  }
-
-  /** Spreads the bits first: Flink has chosen this subtask by a hash of the same string. */
-  private WorkerSlot slotOf(String key) {
-    int mixed = key.hashCode() * 0x9E3779B9;
-    return slots[Math.floorMod(mixed ^ mixed >>> 15, slots.length)];
   }
 
   /** Starts, or sends again, every turn that may run now. */
@@ -333,26 +320,8 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     TurnState.Event event = state.head(key);
     turn.timestamp = event.hasTimestamp() ? event.timestamp() : null;
     List<byte[]> session = state.sessionToSend(key, turn.epoch);
-    int flags =
-        (event.hasTimestamp() ? Frames.TURN_HAS_TIMESTAMP : 0)
-            | (session == null ? 0 : Frames.TURN_HAS_SESSION);
-    List<byte[]> chunks = session == null ? List.of() : session;
-    List<byte[]> journal = state.journal();
-    long size = event.size() + Frames.sizeOf(key.name, chunks, journal);
-    Frames.Writer frame =
-        new Frames.Writer(Frames.TURN, Frames.TURN_HEAD_BYTES + size)
-            .u32(operatorId)
-            .u32(planId)
-            .u64(turn.id)
-            .u8(flags)
-            .u32(turn.crashes)
-            .u64(event.timestamp())
-            .u64(key.turnsDone + 1)
-            .u64(key.sessionVersion)
-            .str(key.name);
-    event.writeTo(frame);
-    frame.list(chunks).list(journal);
-    pool.send(turn.slot.worker, turn.epoch, frame.frame());
+    byte[] frame = TurnFrame.of(operatorId, planId, turn, event, session, state.journal());
+    pool.send(turn.slot.worker, turn.epoch, frame);
   }
 
   @Override
@@ -366,7 +335,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
       switch (frame.type()) {
         case Frames.STEP -> handleStep(turn, frame);
         case Frames.END -> handleEnd(turn, frame);
-        case Frames.OUTPUTS -> emit(turn.timestamp, frame.outputs());
+        case Frames.OUTPUTS -> outputs.emit(turn.timestamp, frame.outputs());
         default ->
             pool.send(
                 worker,
@@ -381,7 +350,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   private void handleStep(Turn turn, Frames.Frame frame) throws Exception {
     boolean clear = (frame.u8() & Frames.STEP_CLEARS_JOURNAL) != 0;
     byte[] entry = frame.bytes();
-    List<Frames.Output> outputs = frame.outputs();
+    List<Frames.Output> emitted = frame.outputs();
     state.step(turn.key, clear, entry);
     if (!clear) {
       // What it did when the worker died is behind it now, and is not done again: the cause was
@@ -389,26 +358,30 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
       turn.crashes = 0;
     }
     // In the same mail: no checkpoint comes between the step in the journal and what it emits.
-    emit(turn.timestamp, outputs);
+    outputs.emit(turn.timestamp, emitted);
   }
 
   private void handleEnd(Turn turn, Frames.Frame frame) throws Exception {
     int status = frame.u8();
     int sessionOp = frame.u8();
     List<byte[]> chunks = frame.list();
-    List<Frames.Output> outputs = frame.outputs();
+    List<Frames.Output> emitted = frame.outputs();
     String message = frame.str();
     if (status == Frames.END_FAIL_JOB) {
       throw new AgentTurnException(message);
     }
+    state.end(turn.key, turn.epoch, sessionOp, chunks);
+    outputs.emit(turn.timestamp, emitted);
+    leaveLane(turn);
+    ended(turn, status == Frames.END_ERROR_RECORD);
+  }
+
+  private void ended(Turn turn, boolean failed) throws Exception {
     KeyedTurns.Key key = turn.key;
-    state.end(key, turn.epoch, sessionOp, chunks);
-    emit(turn.timestamp, outputs);
     agentMetrics.turns.inc();
-    if (status == Frames.END_ERROR_RECORD) {
+    if (failed) {
       agentMetrics.failures.inc();
     }
-    leaveLane(turn);
     running.remove(turn.id);
     inFlight--;
     unfinished--;
@@ -419,20 +392,6 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
       makeReady(key);
     }
     gate.ended(accepted);
-  }
-
-  private void emit(Long timestamp, List<Frames.Output> outputs) {
-    for (Frames.Output item : outputs) {
-      StreamRecord<byte[]> record = new StreamRecord<>(item.value());
-      if (timestamp != null) {
-        record.setTimestamp(timestamp);
-      }
-      if (item.tag().equals(MAIN_OUTPUT)) {
-        output.collect(record);
-      } else {
-        output.collect(tags.computeIfAbsent(item.tag(), AgentOperator::outputTag), record);
-      }
-    }
   }
 
   private void leaveLane(Turn turn) {
@@ -468,22 +427,30 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
       turn.epoch = 0;
       turn.quarantined = false;
       turn.company = lost.size();
-      if (alone || turn.crashes < lastShared()) {
-        turn.crashes++;
+      turn.crashes = settings.crashesAfter(turn.crashes, alone);
+      if (settings.endsWithoutWorker(turn.crashes)) {
+        endWithoutWorker(turn);
+      } else {
+        (settings.isSuspect(turn.crashes) ? slot.suspects : slot.again).addLast(turn);
       }
-      (isSuspect(turn) ? slot.suspects : slot.again).addLast(turn);
     }
     startTurns();
   }
 
-  /** Before a turn is given up it has crashed its worker once when it ran alone. */
-  private boolean isSuspect(Turn turn) {
-    return turn.crashes >= lastShared() && turn.crashes < settings.maxCrashes();
-  }
-
-  /** How many crashes can count for a turn that was not alone. */
-  private int lastShared() {
-    return Math.max(1, settings.maxCrashes() - 1);
+  /** Ends a turn whose worker died again and again instead of returning its error record. */
+  private void endWithoutWorker(Turn turn) throws Exception {
+    setCurrentKey(turn.key.name);
+    TurnState.Event event = state.head(turn.key);
+    turn.timestamp = event.hasTimestamp() ? event.timestamp() : null;
+    ErrorRecord record = new ErrorRecord(plan.json(), turn);
+    LOG.error("{}: {}", getOperatorName(), record.message());
+    if (record.failsJob()) {
+      throw new AgentTurnException(record.message());
+    }
+    inFlight++;
+    state.end(turn.key, turn.epoch, Frames.SESSION_KEEP, List.of());
+    outputs.emit(turn.timestamp, record.outputs());
+    ended(turn, true);
   }
 
   @Override
@@ -527,29 +494,11 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
 
   @Override
   public void handleEvents(List<byte[]> events) {
-    emit(null, events.stream().map(event -> new Frames.Output(EVENTS_OUTPUT, event)).toList());
+    outputs.emit(null, events.stream().map(event -> new Frames.Output(EVENTS_OUTPUT, event)).toList());
   }
 
   @Override
   public void handleLaneFree() throws Exception {
     startTurns();
-  }
-
-  private long now() {
-    return getProcessingTimeService().getCurrentProcessingTime();
-  }
-
-  /** Batch mode keeps the state of one key at a time, and turns of many keys run together. */
-  static String noBatchMode(String mode) {
-    return "execution.runtime-mode is "
-        + mode
-        + ", and agents are streaming operators: set it to STREAMING; bounded sources end a"
-        + " streaming job as well.";
-  }
-
-  /** The tag of a side output, as a Python job declares it. */
-  static OutputTag<byte[]> outputTag(String name) {
-    TypeInformation<byte[]> type = PickledByteArrayTypeInfo.PICKLED_BYTE_ARRAY_TYPE_INFO;
-    return new OutputTag<>(name, type);
   }
 }

@@ -36,6 +36,9 @@ record AgentSettings(
     LinkedHashMap<String, String> env)
     implements Serializable {
 
+  /** After so many more crashes the TaskManager makes the error record that workers should. */
+  private static final int CRASHES_OF_ERROR_RECORD = 3;
+
   private static final List<String> FIELDS =
       List.of(
           "maxInFlight",
@@ -72,6 +75,27 @@ record AgentSettings(
         JobResources.Limits.defaults(),
         null,
         new LinkedHashMap<>());
+  }
+
+  /** How many crashes a turn has after one more, in which it was alone in the worker or not. */
+  int crashesAfter(int crashes, boolean alone) {
+    boolean counts = alone || crashes < lastShared() || crashes >= maxCrashes;
+    return counts ? crashes + 1 : crashes;
+  }
+
+  /** Before a turn is given up it has crashed its worker once when it ran alone. */
+  boolean isSuspect(int crashes) {
+    return crashes >= lastShared() && crashes < maxCrashes;
+  }
+
+  /** Whether no worker returned the error record of a turn that was given up. */
+  boolean endsWithoutWorker(int crashes) {
+    return crashes >= maxCrashes + CRASHES_OF_ERROR_RECORD;
+  }
+
+  /** How many crashes can count for a turn that was not alone. */
+  private int lastShared() {
+    return Math.max(1, maxCrashes - 1);
   }
 
   /** How many worker processes to start on this machine. */

@@ -125,6 +125,14 @@ public final class AgentStream {
     return batch ? mode.name() : null;
   }
 
+  /** Batch mode keeps the state of one key at a time, and turns of many keys run together. */
+  static String noBatchMode(String mode) {
+    return "execution.runtime-mode is "
+        + mode
+        + ", and agents are streaming operators: set it to STREAMING; bounded sources end a"
+        + " streaming job as well.";
+  }
+
   private static boolean isUnbounded(Transformation<?> transformation) {
     return transformation instanceof WithBoundedness source
         && source.getBoundedness() != Boundedness.BOUNDED;
@@ -153,7 +161,7 @@ public final class AgentStream {
       String secretsJson) {
     String mode = batchModeOf(env, keyed);
     if (mode != null) {
-      throw new IllegalArgumentException(AgentOperator.noBatchMode(mode));
+      throw new IllegalArgumentException(noBatchMode(mode));
     }
     AgentOperatorFactory factory =
         new AgentOperatorFactory(

@@ -4,16 +4,12 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.concurrent.ConcurrentSkipListMap;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.JobID;
-import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.flink.util.ShutdownHookUtil;
@@ -47,39 +43,6 @@ final class WorkerPool {
 
   private record Attached(int plan, WorkerListener listener) {}
 
-  /** A plan that was sent to the workers. */
-  private static final class Plan {
-    final int id;
-    final AgentPlan source;
-    final JsonNode json;
-    final Map<String, List<String>> resources;
-    final Set<Integer> openedBy = new HashSet<>();
-
-    /** The gauges that each worker has told of, with their latest values. */
-    final Map<Integer, Map<String, Number>> gauges = new HashMap<>();
-
-    /** What workers counted while no operator of the plan was there to be told. */
-    final List<Map.Entry<Integer, WorkerReport>> untold = new ArrayList<>();
-
-    /** What workers told outside of turns before there was an operator to emit it. */
-    final List<byte[]> events = new ArrayList<>();
-
-    AgentOpenException failure;
-
-    Plan(int id, AgentPlan source, JsonNode json, Map<String, List<String>> resources) {
-      this.id = id;
-      this.source = source;
-      this.json = json;
-      this.resources = resources;
-    }
-
-    void tellMetrics(WorkerListener listener) {
-      gauges.forEach((worker, latest) -> listener.onMetrics(worker, WorkerReport.ofGauges(latest)));
-      untold.forEach(report -> listener.onMetrics(report.getKey(), report.getValue()));
-      untold.clear();
-    }
-  }
-
   private final JobID jobId;
   private final ScratchDirectory scratch;
   private final WorkerLauncher launcher;
@@ -92,8 +55,7 @@ final class WorkerPool {
   private final double opened = System.currentTimeMillis() / 1000.0;
 
   private final WorkerProcess[] workers;
-  private final Thread monitor;
-  private final CountDownLatch ended = new CountDownLatch(1);
+  private final WorkerMonitor monitor;
   private final WorkerLane[] lanes;
   private final Map<String, List<String>> resources = new HashMap<>();
   private final ConcurrentSkipListMap<Integer, Attached> operators = new ConcurrentSkipListMap<>();
@@ -101,8 +63,8 @@ final class WorkerPool {
   /** Guards everything below. Order of locks: this one, then a worker's or a lane's. */
   private final Object lock = new Object();
 
-  private final Map<AgentPlan, Plan> plansBySource = new HashMap<>();
-  private final Map<Integer, Plan> plans = new LinkedHashMap<>();
+  private final Map<AgentPlan, PooledPlan> plansBySource = new HashMap<>();
+  private final Map<Integer, PooledPlan> plans = new LinkedHashMap<>();
   private final int[] epochs;
 
   /** Workers that get no turns yet, see {@link WorkerRestarts}. */
@@ -140,8 +102,8 @@ final class WorkerPool {
     this.epochs = new int[blueprint.workers()];
     this.onProbation = new boolean[blueprint.workers()];
     String shortId = jobId.toString().substring(0, 8);
-    this.monitor = new Thread(this::monitor, "agent-worker-" + shortId + "-monitor");
-    monitor.setDaemon(true);
+    this.monitor =
+        new WorkerMonitor(workers, "agent-worker-" + shortId + "-monitor", this::fail);
     for (int i = 0; i < workers.length; i++) {
       lanes[i] = new WorkerLane(i, new LaneNotifier());
       workers[i] =
@@ -162,21 +124,6 @@ final class WorkerPool {
       worker.start();
     }
     monitor.start();
-  }
-
-  /** Has each worker look at its deadlines until the pool closes. */
-  private void monitor() {
-    try {
-      while (!ended.await(WorkerProcess.TICK_MS, TimeUnit.MILLISECONDS)) {
-        for (WorkerProcess worker : workers) {
-          worker.tick();
-        }
-      }
-    } catch (InterruptedException e) {
-      LOG.debug("The monitor of the agent workers of job {} was interrupted.", jobId);
-    } catch (RuntimeException | Error e) {
-      fail(new AgentWorkerException("The agent workers are not watched any more: " + e, e));
-    }
   }
 
   int workers() {
@@ -207,9 +154,9 @@ final class WorkerPool {
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
     synchronized (lock) {
       checkUsable();
-      Plan plan = plansBySource.get(source);
+      PooledPlan plan = plansBySource.get(source);
       if (plan == null) {
-        plan = new Plan(nextPlan++, source, JSON.readTree(source.json()), found);
+        plan = new PooledPlan(nextPlan++, source, JSON.readTree(source.json()), found);
         plansBySource.put(source, plan);
         plans.put(plan.id, plan);
         for (int i = 0; i < workers.length; i++) {
@@ -332,7 +279,7 @@ final class WorkerPool {
   }
 
   /** Sends OPEN to one worker; the caller holds the lock. */
-  private void sendOpen(Plan plan, int worker) {
+  private void sendOpen(PooledPlan plan, int worker) {
     ObjectNode config = JSON.createObjectNode();
     config.set("plan", plan.json);
     config.put("secrets", plan.source.secrets());
@@ -382,14 +329,14 @@ final class WorkerPool {
       closed = true;
       lock.notifyAll();
     }
-    ended.countDown();
+    monitor.close();
     for (WorkerProcess worker : workers) {
       worker.beginClose(CLOSE_GRACE_MS);
     }
     for (WorkerProcess worker : workers) {
       worker.awaitClosed();
     }
-    WorkerProcess.join(monitor, CLOSE_GRACE_MS);
+    WorkerProcess.join(monitor.thread(), CLOSE_GRACE_MS);
     try {
       launcher.close();
     } catch (IOException e) {
@@ -423,7 +370,7 @@ final class WorkerPool {
         epochs[worker.index()] = epoch;
         onProbation[worker.index()] = probation;
         lanes[worker.index()].up(epoch);
-        for (Plan plan : plans.values()) {
+        for (PooledPlan plan : plans.values()) {
           sendOpen(plan, worker.index());
         }
       }
@@ -462,7 +409,7 @@ final class WorkerPool {
       LOG.debug(
           "Agent worker {} of job {} opened plan {}: {}", worker.index(), jobId, planId, report);
       synchronized (lock) {
-        Plan plan = plans.get(planId);
+        PooledPlan plan = plans.get(planId);
         if (plan != null) {
           plan.openedBy.add(worker.index());
         }
@@ -490,7 +437,7 @@ final class WorkerPool {
           return;
         }
         onProbation[worker.index()] = false;
-        for (Plan plan : plans.values()) {
+        for (PooledPlan plan : plans.values()) {
           if (plan.openedBy.contains(worker.index())) {
             tellReady(worker, epoch, plan.id);
           }
@@ -508,7 +455,7 @@ final class WorkerPool {
           mayHelpAgain ? new AgentOpenException(message) : new AgentRejectedException(message);
       boolean inUse;
       synchronized (lock) {
-        Plan plan = plans.remove(planId);
+        PooledPlan plan = plans.remove(planId);
         noteOpened(worker, epoch);
         if (plan == null) {
           return;
@@ -533,7 +480,7 @@ final class WorkerPool {
     /** Hands events to one operator of their plan: each of them is emitted once. */
     private void events(int planId, List<byte[]> events) {
       synchronized (lock) {
-        Plan plan = plans.get(planId);
+        PooledPlan plan = plans.get(planId);
         if (plan == null) {
           return;
         }
@@ -549,7 +496,7 @@ final class WorkerPool {
     private void metrics(WorkerProcess worker, int planId, byte[] json) throws IOException {
       WorkerReport report = WorkerReport.of(JSON.readTree(json));
       synchronized (lock) {
-        Plan plan = plans.get(planId);
+        PooledPlan plan = plans.get(planId);
         if (plan == null) {
           return;
         }

@@ -278,7 +278,7 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
   }
 
   List<String> emitted(String tag) {
-    OutputTag<byte[]> outputTag = AgentOperator.outputTag(tag);
+    OutputTag<byte[]> outputTag = AgentOutputs.tag(tag);
     ConcurrentLinkedQueue<StreamRecord<byte[]>> records = getSideOutput(outputTag);
     return records == null
         ? List.of()

@@ -1,0 +1,120 @@
+package org.flinkskills.bridge;
+
+import java.io.IOException;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.flink.api.python.shaded.net.razorvine.pickle.Pickler;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.core.JsonProcessingException;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
+
+/**
+ * The error record of a turn that no worker can end. It has what the TaskManager knows: agent, key,
+ * turn and error, as the records of workers ({@code flink_skills/agents/turn_record.py}), and
+ * neither the event nor the calls of the turn.
+ */
+final class ErrorRecord {
+  private static final String TAG = "errors";
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  private final JsonNode plan;
+  private final WorkerSlot.Turn turn;
+  private final long number;
+
+  /**
+   * @param planJson the plan of the agent
+   */
+  ErrorRecord(String planJson, WorkerSlot.Turn turn) throws JsonProcessingException {
+    this.plan = JSON.readTree(planJson);
+    this.turn = turn;
+    this.number = turn.key.turnsDone + 1;
+  }
+
+  /** For the log and for a job that fails. */
+  String message() {
+    return String.format("key %s, turn %d failed: %s", turn.key.name, number, reason());
+  }
+
+  private String reason() {
+    return String.format(
+        "the turn took its worker process down %d times, and no worker returned its error record;"
+            + " the TaskManager's log has the reasons",
+        turn.crashes);
+  }
+
+  /** Whether a failed turn fails the job. */
+  boolean failsJob() {
+    return plan.path("options").path("skills.turn.on-error").asText().equals("fail");
+  }
+
+  /** What the turn emits: a record, or a row of the table of errors, or nothing without one. */
+  List<Frames.Output> outputs() throws IOException {
+    Map<String, Object> record = record();
+    JsonNode rows = plan.path("rows");
+    if (!rows.isObject()) {
+      return List.of(output(record));
+    }
+    JsonNode columns = rows.path("errors").path("columns");
+    if (!columns.isArray()) {
+      return List.of();
+    }
+    Object[] row = new Object[columns.size()];
+    for (int i = 0; i < row.length; i++) {
+      row[i] = value(columns.get(i), record);
+    }
+    return List.of(output(row));
+  }
+
+  private Map<String, Object> record() {
+    Map<String, Object> usage = new LinkedHashMap<>();
+    for (String name : List.of("input_tokens", "output_tokens", "requests")) {
+      usage.put(name, 0);
+    }
+    Map<String, Object> record = new LinkedHashMap<>();
+    String operator = plan.path("operator").asText("");
+    record.put("agent", operator.isEmpty() ? plan.path("agent_id").asText("") : operator);
+    record.put("key", plain(turn.key.name));
+    record.put("turn", number);
+    record.put("output", null);
+    record.put("error", "TurnError: " + reason());
+    record.put("skills", List.of());
+    record.put("tool_calls", List.of());
+    record.put("usage", usage);
+    record.put("event", null);
+    return record;
+  }
+
+  /** The key of its text, where that is JSON without the marks of other types. */
+  private static Object plain(String key) {
+    try {
+      JsonNode node = JSON.readTree(key);
+      return node.isContainerNode() ? key : JSON.treeToValue(node, Object.class);
+    } catch (JsonProcessingException e) {
+      return key;
+    }
+  }
+
+  /** A column is {@code [name, [type, …], [path, …]]}; a path is a list of fields. */
+  private static Object value(JsonNode column, Map<String, Object> record) {
+    for (JsonNode path : column.path(2)) {
+      Object found = path.size() == 1 ? record.get(path.path(0).asText()) : null;
+      if (found != null) {
+        return fitting(found, column.path(1).path(0).asText());
+      }
+    }
+    return null;
+  }
+
+  private static Object fitting(Object value, String type) {
+    return switch (type) {
+      case "STRING", "VARCHAR", "CHAR" -> String.valueOf(value);
+      case "BIGINT", "INTEGER", "INT" -> value instanceof Number ? value : null;
+      default -> null;
+    };
+  }
+
+  private static Frames.Output output(Object value) throws IOException {
+    return new Frames.Output(TAG, new Pickler().dumps(value));
+  }
+}

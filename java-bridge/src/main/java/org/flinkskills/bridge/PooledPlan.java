@@ -1,0 +1,42 @@
+package org.flinkskills.bridge;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+
+/** A plan that was sent to the workers. */
+final class PooledPlan {
+  final int id;
+  final AgentPlan source;
+  final JsonNode json;
+  final Map<String, List<String>> resources;
+  final Set<Integer> openedBy = new HashSet<>();
+
+  /** The gauges that each worker has told of, with their latest values. */
+  final Map<Integer, Map<String, Number>> gauges = new HashMap<>();
+
+  /** What workers counted while no operator of the plan was there to be told. */
+  final List<Map.Entry<Integer, WorkerReport>> untold = new ArrayList<>();
+
+  /** What workers told outside of turns before there was an operator to emit it. */
+  final List<byte[]> events = new ArrayList<>();
+
+  AgentOpenException failure;
+
+  PooledPlan(int id, AgentPlan source, JsonNode json, Map<String, List<String>> resources) {
+    this.id = id;
+    this.source = source;
+    this.json = json;
+    this.resources = resources;
+  }
+
+  void tellMetrics(WorkerListener listener) {
+    gauges.forEach((worker, latest) -> listener.onMetrics(worker, WorkerReport.ofGauges(latest)));
+    untold.forEach(report -> listener.onMetrics(report.getKey(), report.getValue()));
+    untold.clear();
+  }
+}

@@ -1,0 +1,49 @@
+package org.flinkskills.bridge;
+
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+
+/** Has each worker of a pool look at its deadlines until the pool closes. */
+final class WorkerMonitor {
+  private final WorkerProcess[] workers;
+  private final Consumer<Exception> failed;
+  private final CountDownLatch ended = new CountDownLatch(1);
+  private final Thread thread;
+
+  /**
+   * @param failed receives the error after which nothing watches the workers
+   */
+  WorkerMonitor(WorkerProcess[] workers, String name, Consumer<Exception> failed) {
+    this.workers = workers;
+    this.failed = failed;
+    this.thread = new Thread(this::run, name);
+    thread.setDaemon(true);
+  }
+
+  void start() {
+    thread.start();
+  }
+
+  void close() {
+    ended.countDown();
+  }
+
+  Thread thread() {
+    return thread;
+  }
+
+  private void run() {
+    try {
+      while (!ended.await(WorkerProcess.TICK_MS, TimeUnit.MILLISECONDS)) {
+        for (WorkerProcess worker : workers) {
+          worker.tick();
+        }
+      }
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    } catch (RuntimeException | Error e) {
+      failed.accept(new AgentWorkerException("The agent workers are not watched any more: " + e, e));
+    }
+  }
+}
