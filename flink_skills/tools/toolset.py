@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from flink_skills.errors import ConfigError, LimitError, UnknownNameError, near_misses
+from flink_skills.errors import ConfigError, LimitError, UnknownNameError
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
 from flink_skills.tools.calling import CallGuard
+from flink_skills.tools.other_tools import suggestion
 
 __all__ = ["Speaker", "ToolSet"]
 
@@ -129,11 +130,12 @@ class ToolSet:
             return ToolResult(f"{name} failed: {type(error).__name__}: {error}", is_error=True)
 
     def _unknown(self, name: str) -> str:
-        near = near_misses(name, self._tools)
-        hint = " Did you mean " + " or ".join(near) + "?" if near else ""
+        hint = suggestion(name, self._tools)
         shown = ", ".join(list(self._tools)[:_SHOWN_NAMES]) or "none"
         more = len(self._tools) - _SHOWN_NAMES
-        return f"There is no tool {name!r}.{hint} Tools: {shown}" + (f" and {more} more" if more > 0 else "")
+        return f"There is no tool {name!r}. {hint}{hint and ' '}Tools: {shown}" + (
+            f" and {more} more" if more > 0 else ""
+        )
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from flink_skills.errors import SkillsError, near_misses
 from flink_skills.tools.base import Tool
 from flink_skills.tools.dynamic.naming import brought_names
+from flink_skills.tools.other_tools import suggestion
 from flink_skills.tools.profiles import LOAD_SKILL, TOOL_NAMES
 from flink_skills.tools.state import ALL, LoadedSkill, SkillState
 
@@ -98,7 +99,9 @@ def not_active(
     "Tool 'get_weather' not found. Is the skill loaded? Skill weather has it: call load_skill with it first. …"
     """
     if name in TOOL_NAMES:
-        return f"This model does not have the tool {name!r}. Tools: {', '.join(list(taken)[:_SHOWN_NAMES])}"
+        hint = suggestion(name, taken)
+        tools = ", ".join(list(taken)[:_SHOWN_NAMES])
+        return f"This model does not have the tool {name!r}. {hint}{hint and ' '}Tools: {tools}"
     choices = list(_choices(state, view, pool_tools, taken, {}))
     known = list(dict.fromkeys((*taken, *(choice.name for choice in choices))))
     # What was the name of one skill's tool is never said to be that of another's.
@@ -107,7 +110,8 @@ def not_active(
         choice.name for choice in choices if choice.spec and choice.spec["name"] == name and choice.skill in owners
     ]
     mend = f"It is called {_either(renamed)}." if renamed else _mend(name, state, view, pool_tools, known)
-    parts = [f"Tool {name!r} not found. Is the skill loaded?", mend]
+    loaded = "" if mend.startswith("Use ") else " Is the skill loaded?"
+    parts = [f"Tool {name!r} not found.{loaded}", mend]
     more = f" and {len(known) - _SHOWN_NAMES} more" if len(known) > _SHOWN_NAMES else ""
     parts.append(f"Tools: {', '.join(known[:_SHOWN_NAMES]) or 'none'}{more}")
     return " ".join(part for part in parts if part)
@@ -210,6 +214,9 @@ def _mend(name: str, state: SkillState, view: SkillView, pool: Collection[str], 
         return f"{_skills(there)} it, but it is not selected: {how}."
     if name in by_tool:
         return _load(by_tool[name], known)
+    hint = suggestion(name, known)
+    if hint.startswith("Use "):
+        return hint
     near = near_misses(name, {*known, *by_tool})
     shown = [tool if tool in known else f"{tool} (of skill {by_tool[tool][0]})" for tool in near]
     return f"Did you mean {_either(shown)}?" if shown else ""

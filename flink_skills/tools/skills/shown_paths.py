@@ -1,4 +1,4 @@
-"""Paths that texts and results show to a model: absolute ones, and those that begin with a variable of commands."""
+"""Absolute paths that texts and results show to a model, and paths that begin with a variable of commands."""
 
 from __future__ import annotations
 
