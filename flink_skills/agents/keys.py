@@ -11,6 +11,7 @@ import datetime as dt
 import decimal
 import json
 import math
+import re
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -28,18 +29,27 @@ _TAGGED = {
     "bytes": base64.b64decode,
 }
 _FAILURE = "$unknown-key"
+_MARKS = {*_TAGGED, _FAILURE[1:]}
+_CANONICAL: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":")}
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def key_to_text(key: Any) -> str:
     """The canonical text of ``key``.
 
     Keys may be None, text, numbers, booleans, dates, times, decimals, UUIDs, bytes, and lists, tuples and dicts of
-    these. Raises :class:`ConfigError` for anything else.
+    these. Keys of different types are different, but for integral floats, which are integers. Raises
+    :class:`ConfigError` for anything else.
 
     >>> key_to_text("job-1"), key_to_text(("a", 1))
     ('"job-1"', '["a",1]')
     """
-    return json.dumps(_plain(key), ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    try:
+        return _encodable(json.dumps(_plain(key), **_CANONICAL, sort_keys=True, allow_nan=False))
+    except ConfigError:
+        raise
+    except (ValueError, TypeError, RecursionError) as error:  # such as an integer with thousands of digits
+        raise ConfigError(f"a key of type {type(key).__name__} has no text ({error}): use text or a number") from error
 
 
 def key_from_text(text: str) -> Any:
@@ -52,7 +62,12 @@ def key_from_text(text: str) -> Any:
 
 def key_failure_text(problem: str) -> str:
     """The text that stands for the key of an event whose key could not be told; its turn becomes an error record."""
-    return json.dumps({_FAILURE: problem}, ensure_ascii=False, separators=(",", ":"))
+    return _encodable(json.dumps({_FAILURE: problem}, **_CANONICAL))
+
+
+def _encodable(text: str) -> str:
+    """Escape lone surrogates, which no encoding has: Flink would fail, or read another character."""
+    return text if text.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def key_failure(text: str) -> str | None:
@@ -82,11 +97,23 @@ def _plain(key: Any) -> Any:
     if isinstance(key, (list, tuple)):
         return [_plain(item) for item in key]
     if isinstance(key, Mapping):
-        return {str(name): _plain(value) for name, value in key.items()}
+        return {_escaped(name, key): _plain(value) for name, value in _by_text(key)}
     raise ConfigError(
         f"a key is {type(key).__name__} ({key!r:.80}): use text, a number, a boolean, a date, bytes, "
         "or a tuple of these"
     )
+
+
+def _by_text(key: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+    found = [(str(name), value) for name, value in key.items()]
+    if len({name for name, _ in found}) < len(found):
+        raise ConfigError(f"a key is a dict with names that have the same text ({key!r:.80}): use text as names")
+    return found
+
+
+def _escaped(name: str, of: Mapping[Any, Any]) -> str:
+    """Return the name of an entry as a text has it: the only name of a dict must not be read as the mark of a type."""
+    return f"${name}" if len(of) == 1 and name.startswith("$") and name.lstrip("$") in _MARKS else name
 
 
 def _restore(value: Any) -> Any:
@@ -99,5 +126,7 @@ def _restore(value: Any) -> Any:
                 return None
             if name.startswith("$") and name[1:] in _TAGGED:
                 return _TAGGED[name[1:]](text)
+            if name.startswith("$$") and name.lstrip("$") in _MARKS:
+                return {name[1:]: _restore(text)}
         return {name: _restore(item) for name, item in value.items()}
     return value

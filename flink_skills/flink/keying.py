@@ -188,4 +188,6 @@ class _KeepKey(KeyedProcessFunction):  # type: ignore[misc]
             key = key_to_text(_plain_key(ctx.get_current_key()))
         except SkillsError as error:
             key = key_failure_text(str(error))
+        except Exception as error:  # objects of the user
+            key = key_failure_text(f"the key has no text: {type(error).__name__}: {error}")
         yield Row(key, as_record(value, self._shape))

@@ -82,6 +82,17 @@ def test_a_key_of_each_type_has_its_value_and_keeps_its_state() -> None:
     assert wrong == []
 
 
+def test_keys_with_lone_surrogates_are_apart_from_others() -> None:
+    env = flink_environment({"skills.shell.enabled": "false"})
+    agents = AgentsExecutionEnvironment.get_execution_environment(env)
+    names = ["x\ud800y", "x?y", "x\ufffdy", "x\ud800y"]
+    stream = env.from_collection([{"n": number, "name": name} for number, name in enumerate(names)])
+    output = agents.from_datastream(stream, lambda event: event["name"]).apply(Echo("echo"))
+    found = collect(output.to_datastream(), output.to_datastream(tag="errors"))
+    turns = {record["event"]["n"]: (record["key"], record["turn"]) for record in found}
+    assert turns == {0: ("x\ud800y", 1), 1: ("x?y", 1), 2: ("x\ufffdy", 1), 3: ("x\ud800y", 2)}
+
+
 def test_a_column_that_flink_cannot_hand_to_python_is_refused_when_the_graph_is_built() -> None:
     agents = AgentsExecutionEnvironment.get_execution_environment(flink_environment())
     table = agents.table_environment().sql_query("SELECT x'00ff' AS b, 'x' AS k, CAST(1 AS DOUBLE) AS d")

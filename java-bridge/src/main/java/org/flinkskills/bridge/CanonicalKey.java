@@ -36,6 +36,16 @@ final class CanonicalKey {
     return Arrays.stream(values).map(CanonicalKey::of).collect(Collectors.joining(",", "[", "]"));
   }
 
+  /** No encoding has them: the bytes of another character would be sent for the key. */
+  private static boolean isLoneSurrogate(String text, int at) {
+    char c = text.charAt(at);
+    if (Character.isHighSurrogate(c)) {
+      return at + 1 == text.length() || !Character.isLowSurrogate(text.charAt(at + 1));
+    }
+    return Character.isLowSurrogate(c)
+        && (at == 0 || !Character.isHighSurrogate(text.charAt(at - 1)));
+  }
+
   private static String quote(String text) {
     StringBuilder json = new StringBuilder(text.length() + 2).append('"');
     for (int i = 0; i < text.length(); i++) {
@@ -49,7 +59,7 @@ final class CanonicalKey {
         case '\b' -> json.append("\\b");
         case '\f' -> json.append("\\f");
         default -> {
-          if (c < FIRST_PRINTABLE) {
+          if (c < FIRST_PRINTABLE || isLoneSurrogate(text, i)) {
             json.append(String.format("\\u%04x", (int) c));
           } else {
             json.append(c);
