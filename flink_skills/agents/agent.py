@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.errors import PlanError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+
     from flink_skills.agents.context import AgentContext
+    from flink_skills.agents.models.base import ChatModel
     from flink_skills.telemetry import Observer
     from flink_skills.tools.calling import Approval, ApprovalRequest
 
 __all__ = ["Agent"]
+
+
+class _Override:
+    """``Agent.override`` of a class and of an instance."""
+
+    def __get__(self, agent: Agent | None, cls: type[Agent]) -> Callable[..., Any]:
+        from flink_skills.agents.overriding import override_models
+
+        name = (agent if agent is not None else cls).name
+        id_ = name if isinstance(name, str) and name else f"{cls.__module__}.{cls.__qualname__}"
+
+        def override(*, model: Any) -> Any:
+            return override_models(id_, model)
+
+        return override
 
 
 class Agent:
@@ -73,6 +92,28 @@ class Agent:
 
     #: Name of the agent in plans, metrics and call ids; empty: the class's qualified name.
     name: str = ""
+
+    if TYPE_CHECKING:
+
+        @classmethod
+        def override(cls, *, model: Mapping[str, ChatModel | str] | ChatModel | str) -> AbstractContextManager[Any]:
+            """Replace the chat models of the agent meanwhile, for tests with ``from_list``.
+
+            Call it on the class or on an instance. The replacement applies to agents that are tools of this one as
+            well, unless they have one of their own. The agent keeps its skills, tools and prompts.
+
+            Args:
+                model: A :class:`ChatModel` or ``"provider:model"`` for all models, or a dict of these by the name of
+                    the model.
+
+            Raises:
+                ConfigError: ``model`` is of another type.
+
+            >>> with Triage.override(model=ScriptedModel(["Ask payments."])):
+            ...     answers = agents_env.from_list(["billing is down"]).apply(Triage).to_list()
+            """
+    else:
+        override = _Override()
 
     def visible_skills(self, event: Any, ctx: AgentContext) -> Iterable[str] | None:
         """The only skills that the models may see for this event, of those that they have; None: all of them.

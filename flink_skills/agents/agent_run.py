@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -131,6 +131,7 @@ class AgentRun:
         self._revisions: dict[str, int] = {}
         self._outlive_turn: set[str] = set()
         self._counts: dict[str, int] = {}
+        self._calls: list[tuple[str, Coroutine[Any, Any, Any]]] = []
         self._task: asyncio.Task[Any] | None = None
         self.generation = generation
 
@@ -146,9 +147,11 @@ class AgentRun:
             result = self.runtime.agent.on_event(self.event, context)
             if inspect.isawaitable(result):
                 result = await result
+            self._check_awaited()
             self._ended()
             return result
         finally:
+            self._calls.clear()
             # Timers that are made later keep this context, some long after they are cancelled, and with it all of this.
             _last_call.reset(before)
 
@@ -189,9 +192,24 @@ class AgentRun:
         if self.turn.journal is not self._journal:
             raise TurnInterruptedError("the turn has ended or was started anew: await all that on_event starts")
 
+    def awaited(self, call: str, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of a call of the agent's code. The turn fails if it was not awaited by its end."""
+        self._calls.append((call, coroutine))
+        return coroutine
+
+    def _check_awaited(self) -> None:
+        forgotten = [(call, of) for call, of in self._calls if inspect.getcoroutinestate(of) == inspect.CORO_CREATED]
+        for _, coroutine in forgotten:
+            coroutine.close()
+        if forgotten:
+            call = forgotten[0][0]
+            raise TurnError(f"{call} was called and never awaited, so it did nothing: write 'await {call}'")
+
     def emit(self, tag: str, output: Any) -> None:
         """Let ``output`` leave when the turn ends."""
         self._check_current()
+        if inspect.iscoroutine(output):
+            raise TurnError(f"an output is the coroutine {output.__qualname__}(…): await it, and emit its result")
         self.turn.emit(tag, output)
 
     def add_usage(self, usage: Usage) -> None:
@@ -256,22 +274,31 @@ class AgentRun:
                 raise TurnError(f"tool {name}: {result.content}")
             return result.value if result.value is not None else result.content
 
-    async def step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], result_type: Any) -> Any:
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        result_type: Any,
+    ) -> Any:
         codec = StepCodec.of(fn, result_type, name)
         with self.call(f"step:{name}") as (step, place):
 
             async def run() -> Any:
                 with observe("step", name, step, call_id=self.turn.call_id(step)):
                     if inspect.iscoroutinefunction(fn):
-                        value = await fn(*args)
+                        value = await fn(*args, **kwargs)
                     else:
-                        value = await in_thread(fn, *args)
+                        value = await in_thread(fn, *args, **kwargs)
                         if inspect.isawaitable(value):
                             value = await value
                     self._ended()
                     return codec.dump(value)
 
-            kept = await self.durable(step, run, replace(place, what=fingerprint(name, args)))
+            # Without keyword arguments as in earlier releases, whose journals have these fingerprints.
+            what = fingerprint(name, args, kwargs) if kwargs else fingerprint(name, args)
+            kept = await self.durable(step, run, replace(place, what=what))
             return codec.load(kept)
 
     async def tools_of(self, model: ModelRuntime) -> ToolSet:

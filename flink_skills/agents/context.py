@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.messages import Usage
@@ -92,7 +92,9 @@ class AgentContext:
         """What this conversation saved: references such as ``artifact://report.csv@0f3a…`` by name, the newest each."""
         return {name: artifact_ref(name, version) for name, version in self._run.artifacts.items()}
 
-    async def chat(self, message: Any = None, *, model: str | None = None, output_type: Any = ...) -> Any:
+    def chat(
+        self, message: Any = None, *, model: str | None = None, output_type: Any = ...
+    ) -> Coroutine[Any, Any, Any]:
         """Let a chat model answer, with its skills and tools, until it has a final answer.
 
         Args:
@@ -109,9 +111,11 @@ class AgentContext:
             LimitError: the turn is at a limit (steps, tokens).
             TurnError: the model gave no usable answer.
         """
-        return await self._run.chat(message, model=model, output_type=output_type)
+        return self._run.awaited("ctx.chat", self._run.chat(message, model=model, output_type=output_type))
 
-    async def call_tool(self, name: str, arguments: Any = None, /, *, model: str | None = None, **more: Any) -> Any:
+    def call_tool(
+        self, name: str, arguments: Any = None, /, *, model: str | None = None, **more: Any
+    ) -> Coroutine[Any, Any, Any]:
         """Call a tool as a model would, durably.
 
         Args:
@@ -126,10 +130,13 @@ class AgentContext:
         Raises:
             TurnError: the tool answered with an error.
         """
-        return await self._run.call_tool(name, {**(arguments or {}), **more}, model=model)
+        call = self._run.call_tool(name, {**(arguments or {}), **more}, model=model)
+        return self._run.awaited(f"ctx.call_tool({name!r})", call)
 
-    async def step(self, name: str, fn: Callable[..., Any], *args: Any, result_type: Any = None) -> Any:
-        """Run ``fn(*args)`` as a durable step.
+    def step(
+        self, name: str, fn: Callable[..., Any], *args: Any, result_type: Any = None, **kwargs: Any
+    ) -> Coroutine[Any, Any, Any]:
+        """Run ``fn(*args, **kwargs)`` as a durable step.
 
         Args:
             name: What the step is called in the journal; the same name may be used several times.
@@ -141,7 +148,7 @@ class AgentContext:
             TurnError: the result cannot be kept in the journal.
             Exception: whatever ``fn`` raises.
         """
-        return await self._run.step(name, fn, args, result_type)
+        return self._run.awaited(f"ctx.step({name!r})", self._run.step(name, fn, args, kwargs, result_type))
 
     def emit(self, output: Any) -> None:
         """Emit an output. Outputs of a turn leave together when it ends, with the event's timestamp."""

@@ -6,12 +6,16 @@ import asyncio
 import pickle
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from flink_skills.agents.keys import key_to_text
+from flink_skills.agents.key_selection import KeyText, key_text_of
+from flink_skills.agents.keys import key_failure
 from flink_skills.agents.observers import telemetry_of
+from flink_skills.agents.overriding import ModelOverrides
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.runtime import AgentRuntime
 from flink_skills.agents.sealing import secret_values
@@ -22,7 +26,7 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent, PackedEvent
 from flink_skills.tools.commands.hidden import HiddenValues
 
-__all__ = ["run_blocking", "run_events", "run_list"]
+__all__ = ["ListOutcome", "run_blocking", "run_events", "run_list", "run_outcomes"]
 
 T = TypeVar("T")
 
@@ -33,16 +37,24 @@ async def run_events(
     *,
     record: bool | None = None,
     on_event: Callable[[AgentEvent], None] | None = None,
+    overrides: ModelOverrides | None = None,
 ) -> AsyncIterator[tuple[int, TurnOutcome]]:
-    """Run pairs of key and event; yields the number of the pair (from 0) and its outcome as turns end.
+    """Run pairs of key and event. Yields the number of the pair (from 0) and its outcome when its turn ends.
 
-    Turns of one key run one after another in the order given, all keys at once up to ``skills.worker.max-in-flight``.
-    ``record`` overrules ``skills.events.enabled``: what happens in a turn is then among its outputs, and what happens
-    outside of turns is given to ``on_event``. Raises :class:`TurnError` when a turn fails and the job says ``fail``.
+    Turns of one key run one after another in the order of the pairs, those of all keys at the same time up to
+    ``skills.worker.max-in-flight``. A key that has no text becomes an error record, as in a job.
+
+    Args:
+        plan: The agent.
+        events: The pairs. Those of an iterator arrive when it returns them, those of a list together.
+        record: Takes precedence over ``skills.events.enabled``: the outputs then include what happens in a turn.
+        on_event: Receives what happens outside of turns.
+        overrides: Replacements of chat models.
+
+    Raises:
+        TurnError: A turn failed, and ``skills.turn.on-error`` is ``fail``.
     """
     config = SkillConfig(plan.options)
-    finished: asyncio.Queue[tuple[int, TurnOutcome]] = asyncio.Queue()
-    limit = asyncio.Semaphore(config.get(SkillOptions.WORKER_MAX_IN_FLIGHT))
     with tempfile.TemporaryDirectory(prefix="flink-skills-", ignore_cleanup_errors=True) as scratch:
         hides = _Hides(plan)
         telemetry = telemetry_of(
@@ -53,44 +65,107 @@ async def run_events(
             hides=hides,
             begun=hides.begun,
         )
-        runtime = await AgentRuntime.open(plan, scratch_dir=scratch, telemetry=telemetry)
+        runtime = await AgentRuntime.open(plan, scratch_dir=scratch, telemetry=telemetry, overrides=overrides)
         hides.runtime = runtime
-        tasks: set[asyncio.Task[None]] = set()
+        turns = _Turns(runtime, config)
         try:
-            by_key: dict[str, list[tuple[int, Any]]] = {}
-            total = 0
-            for index, (key, event) in enumerate(events):
-                by_key.setdefault(key_to_text(key), []).append((index, event))
-                total += 1
-            for key_text, of_key in by_key.items():
-                tasks.add(asyncio.create_task(_run_key(runtime, key_text, of_key, limit, finished)))
-            for _ in range(total):
-                index, outcome = await finished.get()
+            async for index, outcome in turns.run(events):
                 if outcome.status == TurnStatus.FAIL_JOB:
-                    raise TurnError(outcome.message)
+                    raise TurnError(outcome.message) from outcome.exception
                 yield index, outcome
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await turns.close()
             await runtime.close()
 
 
-async def _run_key(
-    runtime: AgentRuntime,
-    key: str,
-    events: list[tuple[int, Any]],
-    limit: asyncio.Semaphore,
-    finished: asyncio.Queue[tuple[int, TurnOutcome]],
-) -> None:
-    session = Session()
-    for number, (index, event) in enumerate(events, start=1):
-        async with limit:
-            start = TurnStart(key, number, _event_bytes(event), event, session)
-            earlier: list[tuple[str, Any]] = []
-            outcome = await Turn(runtime, start, _keeps(earlier), encode=_unpacked, emit=earlier.extend).run()
-        session = outcome.session
-        finished.put_nowait((index, replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome))
+class _Turns:
+    """The turns of an open agent, those of each key in a task."""
+
+    def __init__(self, runtime: AgentRuntime, config: SkillConfig) -> None:
+        self._runtime = runtime
+        self._limit = asyncio.Semaphore(config.get(SkillOptions.WORKER_MAX_IN_FLIGHT))
+        self._idle: float = config.get(SkillOptions.SESSION_TTL)
+        self._finished: asyncio.Queue[tuple[int, TurnOutcome] | BaseException | None] = asyncio.Queue()
+        self._by_key: dict[str, asyncio.Queue[tuple[int, Any]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._arrived = 0
+
+    async def run(self, events: Iterable[tuple[Any, Any]]) -> AsyncIterator[tuple[int, TurnOutcome]]:
+        """Run all events. Yields as :func:`run_events` does."""
+        self._start(self._receive(events))
+        ended, more = 0, True
+        while more or ended < self._arrived:
+            found = await self._finished.get()
+            if found is None:
+                more = False
+            elif isinstance(found, BaseException):
+                raise found
+            else:
+                ended += 1
+                yield found
+
+    async def close(self) -> None:
+        """Cancel what still runs."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(self._guarded(coroutine))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        try:
+            await coroutine
+        except Exception as error:  # what events are read from is the user's
+            self._finished.put_nowait(error)
+
+    async def _receive(self, events: Iterable[tuple[Any, Any]]) -> None:
+        async for key, event in _arriving(events):
+            text = key if isinstance(key, KeyText) else key_text_of(partial(_same, key))
+            if text not in self._by_key:
+                self._by_key[text] = asyncio.Queue()
+                self._start(self._run_key(text, self._by_key[text]))
+            self._by_key[text].put_nowait((self._arrived, event))
+            self._arrived += 1
+        self._finished.put_nowait(None)
+
+    async def _run_key(self, key: str, events: asyncio.Queue[tuple[int, Any]]) -> None:
+        session, number = Session(), 0
+        problem = key_failure(key)
+        now = asyncio.get_running_loop().time
+        last = now()
+        while True:
+            index, event = await events.get()
+            async with self._limit:
+                if self._idle and now() - last > self._idle:
+                    # The operator's state of the key is gone, and the key begins anew.
+                    session, number = Session(), 0
+                number += 1
+                start = TurnStart(key, number, _event_bytes(event), event, session, problem=problem)
+                earlier: list[tuple[str, Any]] = []
+                outcome = await Turn(self._runtime, start, _keeps(earlier), encode=_unpacked, emit=earlier.extend).run()
+                last = now()
+            session = outcome.session
+            if earlier:
+                outcome = replace(outcome, outputs=(*earlier, *outcome.outputs))
+            self._finished.put_nowait((index, outcome))
+
+
+def _same(key: Any) -> Any:
+    return key
+
+
+async def _arriving(events: Iterable[tuple[Any, Any]]) -> AsyncIterator[tuple[Any, Any]]:
+    """Yield events when they arrive. An iterator may wait for its next event, so it runs in a thread."""
+    if isinstance(events, Sequence):
+        for pair in events:
+            yield pair
+        return
+    iterator, end = iter(events), object()
+    while (found := await asyncio.to_thread(next, iterator, end)) is not end:
+        yield found  # type: ignore[misc]
 
 
 class _Hides:
@@ -118,7 +193,17 @@ def _keeps(outputs: list[tuple[str, Any]]) -> AppendStep:
 
 
 def _unpacked(value: Any) -> Any:
-    return value.unpacked() if isinstance(value, PackedEvent) else value
+    """Return an output as it is. Raises what a worker's pickler raises for one that cannot travel."""
+    if isinstance(value, PackedEvent):
+        return value.unpacked()
+    try:
+        pickle.dumps(value)
+    except (pickle.PicklingError, AttributeError):
+        if find_spec("cloudpickle"):
+            from flink_skills.agents.by_value import dumps
+
+            dumps(value)
+    return value
 
 
 def _event_bytes(event: Any) -> bytes:
@@ -135,21 +220,48 @@ def run_list(
 
     With ``record`` there is also what happened, under the tag ``events``: outside of turns first.
     """
+    return run_outcomes(plan, events, record=record).outputs
 
-    async def run() -> list[tuple[str, Any]]:
+
+@dataclass(frozen=True)
+class ListOutcome:
+    """What became of a list of events: pairs of tag and output, and the errors of failed turns, in their order."""
+
+    outputs: list[tuple[str, Any]]
+    errors: list[BaseException]
+
+
+def run_outcomes(
+    plan: AgentPlan,
+    events: Iterable[tuple[Any, Any]],
+    *,
+    record: bool | None = None,
+    overrides: ModelOverrides | None = None,
+) -> ListOutcome:
+    """Run pairs of key and event to the end; see :func:`run_list`."""
+
+    async def run() -> ListOutcome:
         outside: list[tuple[str, Any]] = []
-        turns = run_events(plan, events, record=record, on_event=lambda event: outside.append((EVENTS_TAG, event)))
-        outcomes = {index: outcome async for index, outcome in turns}
-        return outside + [output for index in sorted(outcomes) for output in outcomes[index].outputs]
+        turns = run_events(
+            plan,
+            events,
+            record=record,
+            on_event=lambda event: outside.append((EVENTS_TAG, event)),
+            overrides=overrides,
+        )
+        found = {index: outcome async for index, outcome in turns}
+        outcomes = [found[index] for index in sorted(found)]
+        return ListOutcome(
+            outside + [output for outcome in outcomes for output in outcome.outputs],
+            [outcome.exception for outcome in outcomes if outcome.exception is not None],
+        )
 
     return run_blocking(run)
 
 
 def run_blocking(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine to its end, also where a loop already runs in this thread (a notebook)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _has_loop():
         return asyncio.run(make())
     result: list[T] = []
     failure: list[BaseException] = []
@@ -166,3 +278,12 @@ def run_blocking(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     if failure:
         raise failure[0]
     return result[0]
+
+
+def _has_loop() -> bool:
+    # Not around the run: what it raises would have this exception as its context.
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -28,6 +28,7 @@ from flink_skills.agents.named_files import NamedFiles
 from flink_skills.agents.observers import listeners_of
 from flink_skills.agents.opening import log_diagnostic, log_isolation, log_skills, open_skills, tell
 from flink_skills.agents.opening_tools import close_shell, with_pool, with_shell
+from flink_skills.agents.overriding import ModelOverrides
 from flink_skills.agents.plan import AgentPlan, ModelPlan, load_agent
 from flink_skills.agents.record_rows import RecordRows
 from flink_skills.agents.session_selection import conversation_id
@@ -134,6 +135,7 @@ class AgentRuntime:
         on_figures: Callable[[Mapping[str, int]], None] | None = None,
         telemetry: Telemetry | None = None,
         quiet: bool = False,
+        overrides: ModelOverrides | None = None,
     ) -> AgentRuntime:
         """Load the agent, its skills and its models.
 
@@ -147,6 +149,7 @@ class AgentRuntime:
             on_figures: Called with :meth:`figures` after opening and after each refresh.
             telemetry: Whom to tell what happens in turns; closed with the runtime.
             quiet: Log what is found at debug level: another process of this machine says it already.
+            overrides: Replacements of chat models, for tests.
 
         Raises:
             SkillsError: anything that no turn could do without: an agent that cannot be imported, a skill source that
@@ -155,7 +158,15 @@ class AgentRuntime:
         if not SkillConfig(plan.options).get(SkillOptions.STORE_DIR):
             # Beside the job's scratch folder and not inside: a restarted job must find what was downloaded before.
             store_dir = store_dir or usual_folder(str(Path(scratch_dir).parent))
-        place = _Place(scratch_dir, resource_paths, store_dir, opened, telemetry or Telemetry(), quiet)
+        place = _Place(
+            scratch_dir,
+            resource_paths,
+            store_dir,
+            opened,
+            telemetry or Telemetry(),
+            quiet,
+            overrides or ModelOverrides(),
+        )
         try:
             agent = load_agent(plan.agent)
             if listeners := listeners_of(plan.agent_id, agent):
@@ -175,10 +186,12 @@ class AgentRuntime:
         services: ToolServices | None = None,
         workspaces: WorkspaceManager | None = None,
         on_figures: Callable[[Mapping[str, int]], None] | None = None,
+        callers: tuple[str, ...] = (),
     ) -> AgentRuntime:
         """Open an agent, and those that are tools of it, which share its ``services`` and ``workspaces``."""
         config = SkillConfig(plan.options)
         declared = read_declaration(agent)
+        chain = (*callers, plan.agent_id)
         # In a thread: sources may take long, and turns of other agents run on this loop.
         manager = await asyncio.to_thread(
             open_skills, plan, declared, place.resource_paths, place.store_dir, place.opened
@@ -189,7 +202,8 @@ class AgentRuntime:
         own = services or ToolServices(manager.view([]), config)
         try:
             for model in plan.models:
-                chat_models[model.name] = _chat_model(plan, model, config)
+                replacement = place.overrides.model(chain, model, config)
+                chat_models[model.name] = replacement or _chat_model(plan, model, config)
             if is_main:
                 shell = None
                 if plan.runs_commands:
@@ -208,7 +222,7 @@ class AgentRuntime:
             own = await with_pool(own, declared, place.scratch_dir, plan.operator_name)
             for name, callee in plan.agents.items():
                 callees[name] = await cls._open(
-                    callee, declared.agents[name].agent, place, services=own, workspaces=workspaces
+                    callee, declared.agents[name].agent, place, services=own, workspaces=workspaces, callers=chain
                 )
             runtime = cls(
                 plan,
@@ -451,6 +465,7 @@ class _Place(NamedTuple):
     opened: float | None
     telemetry: Telemetry
     quiet: bool
+    overrides: ModelOverrides
 
 
 async def _release(

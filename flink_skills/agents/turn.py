@@ -310,14 +310,14 @@ class Turn:
         _log.log(level, "%s failed: %s", where, message, exc_info=None if known else described(error))
         if self._fails_job():
             message = f"{where} failed: {message}"
-            return TurnOutcome(TurnStatus.FAIL_JOB, (), SessionChange(), self.start.session, message, kind)
+            return TurnOutcome(TurnStatus.FAIL_JOB, (), SessionChange(), self.start.session, message, kind, error)
         text = error_text(error)
 
         def full() -> dict[str, Any]:
             return self._record(error=text) | {"event": self._records.recorded(self.start.event)}
 
         emitted = self._records.of_failure(text, self.key, full, self._encoding.bounded)
-        return TurnOutcome(TurnStatus.FAILED, tuple(emitted), SessionChange(), self.start.session, message, kind)
+        return TurnOutcome(TurnStatus.FAILED, tuple(emitted), SessionChange(), self.start.session, message, kind, error)
 
     def _record(self, output: Any = None, error: str | None = None) -> dict[str, Any]:
         return self._records.record(

@@ -46,7 +46,7 @@ class TurnOutcome:
     """The outcome of a turn.
 
     ``outputs`` are pairs of side-output tag (empty: main output) and value. ``error`` is the class of the error that
-    the turn failed with, ``message`` its text.
+    the turn failed with, ``message`` its text, and ``exception`` the error itself.
     """
 
     status: int
@@ -55,6 +55,7 @@ class TurnOutcome:
     session: Session
     message: str = ""
     error: str = ""
+    exception: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 def crash_problem(crashes: int, config: SkillConfig) -> str | None:

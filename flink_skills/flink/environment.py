@@ -23,7 +23,7 @@ from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.agents.shared import SharedResources
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.configuration import AgentsConfiguration
-from flink_skills.flink.stream import AgentInput, ListInput, StreamInput, plan_json
+from flink_skills.flink.stream import AgentInput, ListEvents, ListInput, StreamInput, plan_json
 from flink_skills.flink.validation import check_artifacts, check_paths, embed_lock, resolve_skills
 from flink_skills.manager import SkillScope
 from flink_skills.manager.scope import check_carried
@@ -71,6 +71,7 @@ class AgentsExecutionEnvironment:
         self._shared = SharedResources()
         self._plans: list[AgentPlan] = []
         self._names: set[str] = set()
+        self.list_outputs: list[Any] = []
 
     @classmethod
     def get_execution_environment(
@@ -203,21 +204,41 @@ class AgentsExecutionEnvironment:
             raise ConfigError(f"from_table: give a key_selector, a callable or one of {', '.join(names)}")
         return self.from_datastream(self.table_environment().to_changelog_stream(table), key_selector)
 
-    def from_list(self, events: Iterable[Any], key_selector: Callable[[Any], Any] | str | None = None) -> AgentInput:
-        """A list of events, run in this process without a cluster; without a key selector all have the key None."""
-        from flink_skills.agents.event import field_of
+    def from_list(
+        self,
+        events: Iterable[Any],
+        key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str] | None = None,
+    ) -> AgentInput:
+        """A list of events, run in this process without a cluster. Without a key selector all have the key None.
 
-        def key(event: Any) -> Any:
-            if key_selector is None:
-                return None
-            return field_of(event, key_selector) if isinstance(key_selector, str) else key_selector(event)
+        An event without a usable key becomes an error record, as in a job.
 
-        return ListInput(self, [(key(event), event) for event in events])
+        Args:
+            events: The events. Those of an iterator arrive when it returns them, those of a list together.
+            key_selector: A callable or ``KeySelector`` from event to key, or the name of a field or a list of names.
+        """
+        _names(key_selector)  # checks them
+        pairs = ListEvents(events, key_selector)
+        return ListInput(self, list(pairs) if isinstance(events, Sequence) else pairs)
 
     def execute(self, job_name: str | None = None) -> Any:
-        """Run the job: Flink's ``execute``. Lists need none, they run on ``to_list``."""
+        """Run the job: Flink's ``execute``. Agents over lists run when their outputs are requested.
+
+        Raises:
+            ConfigError: There is no stream to run, and an agent over a list that has not run.
+        """
+        waiting = [output.agent_id for output in self.list_outputs if not output.has_run]
         if self._env is None:
+            if waiting or not self.list_outputs:
+                what = f"agent {waiting[0]} over a list has not run" if waiting else "this environment has no stream"
+                raise ConfigError(
+                    f"execute() runs the streams of a job, and {what}: call to_list() on the output of "
+                    "from_list(…).apply(…), or read a stream with from_datastream or from_table"
+                )
+            _log.info("execute() has nothing to do: all agents of this job are over lists and have run")
             return None
+        if waiting:
+            _log.warning("agent %s over a list has not run: execute() runs streams; call to_list()", waiting[0])
         return self._env.execute(job_name)
 
     def get_execution_plan(self) -> str:

@@ -14,6 +14,7 @@ from pyflink.util.exceptions import JavaException
 from pyflink.util.java_utils import is_instance_of
 
 from flink_skills.agents.event import Record, field_of
+from flink_skills.agents.key_selection import key_text_of
 from flink_skills.agents.keys import key_failure_text, key_to_text
 from flink_skills.errors import ConfigError, SkillsError
 
@@ -159,13 +160,8 @@ class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
         if not _holds(value):
             return
         event = as_record(value, self._shape)
-        try:
-            key = key_to_text(_plain_key(self._key(event if isinstance(self._selector, (str, list)) else value)))
-        except SkillsError as error:
-            key = key_failure_text(str(error))
-        except Exception as error:  # the selector is the user's
-            key = key_failure_text(f"the key selector failed: {type(error).__name__}: {error}")
-        yield Row(key, event)
+        given = event if isinstance(self._selector, (str, list)) else value
+        yield Row(str(key_text_of(lambda: _plain_key(self._key(given)))), event)
 
     def _key(self, event: Any) -> Any:
         if isinstance(self._selector, str):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flink_skills.agents.agent import Agent
-from flink_skills.agents.local import run_list
+from flink_skills.agents.key_selection import KeyText, key_text_of, selected_key
+from flink_skills.agents.local import ListOutcome, run_outcomes
+from flink_skills.agents.overriding import ModelOverrides, current_overrides
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.errors import ConfigError
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent
@@ -19,11 +22,14 @@ if TYPE_CHECKING:
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
     from pyflink.table import StreamTableEnvironment, Table
 
-__all__ = ["AgentInput", "AgentOutput", "ListInput", "StreamInput"]
+__all__ = ["AgentInput", "AgentOutput", "ListEvents", "ListInput", "StreamInput"]
 
 
 class Job(Protocol):
     """The part of a job that its streams need: plans of agents, names of operators, and tables."""
+
+    list_outputs: list[Any]
+    """The outputs of agents over lists."""
 
     def compile(self, agent: Agent | type[Agent], *, local: bool, events: str = "pickle") -> AgentPlan:
         """Return the checked plan of ``agent`` in this job."""
@@ -41,8 +47,13 @@ class Job(Protocol):
 class AgentOutput:
     """What an agent emits. ``tag`` names a side output: ``"errors"`` for error records, or a tag of ``ctx.emit_to``."""
 
-    def to_list(self, tag: str = "") -> list[Any]:
-        """Outputs as a list, in the order of the events; for agents over a list."""
+    def to_list(self, tag: str = "", *, raise_on_error: bool = False) -> list[Any]:
+        """Outputs as a list, in the order of the events; for agents over a list.
+
+        Args:
+            tag: A side output.
+            raise_on_error: Raise the error of the first turn that failed, with its traceback. For tests.
+        """
         raise ConfigError("to_list() belongs to from_list(); use to_datastream() or to_table() here")
 
     def to_datastream(self, type_info: TypeInformation | None = None, tag: str = "") -> DataStream:
@@ -99,24 +110,56 @@ class ListInput(AgentInput):
 
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
         plan = self._job.compile(agent, local=True)
-        return _ListOutput(plan, self._events)
+        overrides = current_overrides()
+        overrides.of(plan)  # checks them
+        output = _ListOutput(plan, self._events, overrides)
+        self._job.list_outputs.append(output)
+        return output
 
 
 class _ListOutput(AgentOutput):
-    """Runs the turns when outputs are first asked for, once."""
+    """Runs the turns when outputs are first requested, once."""
 
-    def __init__(self, plan: AgentPlan, events: Iterable[tuple[Any, Any]]) -> None:
-        self._plan, self._events = plan, events
-        self._outputs: list[tuple[str, Any]] | None = None
+    def __init__(self, plan: AgentPlan, events: Iterable[tuple[Any, Any]], overrides: ModelOverrides) -> None:
+        self._plan, self._events, self._overrides = plan, events, overrides
+        self._outcome: ListOutcome | None = None
 
-    def to_list(self, tag: str = "") -> list[Any]:
-        if self._outputs is None:
-            # With events, in case that somebody asks for them afterwards: turns are not run a second time.
-            self._outputs = run_list(self._plan, self._events, record=True)
-        return [output for of, output in self._outputs if of == tag]
+    @property
+    def agent_id(self) -> str:
+        return self._plan.agent_id
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the turns have run."""
+        return self._outcome is not None
+
+    def to_list(self, tag: str = "", *, raise_on_error: bool = False) -> list[Any]:
+        if self._outcome is None:
+            overrides = self._overrides | current_overrides()
+            overrides.of(self._plan)
+            # With events, in case they are requested later: turns do not run a second time.
+            self._outcome = run_outcomes(self._plan, self._events, record=True, overrides=overrides)
+        if raise_on_error and self._outcome.errors:
+            raise self._outcome.errors[0]
+        return [output for of, output in self._outcome.outputs if of == tag]
 
     def to_event_list(self) -> list[AgentEvent]:
         return self.to_list(EVENTS_TAG)
+
+
+class ListEvents:
+    """Pairs of key and event, read from an iterable once: at the time of the first run that needs them."""
+
+    def __init__(self, events: Iterable[Any], key_selector: Any) -> None:
+        self._source = iter(events)
+        self._selector = key_selector
+        self._read: list[tuple[KeyText, Any]] = []
+
+    def __iter__(self) -> Iterator[tuple[KeyText, Any]]:
+        yield from self._read
+        for event in self._source:
+            self._read.append((key_text_of(partial(selected_key, event, self._selector)), event))
+            yield self._read[-1]
 
 
 class StreamInput(AgentInput):
@@ -137,7 +180,13 @@ class StreamInput(AgentInput):
 
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
         local = self._job.is_local(self._flink)
-        return self.apply_plan(self._job.compile(agent, local=local, events=self._events), name)
+        plan = self._job.compile(agent, local=local, events=self._events)
+        if current_overrides().of(plan):
+            raise ConfigError(
+                f"agent {plan.agent_id}: override replaces models of from_list() only, because the workers of a job "
+                "are other processes; use a flink_skills.testing.ScriptedModelServer here"
+            )
+        return self.apply_plan(plan, name)
 
     def apply_plan(self, plan: AgentPlan, name: str | None = None) -> AgentOutput:
         """Put a compiled agent on the events."""

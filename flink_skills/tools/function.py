@@ -179,7 +179,9 @@ def _is_context(hint: Any) -> bool:
 
 def _field(parameter: inspect.Parameter, hint: Any, described: str | None) -> tuple[Any, Any]:
     default = ... if parameter.default is parameter.empty else parameter.default
-    own = [*getattr(hint, "__metadata__", ()), default]
+    extras = getattr(hint, "__metadata__", ())
+    described = described or next((extra for extra in extras if isinstance(extra, str)), None)
+    own = [*extras, default]
     if not described or any(isinstance(extra, FieldInfo) and extra.description for extra in own):
         return Annotated[hint, pydantic.Field(alias=parameter.name)], default
     return Annotated[hint, pydantic.Field(alias=parameter.name, description=described)], default
