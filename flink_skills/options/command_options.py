@@ -64,7 +64,8 @@ class CommandOptions:
         parse_list,
         (),
         "The only programs that a command line may start, by path, such as /usr/bin/git; SKILL=PATH for one skill. "
-        "With it there is no shell: a command is one program with its arguments.",
+        "With it there is no shell: a command is one program with its arguments. An empty list permits no programs; "
+        "without the option all are permitted.",
     )
     SHELL_DENIED_COMMANDS = Option[tuple[str, ...]](
         "skills.shell.denied-commands",

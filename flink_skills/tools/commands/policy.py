@@ -82,28 +82,35 @@ class CommandPolicy:
 
     An entry is an absolute path, for all; ``SKILL=/path``, while commands of that skill run; or ``SKILL=path``, a file
     in that skill's folder. A program is permitted when its path, or a link on the way from its path to the file, is
-    that of an entry of ``allowed`` (without any: all), and it is then started under the entry's own path. It is denied
-    when it is the same file as one of ``denied``, whatever it is called; that wins.
+    that of an entry of ``allowed``, and it is then started under the entry's own path. Without ``allowed`` (None) all
+    programs are permitted. A program is denied when it is the same file as one of ``denied``, whatever it is called;
+    that wins.
 
     >>> policy = CommandPolicy(allowed=["/bin/ls", "report=scripts/run.sh"])
     >>> policy.resolve("ls -l 'a b'", place)
     ('/usr/bin/ls', '-l', 'a b')
     """
 
-    def __init__(self, allowed: Sequence[str] = (), denied: Sequence[str] = ()) -> None:
-        self._allowed = [_Entry.parse(SkillOptions.SHELL_ALLOWED_COMMANDS.key, text) for text in allowed]
+    def __init__(self, allowed: Sequence[str] | None = None, denied: Sequence[str] = ()) -> None:
+        self._permits_all = allowed is None
+        self._allowed = [_Entry.parse(SkillOptions.SHELL_ALLOWED_COMMANDS.key, text) for text in allowed or ()]
         self._denied = [_Entry.parse(SkillOptions.SHELL_DENIED_COMMANDS.key, text) for text in denied]
 
     @classmethod
     def of(cls, config: SkillConfig) -> CommandPolicy:
-        """The policy of a job."""
+        """Return the policy of a job. A list of permitted programs that is set and empty permits none."""
         allowed: tuple[str, ...] = config.get(SkillOptions.SHELL_ALLOWED_COMMANDS)
         denied: tuple[str, ...] = config.get(SkillOptions.SHELL_DENIED_COMMANDS)
-        return cls(allowed, denied)
+        return cls(allowed if config.is_set(SkillOptions.SHELL_ALLOWED_COMMANDS) else None, denied)
 
     def __bool__(self) -> bool:
         """Whether there is anything to hold commands to; without, a shell may run them."""
-        return bool(self._allowed or self._denied)
+        return bool(not self._permits_all or self._denied)
+
+    @property
+    def permits_none(self) -> bool:
+        """Whether no program may be started."""
+        return not self._permits_all and not self._allowed
 
     @property
     def permitted(self) -> tuple[str, ...]:
@@ -124,7 +131,9 @@ class CommandPolicy:
             for entry in self._allowed
             if not entry.of_skill and not _is_program(Path(entry.path))
         ]
-        if self._denied and not self._allowed:
+        if self.permits_none:
+            found.append(f"option {allowed} is empty: no command may run; remove the option to permit all programs")
+        if self._denied and self._permits_all:
             found.append(
                 f"option {denied} alone holds back no program that another one starts or copies (a shell, env, an "
                 f"interpreter): list what may run in {allowed}"
@@ -152,7 +161,7 @@ class CommandPolicy:
         for path in candidates:
             if self._is_denied(path, place):
                 raise ArgumentError(f"This job does not permit {word!r} ({path}). {self._advice(place)}")
-            if not self._allowed:
+            if self._permits_all:
                 return path
             for entry in self._allowed:
                 if entry.skill in (None, place.skill) and _permits(entry, path, place):
@@ -174,8 +183,10 @@ class CommandPolicy:
             for entry in self._allowed
             if entry.skill in (None, place.skill) and not self._is_denied(entry.locate(place), place)
         ]
-        if not self._allowed:
+        if self._permits_all:
             return "Use another program."
+        if self.permits_none:
+            return f"This job permits no programs: its option {SkillOptions.SHELL_ALLOWED_COMMANDS.key} is empty."
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         whose = f"for skill {place.skill}" if place.skill else "without a skill"
         return f"Programs {whose}: {', '.join(names[:_SHOWN]) or 'none'}{more}."

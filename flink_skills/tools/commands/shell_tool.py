@@ -135,6 +135,8 @@ def _what_runs(policy: CommandPolicy) -> str:
         "Run a program; get its exit code, stdout and stderr. There is no shell: the command is one program with "
         "its arguments, quoted as in a shell, without pipes, redirections, patterns or variables."
     )
+    if policy.permits_none:
+        return f"{text} This job permits no programs."
     shown = ", ".join(policy.permitted[:_SHOWN_PROGRAMS])
     more = len(policy.permitted) - _SHOWN_PROGRAMS
     return text + (f" Permitted: {shown}{f' and {more} more' if more > 0 else ''}." if shown else "")

@@ -75,6 +75,8 @@ async def _execute(prepared: PreparedRun, context: ToolContext) -> CommandResult
 def _what_may_run(policy: CommandPolicy) -> str:
     """The rules of the job, in the description: a model that knows them need not try."""
     text = "The command is one program with arguments, without a shell."
+    if policy.permits_none:
+        return f"{text} This job permits no programs."
     shown = ", ".join(policy.permitted[:_SHOWN_PROGRAMS])
     more = len(policy.permitted) - _SHOWN_PROGRAMS
     return text + (f" Permitted: {shown}{f' and {more} more' if more > 0 else ''}." if shown else "")

@@ -277,3 +277,15 @@ def test_what_a_policy_cannot_do(machine: Machine) -> None:
     refusal(policy, "git", machine.place())
     done = subprocess.run(policy.resolve("runner", machine.place()), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(machine / "bin/git")
+
+
+def test_an_empty_list_permits_nothing_and_no_list_permits_all(machine: Machine) -> None:
+    config = SkillConfig({"skills.shell.allowed-commands": []})
+    none = CommandPolicy.of(config)
+    assert none and none.permits_none
+    with pytest.raises(ArgumentError, match=r"its option skills\.shell\.allowed-commands is empty"):
+        machine.starts(none, "git")
+    assert "no command may run" in none.remarks()[0]
+    assert CommandPolicy.of(SkillConfig({"skills.shell.allowed-commands": ""})).permits_none
+    everything = CommandPolicy.of(SkillConfig())
+    assert not everything and not everything.permits_none
