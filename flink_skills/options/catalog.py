@@ -272,7 +272,7 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "skills.worker.max-pending",
         parse_positive,
         10_000,
-        "Most events per subtask that wait in state behind a turn of their own key, or for a worker that is absent.",
+        "Maximum number of events per subtask that wait in state: behind a turn of the same key, or for an absent worker.",
     )
     WORKER_OPEN_TIMEOUT = Option[float](
         "skills.worker.open-timeout",

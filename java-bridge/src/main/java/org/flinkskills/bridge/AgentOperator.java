@@ -84,7 +84,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   private transient int unfinished;
   private transient int ready;
 
-  /** How many of the started turns are at a worker; the others wait for theirs to come back. */
+  /** The number of started turns that a worker runs. Other started turns wait for their worker. */
   private transient int inFlight;
 
   private transient AgentMetrics agentMetrics;

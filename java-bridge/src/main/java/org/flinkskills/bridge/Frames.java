@@ -59,10 +59,10 @@ final class Frames {
 
   private static final int LENGTH_BYTES = 4;
 
-  /** Most that is read or written at once; what a pipe of Linux holds. */
+  /** The size of one read or write: the capacity of a pipe on Linux. */
   private static final int PIECE_BYTES = 64 * 1024;
 
-  /** Where the flags of STEP are, behind type, operator and turn. */
+  /** The offset of the flags of STEP: type, operator and turn come first. */
   private static final int STEP_FLAGS = 1 + 4 + 8;
 
   private Frames() {}
@@ -317,7 +317,7 @@ final class Frames {
         size += frame.length;
         return;
       }
-      // The JVM copies what it writes at once into memory of its own.
+      // The JVM allocates a native buffer of the size of each write.
       for (int from = 0; from < frame.length; from += PIECE_BYTES) {
         out.write(frame, from, Math.min(PIECE_BYTES, frame.length - from));
       }
@@ -340,7 +340,7 @@ final class Frames {
     private int start;
     private int end;
 
-    /** A frame that is longer than the buffer, and how much of it is there; null for none. */
+    /** A frame that is longer than the buffer, null without one, and the end of its first part. */
     private byte[] large;
 
     private int largeEnd;
@@ -368,7 +368,7 @@ final class Frames {
     }
 
     private boolean readLarge(InputStream in, List<Frame> frames) throws IOException {
-      // The JVM reads into memory of its own, of the size that is asked for.
+      // The JVM allocates a native buffer of the size of each read.
       int count = in.read(large, largeEnd, Math.min(PIECE_BYTES, large.length - largeEnd));
       if (count < 0) {
         return false;

@@ -22,14 +22,14 @@ import org.slf4j.LoggerFactory;
 final class WorkerProcess {
   private static final Logger LOG = LoggerFactory.getLogger(WorkerProcess.class);
 
-  /** How often {@link #tick} is called. */
+  /** The time between calls of {@link #tick}. */
   static final long TICK_MS = 100;
 
   private static final long PROBATION_MS = 1000;
   private static final long EXIT_GRACE_MS = 500;
   private static final long JOIN_MS = 1000;
 
-  /** What the supervisor reports, on its own thread but for {@link #steady}. */
+  /** Receives reports of the supervisor, on its thread except for {@link #steady}. */
   interface Events {
     /** A process runs. On probation it must get no turns before {@link #steady}. */
     void started(WorkerProcess worker, int epoch, boolean onProbation);
@@ -296,7 +296,7 @@ final class WorkerProcess {
       return complaint == null ? exit : exit + ", " + complaint;
     }
 
-    /** Ends the worker when one of its threads does: it would wait for ever. */
+    /** Kills the worker when one of its threads fails. */
     private void guarded(String what, Runnable body) {
       try {
         body.run();

@@ -3,18 +3,18 @@ package org.flinkskills.bridge;
 import java.util.concurrent.ThreadLocalRandom;
 
 /**
- * Decides when a worker process that died is started again, and when it is given up. Used by the
+ * Decides when a dead worker process is started again, and when it is given up. Used by the
  * supervisor of one worker only.
  *
  * <p>A process that finished a step or a turn, or that was open for a minute, was healthy: the next
- * one starts at once. A process that died before it got a turn is a failed start: the pauses grow,
+ * one starts immediately. A process that died before it got a turn is a failed start: the pauses grow,
  * and after some in a row the job fails. A process that died with turns and finished none of them
  * is fruitless. Its turns may be the cause, and they end after some crashes, so fruitless processes
- * do not fail the job; but after two of them the cause may as well be the process itself. The next
+ * do not fail the job; but after two of them the process itself may be the cause. The next
  * one is therefore on probation: it gets turns only after it has been open for a while without any.
  */
 final class WorkerRestarts {
-  /** What {@link #pauseAfter} returns when the worker is given up. */
+  /** The result of {@link #pauseAfter} when the worker is given up. */
   static final long GIVE_UP = -1;
 
   static final int MOST_FAILED_STARTS = 5;
@@ -31,7 +31,7 @@ final class WorkerRestarts {
   private int failedStarts;
   private int fruitless;
 
-  /** How a process ended. */
+  /** The history of a process that ended. */
   record Ended(boolean opened, long openMillis, boolean hadTurns, boolean hadProgress) {}
 
   int failedStarts() {

@@ -28,7 +28,7 @@ final class WorkerSlot {
   /** How many suspects have the worker for themselves just now. */
   int quarantined;
 
-  /** The worker takes no turns for now: it is absent, or another turn has it for itself. */
+  /** The worker accepts no turns now: it is absent or quarantined. */
   private boolean held;
 
   /** Keys became ready while the worker was held, and more than one of them still waits. */
@@ -38,13 +38,13 @@ final class WorkerSlot {
     this.worker = worker;
   }
 
-  /** Records whether the worker takes turns, after all were started that may run. */
+  /** Records if the worker accepts turns, after {@link #ready} turns were started. */
   void takesTurns(boolean takes) {
     held = !takes;
     behind = held ? !ready.isEmpty() : behind && ready.size() > 1;
   }
 
-  /** Ready keys that wait for a place only, and not for the worker. */
+  /** Returns the number of ready keys that wait only for a place. */
   int waitingForPlace() {
     return held || behind ? 0 : ready.size();
   }

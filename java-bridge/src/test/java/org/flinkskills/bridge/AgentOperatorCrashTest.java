@@ -402,7 +402,7 @@ class AgentOperatorCrashTest {
       List<List<String>> keys = keysByWorker(agent, 20);
       FakeWorker absent = workers.of(0);
       FakeWorker other = workers.of(1);
-      // Both places are taken by turns of the worker that dies.
+      // Turns of the worker that dies use both places.
       agent.send(keys.get(0).get(0), "lost1");
       agent.send(keys.get(0).get(1), "lost2");
       take(absent, agent, 2);

@@ -44,7 +44,7 @@ final class FakeWorkers implements WorkerLauncher {
   /** What a worker does with a turn; the default leaves it to the test, see {@link #takeTurn}. */
   volatile BiConsumer<FakeWorker, Turn> onTurn = (worker, turn) -> worker.turns.add(turn);
 
-  /** What the named stream of a worker ("input", "output" or "log") throws next, once. */
+  /** Errors that the streams "input", "output" and "log" of a worker throw once. */
   final Map<String, Error> failing = new ConcurrentHashMap<>();
 
   private final int id = IDS.incrementAndGet();
