@@ -23,7 +23,7 @@ from flink_skills.manager import SkillView
 from flink_skills.skill import Limits, Report, load_folder
 from flink_skills.skill.frontmatter import find_block, read_front_matter
 from flink_skills.skill.yaml_values import read_mapping
-from flink_skills.tools import ToolContext
+from flink_skills.tools import ToolContext, ToolServices
 from flink_skills.tools.skills.loading import LoadSkill
 
 ROUNDS = 5
@@ -139,7 +139,7 @@ def load(request: dict[str, Any]) -> dict[str, Any]:
     manager.load_skills()
     if request["inspect"]:
         manager.inspect()
-    found |= asyncio.run(_by_tool(LoadSkill(manager.view()), opened))
+    found |= asyncio.run(_by_tool(LoadSkill(ToolServices(manager.view())), opened))
     return found
 
 

@@ -44,6 +44,7 @@ _GROUPS = {
     "L": "Repairs",
     "D": "Search and sources",
     "S": "Safety",
+    "X": "Scripts",
     "T": "Tools that a skill brings",
     "U": "What this runtime does not do",
     "P": "Prompt",

@@ -147,7 +147,7 @@ def shown(text: str) -> None:
 
 def repaired(text: str) -> None:
     with contextlib.suppress(YamlProblemError):
-        repair(text, 8, lambda code, message, line: None)
+        repair(text, 8, lambda *note: None)
 
 
 def system_text(text: str) -> None:

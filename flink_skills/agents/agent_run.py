@@ -23,6 +23,7 @@ from flink_skills.errors import LimitError, TurnError
 from flink_skills.telemetry import observe
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import Tool, ToolResult, TurnInterruptedError
+from flink_skills.tools.threads import in_thread
 
 if TYPE_CHECKING:
     from flink_skills.agents.generation import Generation, ModelRuntime
@@ -264,7 +265,7 @@ class AgentRun:
                     if inspect.iscoroutinefunction(fn):
                         value = await fn(*args)
                     else:
-                        value = await asyncio.to_thread(fn, *args)
+                        value = await in_thread(fn, *args)
                         if inspect.isawaitable(value):
                             value = await value
                     self._ended()

@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from flink_skills.agents.codec import decode, encode
+from flink_skills.errors import LimitError
 from flink_skills.tools.base import TurnInterruptedError
 
 __all__ = ["NOTHING_ASKED", "Asked", "Journal", "JournalMismatchError", "fingerprint"]
@@ -63,13 +64,26 @@ class JournalMismatchError(TurnInterruptedError):
 class Journal:
     """Finished steps of one turn.
 
-    ``append`` is called with the step and the bytes of each new entry, in the order of completion. ``anew`` says how
-    often the turn was started anew.
+    ``append`` is called with the step and the bytes of each new entry, in the order of completion. ``most`` is the
+    maximum size of the journal in bytes; 0: no limit. ``anew`` says how often the turn was started anew.
     """
 
-    __slots__ = ("_append", "_asked", "_before", "_begun", "_entries", "_following", "anew", "replayed")
+    __slots__ = (
+        "_append",
+        "_asked",
+        "_before",
+        "_begun",
+        "_entries",
+        "_following",
+        "_most",
+        "_size",
+        "anew",
+        "replayed",
+    )
 
-    def __init__(self, entries: Iterable[bytes], append: Callable[[str, bytes], None]) -> None:
+    def __init__(self, entries: Iterable[bytes], append: Callable[[str, bytes], None], most: int = 0) -> None:
+        self._most = most
+        self._size = 0
         self._entries: dict[str, Mapping[str, Any]] = {}
         # What finished steps asked for, those of this attempt as well.
         self._asked: dict[str, str] = {}
@@ -82,6 +96,7 @@ class Journal:
         self.anew = 0
         self.replayed = 0
         for data in entries:
+            self._size += len(data)
             entry = decode(data)
             if entry["id"] == _ANEW:
                 self.anew = entry["r"]["n"]
@@ -148,14 +163,24 @@ class Journal:
         return entry["r"] if entry is not None else None
 
     def add(self, step: str, result: Any, asked: Asked = NOTHING_ASKED) -> None:
-        """Keep the result (JSON-like) of a finished step."""
+        """Store the result (JSON-like) of a finished step.
+
+        Raises :class:`LimitError` if the journal would be larger than its maximum size.
+        """
         entry = {"id": step, "fp": asked.what, "r": result}
         if asked.after is not None:
             entry["p"] = asked.after
             if asked.line is not None:
                 entry["l"] = asked.line
+        data = encode(entry)
+        if self._most and self._size + len(data) > self._most:
+            raise LimitError(
+                f"step {step} returned {len(data):,} bytes, and with it the journal of the turn has more than "
+                f"skills.turn.max-size = {self._most:,}: return less, and keep large data in a file or an artifact"
+            )
+        self._size += len(data)
         self._asked[step] = asked.what
-        self._append(step, encode(entry))
+        self._append(step, data)
 
     def emptied(self) -> bytes:
         """The only entry of the journal of this turn when it starts anew."""

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.declaration import Declaration, read_declaration
-from flink_skills.agents.error_text import error_text
 from flink_skills.agents.event import event_text
 from flink_skills.agents.files import EventFile, event_files, pinned_file, stage_files, with_names
 from flink_skills.agents.generation import Generation, GenerationParts, effective_names
@@ -31,10 +30,11 @@ from flink_skills.agents.opening import log_diagnostic, log_isolation, log_skill
 from flink_skills.agents.opening_tools import close_shell, with_pool, with_shell
 from flink_skills.agents.plan import AgentPlan, ModelPlan, load_agent
 from flink_skills.agents.record_rows import RecordRows
+from flink_skills.agents.session_selection import conversation_id
 from flink_skills.agents.state import assigned_state, new_state
 from flink_skills.agents.state_values import StoredState
 from flink_skills.agents.subagent import AgentTool
-from flink_skills.errors import PlanError, SkillsError, TurnError, UnknownNameError
+from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.execution.configuration import command_user
 from flink_skills.execution.workspace import open_workspaces
@@ -52,7 +52,6 @@ __all__ = ["AgentRuntime"]
 _log = logging.getLogger("flink_skills.runtime")
 
 # It stands in every chunk of its conversation.
-_LONGEST_SESSION_ID = 256
 
 
 class AgentRuntime:
@@ -350,25 +349,8 @@ class AgentRuntime:
         return self._declared.state_type is None
 
     def session_id(self, event: Any) -> str:
-        """Which conversation of its key an event belongs to; see ``Agent.session_selector``. Raises
-        :class:`TurnError` for a selector that fails, or whose result is neither a text nor a number."""
-        selector = self.agent.session_selector
-        if selector is None:
-            return ""
-        try:
-            if callable(selector):
-                found = selector(event)
-            else:
-                found = event.get(selector) if isinstance(event, Mapping) else getattr(event, selector, None)
-        except BaseException as error:  # the user's code, and the user's objects
-            raise TurnError(f"session_selector failed: {error_text(error)}") from error
-        if found is None:
-            return ""
-        if isinstance(found, bool) or not isinstance(found, (str, int)):
-            raise TurnError(f"session_selector gives {type(found).__name__}: make it a text or a whole number")
-        if len(text := str(found)) > _LONGEST_SESSION_ID:
-            raise TurnError(f"session_selector gives {len(text):,} characters; {_LONGEST_SESSION_ID} are the most")
-        return text
+        """Return the id of the conversation that an event belongs to. Raises :class:`TurnError`."""
+        return conversation_id(self.agent.session_selector, event)
 
     def has_files(self, event: Any) -> bool:
         """Whether the event has a field for files at all, so that :meth:`read_event` is worth its while."""

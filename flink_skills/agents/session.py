@@ -1,13 +1,14 @@
 """What a key remembers between turns: typed state and, with ``session = "key"``, its conversations.
 
-A session is a list of chunks in keyed state. Most turns append one small chunk, so that the cost of a turn
-does not grow with its history; a chunk that replaces all others is written when superseded parts pile up.
+A session is a list of chunks in keyed state. Most turns append small chunks, so that the cost of a turn does not grow
+with its history. All chunks are written again once the superseded parts are larger than the rest: over many turns, at
+most twice the bytes that changed are written.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -18,6 +19,7 @@ from flink_skills.agents.messages import Message
 
 __all__ = ["NO_CONVERSATION", "Conversation", "Session", "SessionChange", "SessionOp"]
 
+# Superseded parts of this size do not matter, however small the rest is.
 _SUPERSEDED_LIMIT = 16 * 1024
 
 
@@ -84,18 +86,19 @@ class Session:
     """A key's session, decoded: its state, and its conversations by their ids, the one used last at the end.
 
     ``types`` are the types in the state that JSON does not have, see :class:`StoredState`.
-    ``superseded`` is the size in bytes of chunk parts that later ones replaced.
+    ``size`` is the size of the chunks in bytes, and ``superseded`` that of their parts that later ones replaced.
     """
 
     conversations: dict[str, Conversation] = field(default_factory=dict)
     state: Any = None
+    size: int = 0
     superseded: int = 0
     state_bytes: int = 0
     types: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def decode(cls, chunks: Sequence[bytes]) -> Session:
-        session = cls()
+        session = cls(size=sum(map(len, chunks)))
         said: dict[str, tuple[dict[str, list[Message]], dict[str, Any]]] = {}
         for part, chunk in zip(decode_all(chunks), chunks, strict=True):
             if "m" in part or "a" in part:
@@ -103,6 +106,7 @@ class Session:
                 messages, skill_states = said[id_] = said.pop(id_, ({}, {}))
                 for model, of in part.get("m", {}).items():
                     messages.setdefault(model, []).extend(map(message_from_json, of))
+                session.superseded += _size_of(skill_states, part.get("a", ()))
                 skill_states.update(part.get("a", {}))
             if "s" in part:
                 session.superseded += session.state_bytes
@@ -139,13 +143,17 @@ class Session:
             {model: list(new) for model, new in turn.messages.items() if new},
             {model: kept for model, kept in turn.skill_states.items() if kept != before.skill_states.get(model)},
         )
-        part = added.to_json(of) if added != NO_CONVERSATION else {}
         types = types or {}
+        chunks = [encode(added.to_json(of))] if added != NO_CONVERSATION else []
+        state_bytes, superseded = self.state_bytes, self.superseded + _size_of(before.skill_states, added.skill_states)
         if state != self.state or types != self.types:
-            part.update(_state_part(state, types))
-        if not part and not shortened:
+            chunks.append(encode(_state_part(state, types)))
+            superseded += state_bytes
+            state_bytes = len(chunks[-1])
+        if not chunks and not shortened:
             return self, SessionChange()
-        following = Session(dict(self.conversations), copy.deepcopy(state), self.superseded, self.state_bytes, types)
+        size = self.size + sum(map(len, chunks))
+        following = Session(dict(self.conversations), copy.deepcopy(state), size, superseded, state_bytes, types)
         if added != NO_CONVERSATION or shortened:
             following.conversations.pop(of, None)
             following.conversations[of] = before.after(added, shortened or {})
@@ -153,19 +161,22 @@ class Session:
         if forgets:
             for id_ in [*following.conversations][:-most]:
                 del following.conversations[id_]
-        chunk = encode(part)
-        if "s" in part:
-            following.superseded += following.state_bytes
-            following.state_bytes = len(chunk)
-        if shortened or forgets or not following.conversations or following.superseded > _SUPERSEDED_LIMIT:
-            following.superseded = 0
-            return following, SessionChange(SessionOp.REPLACE, tuple(following._whole()))
-        return following, SessionChange(SessionOp.APPEND, (chunk,))
+        most_superseded = max(_SUPERSEDED_LIMIT, size - superseded)
+        if shortened or forgets or not following.conversations or superseded > most_superseded:
+            whole = tuple(following._whole())
+            following.size, following.superseded, following.state_bytes = sum(map(len, whole)), 0, len(whole[0])
+            return following, SessionChange(SessionOp.REPLACE, whole)
+        return following, SessionChange(SessionOp.APPEND, tuple(chunks))
 
     def _whole(self) -> Iterator[bytes]:
         yield encode(_state_part(self.state, self.types))
         for id_, conversation in self.conversations.items():
             yield encode(conversation.to_json(id_))
+
+
+def _size_of(skill_states: Mapping[str, Any], models: Collection[str]) -> int:
+    """Return the bytes that the skill states of ``models`` have in chunks."""
+    return sum(len(encode(skill_states[model])) for model in models if model in skill_states)
 
 
 def _state_part(state: Any, types: Mapping[str, Any]) -> dict[str, Any]:

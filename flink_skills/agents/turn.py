@@ -23,8 +23,9 @@ from flink_skills.agents.session import NO_CONVERSATION, Conversation, SessionCh
 from flink_skills.agents.state import stored_state
 from flink_skills.agents.state_values import StoredState
 from flink_skills.agents.supervision import CANCEL_PAUSES, finished, ignore_result
+from flink_skills.agents.turn_encoding import Emitted, Encoding
 from flink_skills.agents.turn_ends import ERROR_TAG, TurnOutcome, TurnStart, TurnStatus, crash_problem
-from flink_skills.agents.turn_record import Emitted, TurnRecords
+from flink_skills.agents.turn_record import TurnRecords
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import ExecutionError, LimitError, SkillsError, TurnError, WorkerError
 from flink_skills.options import SkillOptions
@@ -75,9 +76,10 @@ class Turn:
         self.start = start
         self._generations = {id(of): of.generation for of in runtime.tree()}
         self._append = append
-        self._encode = encode
         self._flush = flush
         self._abandoned = abandoned or ignore_result
+        self._most_bytes = runtime.config.get(SkillOptions.TURN_MAX_SIZE)
+        self._encoding = Encoding(encode, self._most_bytes)
         self._call_numbers: dict[str, int] = {}
         self._event_digest = hashlib.sha256(start.event_bytes).digest()
         self._workspace: asyncio.Future[Workspace] | None = None
@@ -93,7 +95,7 @@ class Turn:
             attempt=start.crashes + 1,
             timestamp=start.timestamp,
             resumed=len(start.journal),
-            emit=None if emit is None else lambda outputs: emit(self._encoded(outputs)),
+            emit=None if emit is None else lambda outputs: emit(self._encoding.all(outputs)),
         )
         self._records = TurnRecords(runtime.plan.operator_name, start, self.scope.turn_id, runtime.rows)
         self.session_id = ""
@@ -144,16 +146,12 @@ class Turn:
 
     def _read_journal(self, entries: Sequence[bytes]) -> Journal:
         try:
-            return Journal(entries, self._keep_step)
+            return Journal(entries, self._keep_step, self._most_bytes)
         except (ValueError, LookupError, TypeError) as error:
             raise WorkerError(f"the journal of key {self.start.key} cannot be read ({error_text(error)})") from error
 
     def _keep_step(self, step: str, entry: bytes) -> None:
-        self._append(entry, False, self._encoded(self.runtime.telemetry.outputs(self.scope, step)))
-
-    def _encoded(self, outputs: Emitted) -> Emitted:
-        encode = self._encode
-        return outputs if encode is None else [(tag, encode(value)) for tag, value in outputs]
+        self._append(entry, False, self._encoding.all(self.runtime.telemetry.outputs(self.scope, step)))
 
     async def run(self) -> TurnOutcome:
         """Run to the end. Raises nothing but ``asyncio.CancelledError``, when it is cancelled from outside."""
@@ -187,16 +185,7 @@ class Turn:
                 message=outcome.message,
             )
         more = telemetry.outputs(self.scope, None)
-        return replace(outcome, outputs=(*outcome.outputs, *self._encoded_events(more))) if more else outcome
-
-    def _encoded_events(self, events: Emitted) -> Emitted:
-        found: list[tuple[str, Any]] = []
-        for event in events:
-            try:
-                found += self._encoded([event])
-            except Exception:  # one that fits no row of its table
-                _log.exception("turn %s: an event of the turn cannot be written and is omitted", self.scope.turn_id)
-        return found
+        return replace(outcome, outputs=(*outcome.outputs, *self._encoding.of_events(more))) if more else outcome
 
     async def _run(self) -> TurnOutcome:
         if self._problem is not None:
@@ -271,7 +260,7 @@ class Turn:
         note("restart", step=mismatch.step, problem=str(mismatch), steps=len(self.journal))
         emptied = self.journal.emptied()
         # With what belongs to no step, the note above for one: it is told exactly when the journal is emptied.
-        self._append(emptied, True, self._encoded(self.runtime.telemetry.outputs(self.scope, "")))
+        self._append(emptied, True, self._encoding.all(self.runtime.telemetry.outputs(self.scope, "")))
         self._begin([emptied])
 
     async def _run_once(self) -> TurnOutcome:
@@ -287,7 +276,7 @@ class Turn:
             raise self._mismatch
         if result is not None:
             self.emit("", result)
-        outputs = self._encoded_outputs([pair for tag, value in self._outputs for pair in self._emitted(tag, value)])
+        outputs = self._encoding.of_turn([pair for tag, value in self._outputs for pair in self._emitted(tag, value)])
         state = stored_state(self.main.state)
         if self.runtime.keeps_conversation:
             session, change = self.start.session.after(
@@ -300,13 +289,12 @@ class Turn:
             )
         else:
             session, change = self.start.session.after(NO_CONVERSATION, state.value, types=state.types)
+        if session.size > self._most_bytes:
+            raise LimitError(
+                f"the state and the conversations of the key have {session.size:,} bytes, more than "
+                f"skills.turn.max-size = {self._most_bytes:,}: keep less in ctx.state, or set skills.session.max-tokens"
+            )
         return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session)
-
-    def _encoded_outputs(self, outputs: Emitted) -> Emitted:
-        try:
-            return self._encoded(outputs)
-        except BaseException as error:  # outputs are the user's objects
-            raise TurnError(f"an output cannot be pickled ({error_text(error)}): emit plain data") from error
 
     def _fails_job(self) -> bool:
         return bool(self.runtime.config.get(SkillOptions.TURN_ON_ERROR) == "fail")
@@ -328,7 +316,7 @@ class Turn:
         def full() -> dict[str, Any]:
             return self._record(error=text) | {"event": self._records.recorded(self.start.event)}
 
-        emitted = self._records.of_failure(text, self.key, full, self._encoded)
+        emitted = self._records.of_failure(text, self.key, full, self._encoding.bounded)
         return TurnOutcome(TurnStatus.FAILED, tuple(emitted), SessionChange(), self.start.session, message, kind)
 
     def _record(self, output: Any = None, error: str | None = None) -> dict[str, Any]:

@@ -15,12 +15,10 @@ from flink_skills.agents.error_text import error_text
 from flink_skills.agents.event import to_plain
 from flink_skills.agents.messages import Usage
 from flink_skills.agents.record_rows import RecordRows
+from flink_skills.agents.turn_encoding import Emitted
 from flink_skills.agents.turn_ends import ERROR_TAG, TurnStart
 
-__all__ = ["Emitted", "TurnRecords"]
-
-#: Pairs of side-output tag (empty: main output) and value.
-Emitted = Sequence[tuple[str, Any]]
+__all__ = ["TurnRecords"]
 
 _log = logging.getLogger("flink_skills.turn")
 

@@ -10,7 +10,7 @@ import codecs
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 from flink_skills.job.terminal_text import visible, without_hidden
@@ -29,6 +29,7 @@ __all__ = [
     "diagnostic_line",
     "print_json",
     "print_json_line",
+    "print_json_object",
     "print_line",
     "print_table",
     "size_text",
@@ -44,6 +45,31 @@ _NARROWEST = 24
 def print_json(data: Any) -> None:
     """Write ``data`` to stdout. Characters that a terminal would obey or hide are escaped, which JSON allows."""
     sys.stdout.write(_shown_json(json.dumps(data, indent=2, ensure_ascii=not _is_utf8())) + "\n")
+
+
+def print_json_object(members: Iterable[tuple[str, object]]) -> None:
+    """Write a JSON object to stdout, in the form of :func:`print_json`, while its members are produced.
+
+    The value of a member is JSON data, or an iterator over the elements of an array.
+    """
+    before = "{\n"
+    for key, value in members:
+        sys.stdout.write(f"{before}  {json.dumps(key)}: ")
+        before = ",\n"
+        if not isinstance(value, Iterator):
+            sys.stdout.write(_indented(value, "  "))
+            continue
+        start = "[\n"
+        for element in value:
+            sys.stdout.write(f"{start}    {_indented(element, '    ')}")
+            start = ",\n"
+        sys.stdout.write("[]" if start == "[\n" else "\n  ]")
+    sys.stdout.write("\n}\n")
+
+
+def _indented(data: object, indent: str) -> str:
+    text = _shown_json(json.dumps(data, indent=2, ensure_ascii=not _is_utf8()))
+    return text.replace("\n", f"\n{indent}")
 
 
 def print_json_line(data: Any) -> None:

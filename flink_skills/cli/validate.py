@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +11,7 @@ import typer
 from flink_skills.cli.words import FAILED, Assignments, Format, OutputFormat, Sources, Strict, configuration
 
 if TYPE_CHECKING:
-    from flink_skills.cli.reading import Reading
+    from flink_skills.cli.reading import Reading, SkillStream
 
 __all__ = ["validate"]
 
@@ -32,9 +34,9 @@ def validate(
 ) -> None:
     """Check skills: front matter, body, links, files, tools, and what they ask for that a job does not have.
 
-    One line for each problem, with its fix. Skills that can be understood load, whatever is odd about them; --strict
-    holds them to the letter of the format. Nothing of a skill runs. With --agent, names of tools that neither the
-    skill nor the agent has are warnings. Exit code 0; 1 when there is an error; 2 for bad usage.
+    One line for each problem, with its fix, as soon as it is found. Skills with deviations from the format load if they
+    can be understood; --strict follows the format to the letter. Nothing of a skill runs. With --agent, names of tools
+    that neither the skill nor the agent has are warnings. Exit code 0; 1 if there is an error; 2 for bad usage.
 
     Examples:
 
@@ -44,8 +46,7 @@ def validate(
 
         flink-skills validate ./skills --agent shop.agents:Shop
     """
-    from flink_skills.cli.output import print_json
-    from flink_skills.cli.reading import Depth, read_sources
+    from flink_skills.cli.reading import SkillStream
 
     config = configuration(set_, strict=strict)
     offered = None
@@ -53,54 +54,61 @@ def validate(
         from flink_skills.cli.agent_tools import offered_tools
 
         offered = offered_tools(agent, config)
-    reading = read_sources(sources, config, Depth.BODY, offered=offered)
+    stream = SkillStream(sources, config, offered=offered)
+    severities: Counter[str] = Counter()
     if format_ is Format.JSON:
-        print_json(_report(reading))
+        _print_json(stream, severities)
     else:
-        _print(reading)
-    raise typer.Exit(FAILED if reading.has_errors else 0)
+        _print(stream, severities)
+    raise typer.Exit(FAILED if severities["error"] else 0)
 
 
-def _report(reading: Reading) -> dict[str, object]:
-    from flink_skills.cli.output import diagnostic_json
+def _print_json(stream: SkillStream, severities: Counter[str]) -> None:
+    from flink_skills.cli.output import diagnostic_json, print_json_object
 
-    loaded = len(reading.loaded)
-    return {
-        "skills": [
+    reading = stream.reading
+
+    def diagnostics() -> Iterator[object]:
+        for found in stream:
+            severities[found.severity] += 1
+            yield diagnostic_json(found)
+
+    def members() -> Iterator[tuple[str, object]]:
+        yield "diagnostics", diagnostics()
+        # Known at the end: a skill that was declared before is not among them.
+        yield (
+            "skills",
+            ({"name": r.name, "path": r.path, "status": r.status, "digest": r.digest} for r in reading.skills),
+        )
+        loaded = _loaded(reading)
+        yield (
+            "summary",
             {
-                "name": read.name,
-                "path": read.path,
-                "status": read.status,
-                "digest": read.digest,
-            }
-            for read in reading.skills
-        ],
-        "diagnostics": [diagnostic_json(found) for found in reading.diagnostics],
-        "summary": {
-            "found": len(reading.skills),
-            "loaded": loaded,
-            "skipped": len(reading.skills) - loaded,
-            "strict_valid": len(reading.strict_valid),
-        },
-    }
+                "found": len(reading.skills),
+                "loaded": loaded,
+                "skipped": len(reading.skills) - loaded,
+                "strict_valid": len(reading.strict_valid),
+            },
+        )
+
+    print_json_object(members())
 
 
-def _print(reading: Reading) -> None:
+def _print(stream: SkillStream, severities: Counter[str]) -> None:
     from flink_skills.cli.output import counted, diagnostic_line, print_line
 
-    for found in reading.diagnostics:
+    reading = stream.reading
+    for found in stream:
+        severities[found.severity] += 1
         print_line(*diagnostic_line(found, path=reading.shown(found.path)))
-    severities = [found.severity for found in reading.diagnostics]
-    loaded = len(reading.loaded)
+    loaded = _loaded(reading)
     skipped = len(reading.skills) - loaded
     print_line(
         (f"{counted(len(reading.skills), 'skill')}: ", "bold"),
         f"{loaded:,} loaded, {skipped:,} skipped, {len(reading.strict_valid):,} valid in strict mode; ",
-        ", ".join(
-            (
-                counted(severities.count("error"), "error"),
-                counted(severities.count("warning"), "warning"),
-                counted(severities.count("info"), "info"),
-            )
-        ),
+        ", ".join(counted(severities[severity], severity) for severity in ("error", "warning", "info")),
     )
+
+
+def _loaded(reading: Reading) -> int:
+    return sum(found.status == "loaded" for found in reading.skills)

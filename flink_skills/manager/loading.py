@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from flink_skills.skill import AgentSkill, Diagnostic, LoadResult, Report, find_
 from flink_skills.sources import CodeSource, SkillSource, SourceContext, SourceTree, open_source
 from flink_skills.sources.catalog_index import read_index
 
-__all__ = ["Declared", "LoadedSource", "LoadedTree", "declared_sources", "read_sources"]
+__all__ = ["Declared", "LoadedSource", "LoadedTree", "declared_sources", "iterate_tree", "read_sources"]
 
 _MOST_AT_ONCE = 8
 
@@ -158,10 +158,7 @@ def _read_tree(
         if tree.lease is not None and tree.lease is not before.tree.lease:
             tree.lease.close()
         return before if tree.notes == before.tree.notes else before.noting(tree.notes)
-    indexed = None
-    plain = not strict and not context.config.get(SkillOptions.STRICT_FIELDS)
-    if tree.index is not None and plain and tree.format == "skill":
-        indexed = read_index(tree, origin=tree.origin, remote=tree.remote, limits=context.limits)
+    indexed = _indexed(tree, context, strict)
     if indexed is not None:
         limit = context.limits.skill_files
         results, remarks = indexed
@@ -169,6 +166,49 @@ def _read_tree(
     else:
         entries, remarks = _read_folders(tree, real, context, strict, before)
     return LoadedTree(tree, real, tuple(entries), tuple(remarks))
+
+
+def iterate_tree(tree: SourceTree, context: SourceContext, report: Report) -> Iterator[tuple[str, LoadResult]]:
+    """Yield the folders with a skill file in a tree, and what loading returns for each. Nothing is retained.
+
+    ``report`` receives the diagnostics of the search.
+    """
+    indexed = _indexed(tree, context, report.strict)
+    if indexed is not None:
+        results, remarks = indexed
+        for said in remarks:
+            report.add(said.code, said.message, line=said.line, path=said.path, severity=said.severity, mend=said.mend)
+        yield from ((_folder_of(result), result) for result in results)
+        return
+    real = os.path.realpath(tree.path)
+    for folder, skill_file in find_skills(real, report, context.limits):
+        yield folder, _load(folder, skill_file, tree, real, context, strict=report.strict)
+
+
+def _indexed(
+    tree: SourceTree, context: SourceContext, strict: bool
+) -> tuple[list[LoadResult], list[Diagnostic]] | None:
+    """Return what the store's index has of a tree. Return None if there is none for this way of loading."""
+    plain = not strict and not context.config.get(SkillOptions.STRICT_FIELDS)
+    if tree.index is None or not plain or tree.format != "skill":
+        return None
+    return read_index(tree, origin=tree.origin, remote=tree.remote, limits=context.limits)
+
+
+def _load(
+    folder: str, skill_file: str, tree: SourceTree, real: str, context: SourceContext, *, strict: bool
+) -> LoadResult:
+    return load_folder(
+        folder,
+        root=real,
+        skill_file=skill_file,
+        origin=tree.origin,
+        remote=tree.remote,
+        strict=strict,
+        limits=context.limits,
+        format=tree.format,
+        known_fields_only=context.config.get(SkillOptions.STRICT_FIELDS),
+    )
 
 
 def _folder_of(result: LoadResult) -> str:
@@ -183,7 +223,6 @@ def _read_folders(
     report = Report(tree.path, strict=strict)
     old = {entry.folder: entry for entry in before.entries} if before is not None else {}
     limits = context.limits
-    known_fields_only = context.config.get(SkillOptions.STRICT_FIELDS)
     entries = []
     # By its real path: where a link to the folder is turned to another one, what was loaded stays what it was.
     for folder, skill_file in find_skills(real, report, limits):
@@ -192,17 +231,7 @@ def _read_folders(
         if last is not None and last.signature == signature:
             entries.append(last)
             continue
-        result = load_folder(
-            folder,
-            root=real,
-            skill_file=skill_file,
-            origin=tree.origin,
-            remote=tree.remote,
-            strict=strict,
-            limits=limits,
-            format=tree.format,
-            known_fields_only=known_fields_only,
-        )
+        result = _load(folder, skill_file, tree, real, context, strict=strict)
         if last is not None and _same_digest(last, result):
             # The same object: those who hold it and those who get it now see that nothing happened.
             entries.append(last.renewed(replace(result, skill=last.skill), signature))

@@ -19,8 +19,8 @@ from flink_skills.skill.credentials import (
     Credential,
     credential_in_file,
     credential_message,
-    credential_name,
     find_credential,
+    without_credential_names,
 )
 from flink_skills.skill.files import FolderFiles
 from flink_skills.skill.paths import resource_parts
@@ -252,8 +252,7 @@ class SkillView:
                 self._activated.move_to_end(skill.name)
                 return cached.activation
         digest = self._bind(skill)  # before the body is read: from here on a change is an error
-        listed = [path for path in files.paths() if not credential_name(path)]
-        text = activation_text(skill, skill.instructions, listed)
+        text = activation_text(skill, skill.instructions, without_credential_names(files.paths()))
         activation = Activation(skill.name, digest, text, skill.path)
         with self._lock:
             self._activated[skill.name] = _Cached(stamp, activation)

@@ -20,6 +20,7 @@ from flink_skills.options.values import (
     parse_positive,
     parse_reference,
     parse_size,
+    parse_size_up_to,
     parse_text,
 )
 
@@ -214,6 +215,14 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         parse_positive,
         50,
         "Most durable steps (model requests and tool calls) of a turn.",
+    )
+    TURN_MAX_SIZE = Option[int](
+        "skills.turn.max-size",
+        parse_size_up_to(64 << 20),
+        64 << 20,
+        "Most bytes of the journal of a turn, of its outputs, and of the session that it leaves, each. A step, an "
+        "output or a state above it fails, because no worker could receive the turn again after a crash. At most "
+        "64 MB.",
     )
     TURN_TIMEOUT = Option[float](
         "skills.turn.timeout", parse_duration, 600.0, "Deadline for a turn, counted anew after a restart."

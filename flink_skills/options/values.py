@@ -23,6 +23,7 @@ __all__ = [
     "parse_positive",
     "parse_reference",
     "parse_size",
+    "parse_size_up_to",
     "parse_text",
     "parse_user",
 ]
@@ -91,6 +92,18 @@ def parse_size(value: object) -> int:
     if match is None or unit not in _SIZE_BYTES:
         raise ValueError("write a size such as '64 mb' or '4096'")
     return int(float(match.group(1)) * _SIZE_BYTES[unit])
+
+
+def parse_size_up_to(most: int) -> Callable[[object], int]:
+    """Return what reads sizes of 1 to ``most`` bytes."""
+
+    def parse(value: object) -> int:
+        size = parse_size(value)
+        if not 1 <= size <= most:
+            raise ValueError(f"write a size of 1 to {most} bytes")
+        return size
+
+    return parse
 
 
 def parse_bool(value: object) -> bool:

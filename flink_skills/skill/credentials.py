@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from flink_skills.errors import ResourceError
@@ -22,6 +22,7 @@ __all__ = [
     "credential_name",
     "find_credential",
     "find_credentials",
+    "without_credential_names",
 ]
 
 _MAX_SCANNED = 8 << 20
@@ -37,6 +38,8 @@ _SUFFIXES = {
     **dict.fromkeys((".p12", ".pfx", ".jks", ".keystore", ".ppk"), "private keys"),
     ".kdbx": "passwords",
 }
+# Each path with a credential name has one of these, after a line end.
+_HINTS = ("/.", "\n.", "id_", "_netrc", *_SUFFIXES)
 _EXAMPLES = frozenset(
     {"example", "examples", "sample", "samples", "template", "tmpl", "tpl", "dist", "default", "defaults", "schema"}
 )
@@ -99,7 +102,7 @@ _PLACEHOLDER = re.compile(rb"example|placeholder|your|xxxx|1234567|abcdef|redact
 
 
 class Credential(NamedTuple):
-    """What a file has that looks like a secret, and the line (from 1; 0: the file is named like one)."""
+    """Content that looks like a secret, and its line (from 1). Line 0: the file is named like one."""
 
     what: str
     line: int
@@ -127,6 +130,18 @@ def credential_name(path: str) -> str | None:
 def credential_message(path: str, found: Credential) -> str:
     """Return what is wrong with a file that looks like a secret. The secret is not part of the message."""
     return f"{path!r} has {found.what}" if found.line else f"{path!r} is named like a file with {found.what}"
+
+
+def without_credential_names(paths: Sequence[str]) -> Sequence[str]:
+    """Return the paths that are not named like a secret.
+
+    >>> without_credential_names(["SKILL.md", ".env"])
+    ['SKILL.md']
+    """
+    text = "\n".join(("", *paths)).lower()
+    if not any(hint in text for hint in _HINTS):  # one look at all of them
+        return paths
+    return [path for path in paths if not credential_name(path)]
 
 
 def find_credential(path: str, data: bytes) -> Credential | None:

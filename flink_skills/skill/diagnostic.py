@@ -187,7 +187,9 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "remove them, or ignore this",
         ),
         "P01": Code("the menu was shortened to its budget", "warning", "warning", "choose fewer skills"),
-        "S04": Code("a link that leaves its source", "warning", "error", "copy what it points to"),
+        "S04": Code(
+            "a link that leaves its source, or points to nothing", "warning", "error", "copy what it points to"
+        ),
         "S05": Code("larger than the limit", "error", "error", "make it smaller"),
         "S06": Code("hidden or control characters, or an HTML comment", "warning", "warning", "remove them"),
         "S13": Code(
@@ -303,6 +305,13 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "warning",
             "add what the message names, remove the skill, or set skills.unsupported to report",
         ),
+        "X01": Code(
+            "a script that the instructions run directly, and that is not executable",
+            "warning",
+            "error",
+            "set its execute bit (chmod +x), or run it with its interpreter",
+        ),
+        "X02": Code("a script with a syntax error", "warning", "error", "correct the script"),
     }
 )
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from flink_skills.skill.diagnostic import Report
 from flink_skills.skill.generated import is_generated
 from flink_skills.skill.limits import Limits
-from flink_skills.skill.paths import inside, skill_file_in
+from flink_skills.skill.paths import inside, link_problem, skill_file_in
 
 __all__ = ["Found", "find_skills"]
 
@@ -100,7 +100,8 @@ def _entries(folder: str, real_root: str, report: Report) -> tuple[list[str], li
                     if is_generated(name):
                         continue
                     if not inside(os.path.realpath(entry.path), real_root):
-                        report.add("S04", "the link leaves its source and was skipped", path=entry.path)
+                        message, fix = link_problem(entry.path)
+                        report.add("S04", message, path=entry.path, mend=fix)
                     elif os.path.isdir(entry.path):  # False, and no error, for a link to itself
                         links.append(name)
                     else:

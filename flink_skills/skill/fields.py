@@ -22,6 +22,8 @@ MAX_COMPATIBILITY = 500
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 _ASCII_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+# Words of YAML and of prose that begin a list or a block, and no tool.
+_DASHES = frozenset({"-", "\u2013", "\u2022", "|", "|-", ">", ">-"})
 _PATH_LIKE = re.compile(r"[/\\]|^\.|^~")
 
 
@@ -77,11 +79,19 @@ def judge_heading(heading: str | None, line: int, report: Report, *, folder: str
 
 
 def split_tools(text: str, *, commas: bool = True) -> tuple[str, ...]:
-    """Names separated by spaces or commas (``commas``), but not inside parentheses.
+    """Names separated by spaces or commas (``commas``), but not inside parentheses. Dashes of lists are omitted.
 
     >>> split_tools("Bash(git add:*, git diff) Read,Write")
     ('Bash(git add:*, git diff)', 'Read', 'Write')
     """
+    names = _split(text, commas=commas)
+    names = [name for name in names if name not in _DASHES]
+    if all(name.startswith("-") for name in names):
+        names = [name[1:] for name in names]
+    return tuple(map(_without_quotes, names))
+
+
+def _split(text: str, *, commas: bool) -> list[str]:
     names, start, depth = [], 0, 0
     for end, char in enumerate(text):
         if char == "(":
@@ -91,7 +101,11 @@ def split_tools(text: str, *, commas: bool = True) -> tuple[str, ...]:
         elif not depth and ((commas and char == ",") or char.isspace()):
             names.append(text[start:end])
             start = end + 1
-    return tuple(name for name in (*names, text[start:]) if name)
+    return [name for name in (*names, text[start:]) if name]
+
+
+def _without_quotes(name: str) -> str:
+    return name[1:-1] if len(name) > 2 and name[0] in "\"'" and name[-1] == name[0] else name
 
 
 def _in_lower_case(entries: Mapping[str, Entry], report: Report, first_line: int) -> Mapping[str, Entry]:
@@ -144,6 +158,8 @@ class _Judge:
         return self._first_line + (self._entries[field].line if field in self._entries else -1)
 
     def _say(self, code: str, message: str, field: str, mend: str = "") -> None:
+        if not mend and field in self._entries:
+            mend = self._entries[field].fix
         self._report.add(code, message, line=self._line(field), mend=mend)
 
     def name(self, folder: str) -> str:
@@ -182,13 +198,17 @@ class _Judge:
         line = self._line("description")
         if type(value) is str:
             return self.described(value, line)
-        if value is None:
+        if entry is None or value is None:
+            if entry is not None and entry.fix:
+                self._report.add("F08", "there is no description", line=line, mend=entry.fix)
+                return None
             return self.described("", line)
         text = source_text(value)
         if text is None:
-            text = _joined_text(value)
+            text = _joined_text(value) or (entry.raw if value else "")
             if text:
-                self._say("F09", "the description is a list and not text", "description")
+                kind = "list" if isinstance(value, list) else "map"
+                self._say("F09", f"the description is a {kind} and not text", "description", "put it in quotes")
         else:
             self._say("F09", f"the description {text!r} is no text for YAML", "description", "put it in quotes")
         return self.described(text, line)
@@ -218,7 +238,7 @@ class _Judge:
             self._say(code, f"{field} is no text", field)
         if is_null(entry.value):
             return None
-        return text.strip() if text is not None else _as_json(entry.value)
+        return text.strip() if text is not None else entry.raw or _as_json(entry.value)
 
     def compatibility(self) -> str | None:
         text = self.text("compatibility", "F11")
@@ -256,9 +276,16 @@ class _Judge:
             return tuple(name for name in names if name)
         text = source_text(entry.value)
         if text is None:
+            only_names = isinstance(entry.value, dict) and all(map(is_null, entry.value.values()))
+            if only_names and isinstance(entry.value, dict):
+                self._say("F13", "allowed-tools is a set in braces", "allowed-tools")
+                return tuple(entry.value)
             self._say("F13", "allowed-tools is a map; no tool is taken from it", "allowed-tools")
             return ()
         tools = split_tools(text)
+        if text.lstrip().startswith("-") or not _DASHES.isdisjoint(_split(text, commas=False)):
+            self._say("F13", "allowed-tools has the dashes of a list", "allowed-tools")
+            return tools
         if "," in text and tools != split_tools(text, commas=False):
             self._say("F13", "allowed-tools is separated by commas", "allowed-tools")
         return tools

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 from flink_skills.skill.diagnostic import Report
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.plain_fields import read_plain_fields
-from flink_skills.skill.repair import repair
-from flink_skills.skill.yaml_values import Entry, YamlProblemError, read_mapping
+from flink_skills.skill.repair import TEXT_FIELDS, folded_text, repair
+from flink_skills.skill.yaml_values import Entry, Note, YamlProblemError, is_null, read_mapping
 
 __all__ = ["Block", "find_block", "read_front_matter", "split_body", "starts_with_front_matter"]
 
@@ -103,29 +102,48 @@ def read_front_matter(block: Block, report: Report, limits: Limits) -> dict[str,
     """
     text = block.text
     if limits.yaml_depth > 1 and (plain := read_plain_fields(text)) is not None:
-        return plain
+        return _with_source(plain, text)
     if found := sorted({f"U+{ord(char):04X}" for char in _NOT_YAML.findall(text)}):
         report.add("L11", f"control characters ({', '.join(found[:5])}) were removed", line=block.line)
         text = _NOT_YAML.sub("", _UNUSUAL_LINE_END.sub(" ", text))
-    notes: list[tuple[str, str, int]] = []
+    notes: list[tuple[str, str, int, str]] = []
 
-    def note(code: str, message: str, line: int) -> None:
-        notes.append((code, message, line))
+    def note(code: str, message: str, line: int, fix: str = "", /) -> None:
+        notes.append((code, message, line, fix))
 
     try:
         fields = _read(text, limits.yaml_depth, note, notes)
     except YamlProblemError as problem:
-        code, mend = ("S05", "write the values out") if problem.refused else ("L10", "")
+        code, mend = ("S05", "write the values out") if problem.refused else ("L10", problem.fix)
         report.add(code, f"the front matter: {problem}", line=block.line + problem.line, mend=mend)
         return None
-    for code, message, line in notes:
-        report.add(code, message, line=block.line + line)
+    for code, message, line, fix in notes:
+        report.add(code, message, line=block.line + line, mend=fix)
+    return _with_source(fields, text)
+
+
+def _with_source(fields: dict[str, Entry], text: str) -> dict[str, Entry]:
+    """Add the source of values that are not text to the fields that are text."""
+    for name in TEXT_FIELDS & fields.keys():
+        entry = fields[name]
+        if type(entry.value) is str or (not isinstance(entry.value, list | dict) and not is_null(entry.value)):
+            continue
+        ends = [other.line for other in fields.values() if other.line > entry.line]
+        first, *rest = text.split("\n")[entry.line : min(ends, default=None)]
+        key, colon, value = first.partition(":")
+        if not colon or key.strip() != name:
+            continue  # several fields on a line
+        value = value.strip()
+        if is_null(entry.value):
+            if value.startswith("#"):
+                fields[name] = entry._replace(fix="put the text in quotes: for YAML, a comment begins at '#'")
+            continue
+        lines = [line for line in (value, *rest) if line.strip() and not line.lstrip().startswith("#")]
+        fields[name] = entry._replace(raw=(folded_text(lines[0].strip(), lines[1:]) if lines else None) or "")
     return fields
 
 
-def _read(
-    text: str, max_depth: int, note: Callable[[str, str, int], None], notes: list[tuple[str, str, int]]
-) -> dict[str, Entry]:
+def _read(text: str, max_depth: int, note: Note, notes: list[tuple[str, str, int, str]]) -> dict[str, Entry]:
     try:
         return read_mapping(text, max_depth, note)
     except YamlProblemError as problem:

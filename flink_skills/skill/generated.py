@@ -23,10 +23,10 @@ _NAMES = ALWAYS_EXCLUDED | {
     ".nyc_output", ".sass-cache", ".eslintcache", ".stylelintcache", "npm-debug.log", "yarn-error.log",
     ".gradle", ".terraform", ".Rhistory",
 }  # fmt: skip
+_ENDS = (".pyc", ".pyo", "$py.class", ".egg-info", ".tsbuildinfo", "~")
+_STARTS = frozenset(".#~")
 _PATTERN = re.compile(
-    r".+\.py[co]|.+\$py\.class|.+\.egg-info|\.coverage\..+|.+\.tsbuildinfo"
-    r"|\._.+|.+~|\..+\.sw[a-p]|\.#.+|#.+#|~\$.+|\.~lock\..+#|\.nfs[0-9a-f]{8,}|\.fuse_hidden.+",
-    re.DOTALL,
+    r"\.coverage\..+|\._.+|\..+\.sw[a-p]|\.#.+|#.+#|~\$.+|\.~lock\..+#|\.nfs[0-9a-f]{8,}|\.fuse_hidden.+", re.DOTALL
 )
 
 
@@ -36,7 +36,11 @@ def is_generated(name: str) -> bool:
     >>> [name for name in ("__pycache__", "run.pyc", ".run.py.swp", "run.py", ".vscode") if is_generated(name)]
     ['__pycache__', 'run.pyc', '.run.py.swp']
     """
-    return name in _NAMES or _PATTERN.fullmatch(name) is not None
+    if name in _NAMES:
+        return True
+    if name.endswith(_ENDS):
+        return name not in _ENDS
+    return name[:1] in _STARTS and _PATTERN.fullmatch(name) is not None
 
 
 def is_environment(names: Collection[str]) -> bool:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import posixpath
 import re
 
-from flink_skills.errors import ResourceError
+from flink_skills.errors import ResourceError, near_misses
 from flink_skills.skill.body import read_body
-from flink_skills.skill.credentials import Credential, credential_message, credential_name, find_credentials
+from flink_skills.skill.credentials import (
+    Credential,
+    credential_message,
+    credential_name,
+    find_credentials,
+    without_credential_names,
+)
 from flink_skills.skill.diagnostic import Diagnostic, Report
 from flink_skills.skill.files import FolderFiles
 from flink_skills.skill.generated import is_generated
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.markdown import file_references, without_code
 from flink_skills.skill.model import AgentSkill
-from flink_skills.skill.paths import walk_files
+from flink_skills.skill.paths import link_problem, walk_files
 from flink_skills.skill.text import hidden_characters
 
 __all__ = ["about_tokens", "check_credentials", "generated_message", "inspect_skill"]
@@ -49,7 +55,7 @@ def inspect_skill(skill: AgentSkill, limits: Limits, *, strict: bool = False) ->
     _size(text, report, first_line)
     _hidden(text, report, first_line)
     _references(text, frozenset(paths), report, first_line)
-    for path in paths:
+    for path in sorted(set(paths).difference(without_credential_names(paths))):
         if what := credential_name(path):
             message = credential_message(path, Credential(what, 0))
             report.add("S13", message, path=f"{skill.path}/{path}" if skill.path else "")
@@ -117,8 +123,10 @@ def _references(body: str, paths: frozenset[str], report: Report, first_line: in
     said = 0
     for reference in file_references(body):
         path = posixpath.normpath(reference.path)
+        fix = ""
         if path.startswith("../"):
             message = f"{reference.path!r} leads out of the skill's folder"
+            fix = "copy the file into the skill, and write its path from the skill's folder"
         elif path == "." or path in folders:
             continue
         elif path not in paths and any(map(is_generated, path.split("/"))):
@@ -126,13 +134,15 @@ def _references(body: str, paths: frozenset[str], report: Report, first_line: in
             continue
         elif path not in paths:
             message = f"{reference.path!r} is not there"
+            near = near_misses(path, paths, limit=1)
+            fix = f"write {near[0]!r}, or add the file" if near else "add the file, or correct the path"
         elif path.count("/") > 1:
             message = f"{reference.path!r} is more than one folder down"
         else:
             continue
         said += 1
         if said <= _MOST_REFERENCES:
-            report.add("F19", message, line=first_line + reference.line)
+            report.add("F19", message, line=first_line + reference.line, mend=fix)
 
 
 def _parents(path: str) -> list[str]:
@@ -150,4 +160,6 @@ def _links(skill: AgentSkill, report: Report, limits: Limits) -> None:
     if generated:
         report.add("D07", generated_message(generated), path=files.folder)
     for path in leaving:
-        report.add("S04", "the link leaves its source and was skipped", path=f"{files.folder}/{path}")
+        link = f"{files.folder}/{path}"
+        message, fix = link_problem(link)
+        report.add("S04", message, path=link, mend=fix)

@@ -12,7 +12,7 @@ from flink_skills.skill.frontmatter import find_block, read_front_matter, starts
 from flink_skills.skill.heading import first_heading, has_tool_files
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.model import AgentSkill
-from flink_skills.skill.paths import open_inside, skill_file_in
+from flink_skills.skill.paths import link_problem, open_inside, skill_file_in
 from flink_skills.skill.text import clean_line
 
 __all__ = ["LoadResult", "load_folder"]
@@ -116,7 +116,9 @@ def _read_start(path: str, root: str, report: Report, limits: Limits) -> tuple[b
             report.add("S04", "the skill file is a link that leaves its source", severity="error")
             return None
     except OSError as error:
-        report.add("D05", f"cannot be read: {error.strerror}")
+        is_dangling = os.path.islink(path) and not os.path.exists(path)
+        message, fix = link_problem(path) if is_dangling else (f"cannot be read: {error.strerror}", "")
+        report.add("D05", message, mend=fix)
         return None
     try:
         status = os.fstat(descriptor)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from urllib.parse import unquote
 
-__all__ = ["Reference", "file_references", "without_code"]
+__all__ = ["Reference", "code_texts", "file_references", "without_code"]
 
 _FENCE = re.compile(r"[ \t]*(?:>[ \t]?)*(?:[-*+][ \t]+)?(`{3,}|~{3,})(.*)")
 _TICKS = re.compile("`+")
@@ -65,6 +65,20 @@ def file_references(body: str) -> Iterator[Reference]:
             if path and path not in seen and not _NO_FILE.match(path) and not _is_placeholder(path):
                 seen.add(path)
                 yield Reference(path, number)
+
+
+def code_texts(body: str) -> Iterator[str]:
+    """Yield the lines of code blocks and the code spans of ``body``.
+
+    >>> list(code_texts("a `b` c\\n```\\nd\\n```"))
+    ['b', 'd']
+    """
+    for line, prose in zip(body.split("\n"), without_code(body), strict=True):
+        if "`" in line:
+            for span in _code_spans(line):
+                yield line[span.start + span.ticks : span.end - span.ticks]
+        elif line and not prose:
+            yield line
 
 
 class _Span(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from flink_skills.skill.generated import ALWAYS_EXCLUDED, is_environment, is_generated
 
-__all__ = ["inside", "is_foreign", "open_inside", "resource_parts", "skill_file_in", "walk_files"]
+__all__ = ["inside", "is_foreign", "link_problem", "open_inside", "resource_parts", "skill_file_in", "walk_files"]
 
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -39,6 +39,17 @@ def is_foreign(names: Collection[str]) -> bool:
 def inside(path: str, root: str) -> bool:
     """Whether ``path`` is ``root`` or below it. Both are real paths."""
     return path == root or path.startswith(root if root.endswith(os.sep) else root + os.sep)
+
+
+def link_problem(path: str) -> tuple[str, str]:
+    """Return why a link is skipped, and the fix: it points to nothing, or to a place outside its source."""
+    if os.path.exists(path):
+        return "the link leaves its source and was skipped", "copy what it points to"
+    try:
+        target = os.readlink(path)
+    except OSError:  # a link on the way to it
+        target = os.path.realpath(path)
+    return f"the link points to {target!r}, which does not exist, and was skipped", "correct the link, or remove it"
 
 
 def open_inside(path: str, root: str) -> int | None:
@@ -112,7 +123,7 @@ def walk_files(
         folder: The folder of the skill.
         root: The real path that links must not leave.
         limit: Maximum number of files.
-        skipped_links: Receives the relative paths of the links that leave ``root``.
+        skipped_links: Receives the relative paths of the links that leave ``root`` or point to nothing.
         excluded: Receives the relative paths of generated files and folders, the topmost only.
         with_generated: Whether to yield generated files as well.
     """
@@ -157,6 +168,8 @@ def walk_files(
                 if target not in seen:
                     seen.add(target)
                     below.append((relative + "/", path))
+            elif real is not path and not os.path.lexists(real):
+                skipped_links.append(relative)
         pending.extend(reversed(below))
 
 

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable
 from typing import NamedTuple
 
 from flink_skills.skill.quoting import text_in_quotes
-from flink_skills.skill.yaml_values import Entry, Node, YamlProblemError, read_mapping, resolve
+from flink_skills.skill.yaml_values import Entry, Node, Note, YamlProblemError, read_mapping, resolve
 
-__all__ = ["repair"]
-
-Note = Callable[[str, str, int], None]
+__all__ = ["TEXT_FIELDS", "folded_text", "repair"]
 
 _FIELD = re.compile(r"([^\s:#'\"\[\]{}&*!|>%@`,-][^:#'\"]*):(?:[ \t]+(.*))?")
 # ``name:text``: no field for YAML, and one for everybody else. Only names that cannot be anything else.
@@ -32,6 +29,11 @@ _TEXT_START = re.compile(
 
 # A list of plain words, one of which begins with a character that YAML reserves.
 _WORD_LIST = re.compile(r"\[([^\[\]{}\"'#]*)\]")
+#: Fields that are text whatever their value looks like.
+TEXT_FIELDS = frozenset({"name", "description", "license", "compatibility"})
+_AS_TEXT = TEXT_FIELDS | {"allowed-tools"}
+_BELOW = "begin it on the next line, indented"
+_TOOLS_FIX = "write one text with names separated by spaces"
 # Structure, or what a merge left behind.
 _NO_TEXT = re.compile(r"[\]}{\[]|<{7}|>{7}|[-=_*~]+[ \t]*$")
 # One character as JSON writes it and YAML does not read it.
@@ -49,7 +51,7 @@ class _Chunk(NamedTuple):
 def repair(text: str, max_depth: int, note: Note) -> dict[str, Entry] | None:
     """The fields of a block that is no YAML, or None where it cannot be understood.
 
-    ``note(code, message, line)`` is called for each repaired field. Raises :class:`YamlProblemError` for what
+    ``note`` is called for each repaired field. Raises :class:`YamlProblemError` for what
     is refused and not repaired (anchors, depth).
     """
     chunks = _chunks(_from_margin(text).split("\n"), note)
@@ -111,19 +113,19 @@ def _goes_on(chunk: _Chunk, line: str) -> bool:
 
 
 def _value(chunk: _Chunk, max_depth: int, note: Note) -> Node | None:
-    heard: list[tuple[str, str, int]] = []
+    heard: list[tuple[str, str, int, str]] = []
     if (paired := [_PAIR.sub(_character, line) for line in chunk.lines]) != chunk.lines:
         note("L06", f"{chunk.name}: a character written as two escapes", chunk.number)
         chunk = _Chunk(chunk.name, paired, chunk.number)
     try:
-        alone = read_mapping("\n".join(chunk.lines), max_depth, lambda c, m, n: heard.append((c, m, n)))
+        alone = read_mapping("\n".join(chunk.lines), max_depth, lambda c, m, n, f="": heard.append((c, m, n, f)))
     except YamlProblemError as problem:
         if problem.refused:
             raise YamlProblemError(str(problem), chunk.number + problem.line, refused=True) from None
     else:
         if chunk.name in alone:
-            for code, message, line in heard:
-                note(code, message, chunk.number + line)
+            for code, message, line, fix in heard:
+                note(code, message, chunk.number + line, fix)
             return alone[chunk.name].value
     return _literal(chunk, max_depth, note)
 
@@ -138,9 +140,29 @@ def _literal(chunk: _Chunk, max_depth: int, note: Note) -> Node | None:
     tight = None if match else _TIGHT_FIELD.fullmatch(lines[0])
     first = ((match or tight).group(2) or "").strip() if (match or tight) else ""  # type: ignore[union-attr]
     rest = lines[1:]
+    tools_fix = _TOOLS_FIX if name == "allowed-tools" else ""
     value: Node | None
     if not first or first.startswith("#"):
-        return _nested(chunk, max_depth, note)
+        nested = None if name in TEXT_FIELDS else _nested(chunk, max_depth, note)
+        return _as_text(name, "", rest, number, note) if nested is None and name in _AS_TEXT else nested
+    if name == "metadata" and _FIELD.fullmatch(first) and max_depth > 1:
+        lines = [f"{name}:", "  " + first, *("  " + line for line in _dedented(rest))]
+        value = _nested(_Chunk(name, lines, number - 1), max_depth, note)
+        if value is not None:
+            note(
+                "L06", f"{name}: the map begins on the line of the field", number, "begin it on the next line, indented"
+            )
+            return value
+    if first.startswith("- ") and name not in _AS_TEXT:
+        value = _items(name, [first, *_dedented(rest)], max_depth, lambda c, m, n, f="": note(c, m, number + n, f))
+        if value is not None:
+            note(
+                "L06",
+                f"{name}: the list begins on the line of the field",
+                number,
+                "begin it on the next line, indented",
+            )
+            return value
     if tight:
         note("L06", f"{name}: there is no space after the colon", number)
         value = _value(_Chunk(name, [f"{name}: {first}", *rest], number), max_depth, note)
@@ -154,18 +176,58 @@ def _literal(chunk: _Chunk, max_depth: int, note: Note) -> Node | None:
     elif first[0] in "\"'":
         value = text_in_quotes(first, rest)
         if value is not None:
-            note("L06", f"{name}: the quotes do not fit YAML", number)
+            note("L06", f"{name}: the quotes do not fit YAML", number, tools_fix)
     elif not rest and (words := _WORD_LIST.fullmatch(first)):
         note("L06", f"{name}: a word of the list begins with a reserved character", number)
         value = [resolve(word.strip()) for word in words.group(1).split(",") if word.strip()]
     elif first[0] in "[{&*!|>" and not _TEXT_START.match(first):
-        value = None
+        value = None if name in TEXT_FIELDS else _closed(chunk, first, max_depth, note)
     else:
         if ": " in first or first.endswith(":") or any(": " in line for line in rest):
-            note("L04", f"{name}: an unquoted value has ': ' in it", number)
+            note("L04", f"{name}: an unquoted value has ': ' in it", number, tools_fix)
         else:
-            note("L06", f"{name}: the value begins like something else than text", number)
-        value = _quoted(first, rest)
+            note("L06", f"{name}: the value begins like something else than text", number, tools_fix)
+        value = folded_text(first, rest)
+    return _as_text(name, first, rest, number, note) if value is None and name in _AS_TEXT else value
+
+
+def _as_text(name: str, first: str, rest: list[str], number: int, note: Note) -> str | None:
+    """Return the lines of a value as text, because nothing else fits."""
+    if name == "allowed-tools":
+        note("L06", f"{name}: the value is neither text nor a list for YAML", number, _TOOLS_FIX)
+        names = (re.sub("[\"']", "", line).strip().lstrip("*-[{ ").rstrip("]} ") for line in (first, *rest))
+        return " ".join(names).strip()
+    lines = [line for line in (first, *rest) if line.strip()]
+    if not lines:
+        return None
+    fix = "add the missing quote at the end of the value" if lines[0].strip()[0] in "\"'" else ""
+    note("L06", f"{name}: the value is not text for YAML; its lines were read as text", number, fix)
+    return folded_text(lines[0].strip(), lines[1:])
+
+
+def _closed(chunk: _Chunk, first: str, max_depth: int, note: Note) -> Node | None:
+    """Return a flow collection with the brackets added that are missing at its end."""
+    ends: list[str] = []
+    quote = ""
+    for char in "\n".join((first, *chunk.lines[1:])):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "\"'":
+            quote = char
+        elif char in "[{":
+            ends.append("]" if char == "[" else "}")
+        elif char in "]}" and (not ends or ends.pop() != char):
+            return None
+    if quote or not ends:
+        return None
+    missing = "".join(reversed(ends))
+    text = "\n".join((f"x: {first}", *chunk.lines[1:])) + missing
+    try:
+        value = read_mapping(text, max_depth, lambda code, message, line, fix="": None)["x"].value
+    except YamlProblemError:
+        return None
+    opened = "brace" if missing[-1] == "}" else "bracket"
+    note("L06", f"{chunk.name}: the {opened} is never closed", chunk.number, f"add the missing {missing!r}")
     return value
 
 
@@ -176,27 +238,31 @@ def _nested(chunk: _Chunk, max_depth: int, note: Note) -> Node | None:
         return None
     above = chunk.number + 1
 
-    def note_below(code: str, message: str, line: int) -> None:
-        note(code, message, above + line)
+    def note_below(code: str, message: str, line: int, fix: str = "", /) -> None:
+        note(code, message, above + line, fix)
 
     if next(filter(None, lines)).startswith("- "):
         return _items(chunk.name, lines, max_depth - 1, note_below)
     try:
         found = repair("\n".join(lines), max_depth - 1, note_below)
     except YamlProblemError as problem:
-        raise YamlProblemError(str(problem), above + problem.line, refused=problem.refused) from None
+        raise YamlProblemError(str(problem), above + problem.line, refused=problem.refused, fix=problem.fix) from None
     return None if found is None else {key: entry.value for key, entry in found.items()}
 
 
 def _items(name: str, lines: list[str], max_depth: int, note: Note) -> Node | None:
     """A list, each item read like the value of a field."""
+
+    def note_item(code: str, message: str, line: int, fix: str = "", /) -> None:
+        note(code, message.replace("x:", f"{name}:", 1), line, fix)
+
     items: list[Node] = []
     start = 0
     for number in range(1, len(lines) + 1):
         if number < len(lines) and not lines[number].startswith("- "):
             continue
         item = ["x: " + lines[start][2:].strip(), *lines[start + 1 : number]]
-        value = _value(_Chunk("x", item, start), max_depth, lambda c, m, n: note(c, m.replace("x:", f"{name}:", 1), n))
+        value = _value(_Chunk("x", item, start), max_depth, note_item)
         if value is None or not lines[start].startswith("- "):
             return None
         items.append(value)
@@ -220,15 +286,15 @@ def _block(mark: str, lines: list[str]) -> str | None:
     return _text_of(f"x: {mark[0]}2{mark[1:]}\n{indented}")
 
 
-def _quoted(first: str, rest: list[str]) -> str | None:
-    """The lines as the plain text that they look like: folded by YAML, in quotes."""
+def folded_text(first: str, rest: list[str]) -> str | None:
+    """Return the lines as the plain text that they look like, folded by YAML."""
     lines = [first, *("  " + line.strip() for line in rest)]
     return _text_of("x: '" + "\n".join(lines).replace("'", "''").rstrip() + "'")
 
 
 def _text_of(text: str) -> str | None:
     try:
-        value = read_mapping(text, 2, lambda code, message, line: None)["x"].value
+        value = read_mapping(text, 2, lambda code, message, line, fix="": None)["x"].value
     except YamlProblemError:
         return None
     return value if isinstance(value, str) else None

@@ -7,14 +7,14 @@ and refused, the depth is limited, and every scalar keeps its source text (``1.1
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Protocol, Union
 
 import yaml
 
 __all__ = [
     "Entry",
     "Node",
+    "Note",
     "Untyped",
     "YamlProblemError",
     "is_null",
@@ -30,6 +30,12 @@ _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+# The fix by what libyaml parses when it fails.
+_OPEN = {
+    "flow mapping": "add the missing '}', or put the value in quotes",
+    "flow sequence": "add the missing ']', or put the value in quotes",
+    "quoted scalar": "add the missing quote at the end of the value",
 }
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -47,23 +53,39 @@ Node = Union[str, Untyped, "list[Node]", "dict[str, Node]"]
 
 
 class Entry(NamedTuple):
-    """A field of the front matter and the line of its key, counted from 0 within the block."""
+    """A field of the front matter.
+
+    ``line`` is the line of the key, counted from 0 within the block. ``raw`` is the source of a value that is not a
+    scalar, and ``fix`` the fix of a missing value, both only of fields that are text.
+    """
 
     value: Node
     line: int
+    raw: str = ""
+    fix: str = ""
+
+
+class Note(Protocol):
+    """Receives a diagnostic; ``line`` counts from 0 within the block. An empty ``fix`` is the usual one of the code."""
+
+    def __call__(self, code: str, message: str, line: int, fix: str = "", /) -> None: ...
 
 
 class YamlProblemError(Exception):
-    """The text is no mapping that we accept; ``line`` counts from 0 within the block."""
+    """The text is not an accepted mapping; ``line`` counts from 0 within the block.
 
-    def __init__(self, message: str, line: int, *, refused: bool = False) -> None:
+    ``refused`` problems are not repaired. An empty ``fix`` is the usual one.
+    """
+
+    def __init__(self, message: str, line: int, *, refused: bool = False, fix: str = "") -> None:
         super().__init__(message)
         self.line = line
         self.refused = refused
+        self.fix = fix
 
 
-def read_mapping(text: str, max_depth: int, note: Callable[[str, str, int], None]) -> dict[str, Entry]:
-    """Read a block mapping. ``note(code, message, line)`` hears of oddities.
+def read_mapping(text: str, max_depth: int, note: Note) -> dict[str, Entry]:
+    """Read a block mapping. ``note`` receives deviations from plain YAML.
 
     Raises :class:`YamlProblemError`; with ``refused`` where no repair may be tried (anchors, depth).
     """
@@ -73,9 +95,11 @@ def read_mapping(text: str, max_depth: int, note: Callable[[str, str, int], None
         reader = _Reader(text, max_depth, note)
         return reader.document()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        fix = next((fix for begin, fix in _OPEN.items() if begin in (error.context or "")), "")
+        # The line to correct is where an unclosed value begins, not where libyaml fails.
+        mark = (error.context_mark if fix else None) or error.problem_mark or error.context_mark
         line = min(mark.line, text.count("\n")) if mark else 0
-        raise YamlProblemError(str(error.problem or error.context), line) from None
+        raise YamlProblemError(str(error.problem or error.context), line, fix=fix) from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise YamlProblemError(_first_line(error), 0) from None
 
@@ -134,7 +158,7 @@ def _first_line(error: Exception) -> str:
 
 
 class _Reader:
-    def __init__(self, text: str, max_depth: int, note: Callable[[str, str, int], None]) -> None:
+    def __init__(self, text: str, max_depth: int, note: Note) -> None:
         self._lines = text.split("\n")
         # The last line has an end too, which a block of text at the end keeps.
         self._next = _Loader(text + "\n").get_event

@@ -25,7 +25,7 @@ from flink_skills.skill.credentials import credential_message, find_credentials
 from flink_skills.skill.diagnostic import Severity
 from flink_skills.skill.generated import is_generated
 from flink_skills.skill.inspection import generated_message
-from flink_skills.skill.paths import inside, is_foreign, skill_file_in, walk_files
+from flink_skills.skill.paths import inside, is_foreign, link_problem, skill_file_in, walk_files
 from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction
 from flink_skills.sources.spec import SourceSpec
@@ -230,7 +230,9 @@ class _Contents:
             self.diagnostics.append(Diagnostic("S13", severity, message, skill, place, credential.line, mend))
         known = {said.path for said in self.diagnostics if said.code == "S04"}
         for path in sorted({os.path.join(found.folder, link) for link in out} - known):
-            self._error("S04", "the link leaves the folder that is packed", path, "copy what it points to", skill)
+            if os.path.exists(path) or not inside(os.path.realpath(path), found.root):  # others are reported below
+                message, fix = link_problem(path)
+                self._error("S04", message, path, fix, skill)
         for path, problem in _no_files(found.folder, found.root):
             self._error("D05", problem, path, "remove or mend it", skill)
         if len(files) > limits.skill_files:

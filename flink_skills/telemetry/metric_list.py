@@ -116,6 +116,8 @@ METRICS: tuple[Metric, ...] = (
     _worker("mcpServersDown", "Those that are not connected now."),
     _worker("mcpReconnects", "How often a connection to one of them was made again."),
     _worker("eventLoopLag", "The longest time that the worker's event loop was late since the last report.", "ms"),
+    _worker("abandonedTurns", "Turns that have ended and whose code continues, because it ignores its cancellation."),
+    _worker("hungThreads", "Threads of steps and tools that hang in calls that no turn waits for."),
     _worker("memory", "Resident memory of the worker process, without its commands.", "bytes"),
 )
 

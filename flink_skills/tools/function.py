@@ -18,6 +18,7 @@ from flink_skills.errors import ConfigError
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.dynamic.program.docstrings import docstring_of, told
+from flink_skills.tools.threads import in_thread
 
 __all__ = ["FunctionTool", "passes", "result_of"]
 
@@ -87,9 +88,7 @@ class FunctionTool(Tool):
             if self._is_async:
                 value = await self._func(*positional, **named)
             else:
-                value = await asyncio.to_thread(_call, self._func, positional, named)
-                if isinstance(value, _Raised):
-                    raise value.error
+                value = await in_thread(self._func, *positional, **named)
                 if inspect.isawaitable(value):
                     value = await value
             return result_of(value)
@@ -163,20 +162,6 @@ def passes(error: BaseException) -> bool:
     """Whether the same call may succeed later: by the error's own word, else by its kind."""
     said = getattr(error, "retryable", None)
     return said if isinstance(said, bool) else isinstance(error, (ConnectionError, TimeoutError, asyncio.TimeoutError))
-
-
-class _Raised:
-    """An exception on its way out of a thread: a future refuses StopIteration, and would never end."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-def _call(func: Callable[..., Any], positional: list[Any], named: dict[str, Any]) -> Any:
-    try:
-        return func(*positional, **named)
-    except (Exception, SystemExit) as error:
-        return _Raised(error)
 
 
 def _called(func: Any) -> Any:

@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING
 from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from flink_skills.worker.abandoned import AbandonedCode as AbandonedCode
+    from flink_skills.worker.abandoned import StepThreads as StepThreads
     from flink_skills.worker.connection import Connection as Connection
     from flink_skills.worker.process import LevelFormatter as LevelFormatter
     from flink_skills.worker.redaction import Redactor as Redactor
     from flink_skills.worker.server import Worker as Worker
+    from flink_skills.worker.session_cache import SessionCache as SessionCache
 
 _HOMES = {
+    "AbandonedCode": "abandoned",
     "Connection": "connection",
     "LevelFormatter": "process",
     "Redactor": "redaction",
+    "SessionCache": "session_cache",
+    "StepThreads": "abandoned",
     "Worker": "server",
 }
 

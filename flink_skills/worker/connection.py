@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 from collections.abc import Callable
 
+from flink_skills.errors import WorkerError
 from flink_skills.worker.frames import FrameBuffer, Inbound
 
 __all__ = ["Connection"]
@@ -16,12 +18,15 @@ _READ_SIZE = 1 << 18
 class Connection:
     """Reads frames from one descriptor and writes to another, without ever blocking the loop.
 
+    ``on_end`` receives the reason for the end, empty if the JVM closed the pipe, and whether the JVM sent bytes that
+    are no frame of this release. Nothing after these can be read.
+
     All that is written within one turn of the loop leaves in one system call: under load, frames are small and many,
     and a call for each of them would cost more than the turns themselves.
     """
 
     def __init__(
-        self, read_fd: int, write_fd: int, on_frame: Callable[[Inbound], None], on_end: Callable[[str], None]
+        self, read_fd: int, write_fd: int, on_frame: Callable[[Inbound], None], on_end: Callable[[str, bool], None]
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._read_fd, self._write_fd = read_fd, write_fd
@@ -62,7 +67,15 @@ class Connection:
         if not data:
             self._end("")
             return
-        for frame in self._frames.feed(data):
+        frames = self._frames.feed(data)
+        while not self._ended:
+            try:
+                frame = next(frames, None)
+            except (WorkerError, struct.error, ValueError) as error:
+                self._end(f"the stream from the TaskManager is broken: {error}", broken=True)
+                return
+            if frame is None:
+                return
             self._on_frame(frame)
 
     def _write(self) -> None:
@@ -94,8 +107,8 @@ class Connection:
                 written.set_result(None)
         self._loop.remove_writer(self._write_fd)
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, *, broken: bool = False) -> None:
         self._loop.remove_reader(self._read_fd)
         if not self._ended:
             self._ended = True
-            self._on_end(reason)
+            self._on_end(reason, broken)

@@ -108,17 +108,19 @@ class FrameBuffer:
         buffer = self._buffer
         buffer += data
         start, end = 0, len(buffer)
-        while end - start >= 5:
-            (length,) = _U32.unpack_from(buffer, start)
-            if not 1 <= length <= MAX_FRAME:
-                raise WorkerError(f"a frame of {length} bytes: the stream from the JVM is broken")
-            if end - start - 4 < length:
-                break
-            kind = buffer[start + 4]
-            body = bytes(memoryview(buffer)[start + 5 : start + 4 + length])
-            start += 4 + length
-            yield _decode(kind, body)
-        del buffer[:start]
+        try:
+            while end - start >= 5:
+                (length,) = _U32.unpack_from(buffer, start)
+                if not 1 <= length <= MAX_FRAME:
+                    raise WorkerError(f"a frame of {length} bytes: JVM and worker are of different releases")
+                if end - start - 4 < length:
+                    break
+                kind = buffer[start + 4]
+                body = bytes(memoryview(buffer)[start + 5 : start + 4 + length])
+                start += 4 + length
+                yield _decode(kind, body)
+        finally:
+            del buffer[:start]
 
 
 def _decode(kind: int, body: bytes) -> Inbound:

@@ -11,10 +11,10 @@ import selectors
 import signal
 import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
 from flink_skills.telemetry.log_fields import LogFields
+from flink_skills.worker.abandoned import StepThreads
 from flink_skills.worker.redaction import Redactor
 
 __all__ = ["main"]
@@ -82,19 +82,20 @@ async def _serve(read_fd: int, write_fd: int, redactor: Redactor) -> NoReturn:
 
     loop = asyncio.get_running_loop()
     # Steps and tools that are plain functions mostly wait; the default of a few threads would make turns queue.
-    loop.set_default_executor(ThreadPoolExecutor(_STEP_THREADS, thread_name_prefix="step"))
-    worker = Worker(read_fd, write_fd, redactor)
+    threads = StepThreads(_STEP_THREADS)
+    loop.set_default_executor(threads)
+    worker = Worker(read_fd, write_fd, redactor, threads)
     loop.add_signal_handler(signal.SIGTERM, worker.closed.cancel)
     try:
         await worker.closed
     except asyncio.CancelledError:
         logging.getLogger("flink_skills.worker").info("asked to end")
-    code = 0
+    code = worker.exit_code
     try:
         await asyncio.wait_for(worker.close(), _CLOSE_SECONDS)
     except asyncio.TimeoutError:
         logging.getLogger("flink_skills.worker").warning("not all of the worker closed in %g s", _CLOSE_SECONDS)
-        code = 1
+        code = code or 1
     logging.shutdown()
     # At once: a user's function that still blocks on a thread must not keep the slot of a cancelled job.
     os._exit(code)

@@ -6,10 +6,10 @@ import asyncio
 import gc
 import json
 import logging
+import math
 import pickle
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from flink_skills.agents.error_text import error_text
@@ -27,7 +27,9 @@ from flink_skills.agents.turn_ends import TurnOutcome, TurnStart, TurnStatus, cr
 from flink_skills.errors import SkillsError, WorkerError
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry.event_record import PackedEvent
+from flink_skills.worker.abandoned import AbandonedCode, StepThreads
 from flink_skills.worker.connection import Connection
+from flink_skills.worker.exit_codes import BROKEN_STREAM, BROKEN_WORKER, REPLACED
 from flink_skills.worker.frames import (
     CancelOperator,
     Close,
@@ -45,31 +47,42 @@ from flink_skills.worker.frames import (
     encode_step,
 )
 from flink_skills.worker.redaction import Redactor
+from flink_skills.worker.session_cache import SessionCache
 from flink_skills.worker.watchdog import Watchdog
 
 __all__ = ["Worker"]
 
 _log = logging.getLogger("flink_skills.worker")
-_CACHED_SESSIONS = 10_000
+# How many seconds the turns of a worker that is replaced have to end.
+_DRAIN_SECONDS = 30.0
+_LOOK_SECONDS = 1.0
 # How many seconds a round of the loop should take that begins turns, and how many it begins before one was measured.
 _ROUND = (0.02, 0.05)
 _BEGUN_AT_FIRST = 8
 _BEGUN_AT_MOST = 1024
 
 
-@dataclass
-class _CachedSession:
-    version: int
-    session: Session
-
-
 class Worker:
-    """Serves one connection. ``closed`` is done when the JVM says so or is gone."""
+    """Serves one connection. ``closed`` is done when the JVM says so or is gone, or when the worker has to be replaced.
 
-    def __init__(self, read_fd: int, write_fd: int, redactor: Redactor | None = None) -> None:
+    ``threads`` run steps and tools that are plain functions.
+    """
+
+    def __init__(
+        self, read_fd: int, write_fd: int, redactor: Redactor | None = None, threads: StepThreads | None = None
+    ) -> None:
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: The exit code of the process after ``closed``.
+        self.exit_code = 0
+        self._replaced = False
+        self._abandoned = AbandonedCode(self._replace)
+        self._threads = threads
+        if threads is not None:
+            threads.replace = self._replace
+            threads.turn_seconds = 0.0
+            self._look_at(threads)
         self._redactor = redactor or Redactor()
-        self._connection = Connection(read_fd, write_fd, self._receive, self._end)
+        self._connection = Connection(read_fd, write_fd, self._receive, self._connection_ended)
         self._runtimes: dict[int, AgentRuntime] = {}
         self._opening: set[asyncio.Task[None]] = set()
         self._arrived: deque[StartTurn] = deque()
@@ -80,7 +93,7 @@ class Worker:
         self._begun_at_once = _BEGUN_AT_FIRST
         self._watchdog = Watchdog(lambda: len(self._frames), self._name_of)
         self._waiting: dict[tuple[int, int], asyncio.Future[list[bytes]]] = {}
-        self._sessions: OrderedDict[tuple[int, str], _CachedSession] = OrderedDict()
+        self._sessions = SessionCache()
 
     def _receive(self, frame: Inbound) -> None:
         if isinstance(frame, StartTurn):
@@ -99,7 +112,7 @@ class Worker:
         elif isinstance(frame, CancelOperator):
             self._cancel(frame.operator)
         elif isinstance(frame, Close):
-            self._end("")
+            self._end()
 
     def _begin_some(self, last: float | None = None) -> None:
         """Begin the turns that arrived, in each round of the loop as many as it has time for.
@@ -116,6 +129,8 @@ class Worker:
             self._begun_at_once = min(2 * self._begun_at_once, _BEGUN_AT_MOST)
         elif last is not None and now - last > _ROUND[1]:
             self._begun_at_once = max(self._begun_at_once // 2, 1)
+        if self._replaced:
+            return  # the turns begin in the next worker
         for _ in range(min(self._begun_at_once, len(self._arrived))):
             self._begin(self._arrived.popleft())
         self._beginning = bool(self._arrived)
@@ -130,11 +145,35 @@ class Worker:
         self._watchdog.turn_begins()
         task.add_done_callback(lambda done: self._forget(key, done))
 
-    def _end(self, reason: str) -> None:
+    def _connection_ended(self, reason: str, broken: bool) -> None:
         if reason:
             _log.warning("the connection to the TaskManager ended: %s", reason)
+        self._end(BROKEN_STREAM if broken else 0)
+
+    def _end(self, code: int = 0) -> None:
         if not self.closed.done():
+            self.exit_code = code
             self.closed.set_result(None)
+
+    def _replace(self, reason: str) -> None:
+        """End the worker once its turns have ended, or after some seconds. Its other turns resume in the next one."""
+        if self._replaced:
+            return
+        self._replaced = True
+        _log.error(
+            "the worker is replaced, because %s; its %d turns have %g s to end, and the others resume in the next one",
+            reason,
+            len(self._turns),
+            _DRAIN_SECONDS,
+        )
+        asyncio.get_running_loop().call_later(_DRAIN_SECONDS, self._end, REPLACED)
+        self._end_drained()
+
+    def _end_drained(self) -> None:
+        if self._replaced and not self._turns:
+            # What the last turn sent leaves the process before it closes.
+            flushed = asyncio.ensure_future(self._connection.flush())
+            flushed.add_done_callback(lambda _: self._end(REPLACED))
 
     def _forget(self, key: tuple[int, int], task: asyncio.Task[None]) -> None:
         self._frames.pop(task, None)
@@ -144,7 +183,8 @@ class Worker:
         if not task.cancelled() and task.exception() is not None:
             # A turn reports its own failures, so this one is ours: end, and let the operator resume the turns.
             _log.critical("a turn broke the worker", exc_info=task.exception())
-            self._end("a defect in the worker")
+            self._end(BROKEN_WORKER)
+        self._end_drained()
 
     def _name_of(self, task: asyncio.Task[object]) -> str:
         """Whose turn a task is, for people; the watchdog asks from its thread."""
@@ -160,8 +200,15 @@ class Worker:
         for (of, _), task in list(self._turns.items()):
             if of == operator:
                 task.cancel()
-        for key in [key for key in self._sessions if key[0] == operator]:
-            del self._sessions[key]
+        self._sessions.drop(operator)
+
+    def _look_at(self, threads: StepThreads) -> None:
+        if not self.closed.done():
+            threads.look()
+            asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_at, threads)
+
+    def _hung_threads(self) -> int:
+        return 0 if self._threads is None else self._threads.hung
 
     async def _open(self, frame: OpenPlan) -> None:
         try:
@@ -172,7 +219,8 @@ class Worker:
             encode = encoder_of(RecordRows.from_json(plan.rows) if plan.rows is not None else None)
 
             def tell(figures: Mapping[str, Any]) -> None:
-                self._connection.send(encode_metrics(frame.plan, json.dumps(dict(figures)).encode()))
+                found = {**figures, "abandonedTurns": len(self._abandoned), "hungThreads": self._hung_threads()}
+                self._connection.send(encode_metrics(frame.plan, json.dumps(found).encode()))
 
             runtime = await AgentRuntime.open(
                 plan,
@@ -205,6 +253,9 @@ class Worker:
             self._redactor.pass_through(runtime.without_hidden, runtime.begun_hidden)
             self._runtimes[frame.plan] = runtime
             self._watchdog.watch(plan)
+            if self._threads is not None:
+                limit = runtime.config.get(SkillOptions.TURN_TIMEOUT) or math.inf
+                self._threads.turn_seconds = max(self._threads.turn_seconds, limit)
             self._connection.send(encode_opened(frame.plan, json.dumps(runtime.report()).encode()))
 
     def _open_failed(self, plan: int, message: str, *, retryable: bool = False) -> None:
@@ -257,12 +308,25 @@ class Worker:
             self._connection.send(encode_outputs(frame.operator, frame.turn, outputs))
 
         encode = encoder_of(runtime.rows)
-        turn = Turn(runtime, start, append, encode=encode, flush=self._connection.flush, emit=emit)
+        turn = Turn(
+            runtime,
+            start,
+            append,
+            encode=encode,
+            flush=self._connection.flush,
+            emit=emit,
+            abandoned=lambda task: self._abandon(task, frame),
+        )
         self._running[frame.operator, frame.turn] = turn
         outcome = await turn.run()
         if session is not None:
             self._keep(frame, outcome)
         return outcome
+
+    def _abandon(self, task: asyncio.Task[Any], frame: StartTurn) -> None:
+        agent = self._runtimes[frame.plan].plan.agent_id
+        task.set_name(f"agent {agent}, key {frame.key}, turn {frame.number}")
+        self._abandoned.add(task)
 
     async def _session(self, frame: StartTurn) -> Session:
         """The key's session: as sent, from the cache, or asked for."""
@@ -270,9 +334,9 @@ class Worker:
             return _decoded(frame, frame.session)
         if frame.session_version == 0:
             return Session()
-        cached = self._sessions.get((frame.operator, frame.key))
-        if cached is not None and cached.version == frame.session_version:
-            return cached.session
+        cached = self._sessions.find((frame.operator, frame.key), frame.session_version)
+        if cached is not None:
+            return cached
         answer: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
         self._waiting[(frame.operator, frame.turn)] = answer
         self._connection.send(encode_need_session(frame.operator, frame.turn))
@@ -282,11 +346,7 @@ class Worker:
         version = frame.session_version + (1 if outcome.change.op != SessionOp.KEEP else 0)
         if version == 0:
             return
-        key = (frame.operator, frame.key)
-        self._sessions[key] = _CachedSession(version, outcome.session)
-        self._sessions.move_to_end(key)
-        if len(self._sessions) > _CACHED_SESSIONS:
-            self._sessions.popitem(last=False)
+        self._sessions.keep((frame.operator, frame.key), version, outcome.session)
 
     async def close(self) -> None:
         """End all turns and release everything."""

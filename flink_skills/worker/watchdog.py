@@ -23,11 +23,9 @@ from typing import NoReturn
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry.metrics import resident_memory
+from flink_skills.worker.exit_codes import BLOCKED, OUT_OF_MEMORY
 
-__all__ = ["BLOCKED", "OUT_OF_MEMORY", "Watchdog"]
-
-#: Exit codes of a worker that its watchdog ended.
-BLOCKED, OUT_OF_MEMORY = 81, 82
+__all__ = ["Watchdog"]
 
 _log = logging.getLogger("flink_skills.worker")
 _TICK = 0.25

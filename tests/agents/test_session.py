@@ -75,6 +75,24 @@ def test_superseded_state_is_cleared_up() -> None:
     assert sum(map(len, chunks)) < 60_000
 
 
+def test_at_most_twice_what_changed_is_written() -> None:
+    history = [UserMessage("x" * 1000) for _ in range(400)]
+    session, change = Session().after(Conversation({"m": history}), {"n": 0, "pad": "y" * 17_000})
+    chunks, written, changed = apply([], change), 0, 0
+    for turn in range(1, 200):
+        session, change = session.after(
+            Conversation({"m": [UserMessage("hello")]}, {"m": {"loaded": turn, "pad": "z" * 500}}),
+            {"n": turn, "pad": "y" * 17_000},
+        )
+        chunks = apply(chunks, change)
+        written += sum(map(len, change.chunks))
+        changed += 17_600
+    assert written < 2 * changed
+    assert sum(map(len, chunks)) < 3 * 450_000
+    read = Session.decode(chunks)
+    assert (read.size, read.superseded, read.state_bytes) == (session.size, session.superseded, session.state_bytes)
+
+
 def test_later_changes_to_the_state_do_not_reach_into_the_session() -> None:
     state = {"list": [1]}
     session, _ = Session().after(NO_CONVERSATION, state)

@@ -279,7 +279,7 @@ class Shop:
 
 def _committed(folder: Path) -> Iterator[str]:
     """The lines that a sink has committed, in the order in which each writer wrote them."""
-    # part-<writer>-<number>; what is not committed yet is hidden.
+    # What is not committed yet is hidden. A writer that had nothing to write for a while has another name afterwards.
     files = [file for file in folder.glob("*/part-*") if not file.name.startswith(".")]
-    for file in sorted(files, key=lambda file: (file.name.rpartition("-")[0], int(file.name.rpartition("-")[2]))):
+    for file in sorted(files, key=lambda file: file.stat().st_mtime_ns):
         yield from file.read_text().splitlines()

@@ -180,7 +180,7 @@ class Desk(Agent):
         stock = await ctx.call_tool("stock", line=Line("s"))
         verdict = await ctx.chat(order)
         ctx.emit([type(order) is Order, weight, stock, type(verdict) is Verdict, ctx.state.get("last")])
-        ctx.state["last"] = order
+        ctx.state["last"] = {**dataclasses.asdict(order), "urgency": order.urgency.value}
         return verdict
 
 

@@ -113,5 +113,5 @@ def test_front_matter_counts_in_every_format(tmp_path: Path) -> None:
     result = load(write(tmp_path / "weather", HEAD + "# Other\n"), format="heading")
     assert result.skill is not None
     assert (result.skill.form, result.skill.description, result.diagnostics) == ("skill", "d", ())
-    broken = load(write(tmp_path / "weather", "---\nname: [\n---\n# Other\n"), format="heading")
+    broken = load(write(tmp_path / "weather", "---\nmetadata: {a: [b}\n---\n# Other\n"), format="heading")
     assert (broken.skill, codes(broken, "error")) == (None, ["L10"])

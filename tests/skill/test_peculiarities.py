@@ -396,7 +396,7 @@ def test_it_loads_as_its_reader_understands_it(
         ("Just text.\n", "F02", 1),
         ("---\nname: a\ndescription: d\n", "F02", 1),
         ("---\nname: a\ndescription: d\n---# Title\n", "F02", 1),
-        ("---\nname: a\ndescription: 'never closed\n---\n", "L10", 3),
+        ("---\nname: a\ndescription: d\nmetadata:\n  a: 'never closed\n---\n", "L10", 5),
         ("---\nname: a\ndescription: d\nmetadata: {a: [b}\n---\n", "L10", 4),
         ("---\nname: a\ndescription: d\n<<<<<<< ours\nlicense: MIT\n=======\n>>>>>>> theirs\n---\n", "L10", 5),
         ("---\nname: a\ndescription: d\n\nProse: of a body\nthat is # not closed.\n\n}\n---\n", "L10", 8),

@@ -61,7 +61,7 @@ INVALID: list[tuple[str, str, str, str]] = [
     ("blank lines before it", "a", "\n" + skill(), "L09"),
     ("a byte order mark", "a", "\ufeff" + skill(), ""),
     ("a list", "a", "---\n- name\n- description\n---\n", "L10"),
-    ("an unclosed bracket", "a", "---\nname: [a\ndescription: d\n---\n", "L10"),
+    ("an unclosed bracket", "a", "---\nname: [a\ndescription: d\n---\n", "L06"),
     ("no name", "a", "---\ndescription: d\n---\n", "F03"),
     ("an empty name", "a", skill("''"), "F03"),
     ("a null name", "a", skill("~"), "F03"),

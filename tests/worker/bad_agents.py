@@ -31,6 +31,19 @@ class Unruly(Agent):
     async def do_sleep(self, ctx: Any) -> Any:
         time.sleep(3600)  # noqa: ASYNC251 - that is the mistake
 
+    async def do_hang(self, ctx: Any) -> Any:
+        await asyncio.gather(*(ctx.step(f"hang{number}", threading.Event().wait) for number in range(70)))
+
+    async def do_swallow(self, ctx: Any) -> Any:
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                continue
+
+    async def do_stop_iteration(self, ctx: Any) -> Any:
+        return await ctx.step("next", next, iter(()))
+
     async def do_regular_expression(self, ctx: Any) -> Any:
         return re.match(r"(a+)+$", "a" * 60 + "!")
 

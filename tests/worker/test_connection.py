@@ -35,7 +35,7 @@ async def ends() -> AsyncIterator[Ends]:
     from_jvm, to_worker = os.pipe()
     from_worker, to_jvm = os.pipe()
     reasons: list[str] = []
-    connection = Connection(from_jvm, to_jvm, lambda frame: None, reasons.append)
+    connection = Connection(from_jvm, to_jvm, lambda frame: None, lambda reason, broken: reasons.append(reason))
     made = Ends(connection, from_worker, reasons)
     yield made
     asyncio.get_running_loop().remove_reader(from_jvm)

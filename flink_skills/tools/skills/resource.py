@@ -135,11 +135,14 @@ class LoadSkillResource(SkillFace[_Arguments]):
         if self._services.shell is None:
             raise ArgumentError("There is no workspace here: this job runs no commands.")
         # Not above: see _referred.
-        from flink_skills.tools.skills.staged import check_staged
+        from flink_skills.tools.skills.staged import check_staged, check_staged_content
 
-        check_staged(path, view)
+        is_of_skill = check_staged(path, view)
         workspace = await context.need_workspace()
         data, total = await asyncio.to_thread(workspace.read_part, path, *part)
+        if is_of_skill:
+            head = data if not part[0] else (await asyncio.to_thread(workspace.read_part, path, 0, _LARGEST_PART))[0]
+            check_staged_content(path, head)
         return self._part(path, data, part[0], total)
 
     def _part(self, shown: str, data: bytes, offset: int, total: int) -> ResourceText:

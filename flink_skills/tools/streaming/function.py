@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Union
@@ -11,6 +10,7 @@ from flink_skills.errors import ConfigError
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.function import FunctionTool
 from flink_skills.tools.streaming.streamed import StreamedArguments
+from flink_skills.tools.threads import in_thread
 
 __all__ = ["OnArguments", "StreamingFunctionTool"]
 
@@ -73,7 +73,7 @@ class StreamingFunctionTool(Tool):
         if self._is_async:
             told: Any = self._on_arguments(streamed, context)
         else:
-            told = await asyncio.to_thread(self._on_arguments, streamed, context)
+            told = await in_thread(self._on_arguments, streamed, context)
         if inspect.isawaitable(told):
             await told
         return None

@@ -12,9 +12,11 @@ from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
 from flink_skills.tools import artifacts_effect
+from tests.kit.skills import write_skill
 from tests.tools.conftest import Conversation
 
 READ = "load_skill_resource"
+STAGED = ("skill://greet/", "workspace://skills/greet/", "workspace://skills/greet/./")
 
 
 @pytest.fixture
@@ -71,6 +73,23 @@ async def test_artifacts(talk: Conversation) -> None:
 async def test_files_of_skills_by_reference(talk: Conversation) -> None:
     assert (await talk.call(READ, path="skill://billing/scripts/sum.sh")).content == "echo 42\n"
     assert (await talk.call(READ, path="skill://secret-ops/SKILL.md")).is_error
+
+
+@pytest.mark.parametrize("path", [".env", "keys/id_rsa", "account.txt"])
+async def test_secrets_of_a_skill_are_not_read(path: str, tmp_path: Path, shell_with) -> None:  # type: ignore[no-untyped-def]
+    key = "-----BEGIN PRIVATE" + " KEY-----\n" + 64 * "A" + "\n"
+    folder = write_skill(tmp_path / "skills/greet", plain="text")
+    (folder / path).parent.mkdir(exist_ok=True)
+    (folder / path).write_text(key)
+    talk = Conversation(AgentSkillManager([str(folder)]).view(), await shell_with())
+    await talk.call("load_skill", name="greet")
+    await run(talk, f"cat $SKILLS_DIR/greet/{path} > /dev/null")
+    for asked in ({"name": "greet", "path": path}, *({"path": f"{of}{path}"} for of in STAGED)):
+        for offset in (0, 30):
+            result = await talk.call(READ, offset=offset, **asked)
+            assert (result.is_error, "models do not read it" in result.content) == (True, True), asked
+            assert "AAAA" not in result.content
+    assert (await talk.call(READ, path="workspace://skills/greet/plain")).content == "text"
 
 
 @pytest.mark.row("F29")

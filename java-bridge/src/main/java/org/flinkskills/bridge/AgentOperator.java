@@ -84,6 +84,9 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   private transient int unfinished;
   private transient int ready;
 
+  /** Runs the task's loop while the last turns end; null before the input has ended. */
+  private transient TaskLoop draining;
+
   /** The number of started turns that a worker runs. Other started turns wait for their worker. */
   private transient int inFlight;
 
@@ -212,9 +215,21 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
 
   @Override
   public void endInput() throws Exception {
-    TaskLoop task = new TaskLoop(getContainingTask(), taskMailbox);
+    draining = new TaskLoop(getContainingTask(), taskMailbox);
     while (unfinished > 0) {
-      task.step();
+      draining.step();
+    }
+    draining = null;
+  }
+
+  /** A stop that drains ends all turns before its savepoint, which follows the end of the input. */
+  @Override
+  public void prepareSnapshotPreBarrier(long checkpointId) throws Exception {
+    super.prepareSnapshotPreBarrier(checkpointId);
+    if (draining != null && draining.isStopping()) {
+      while (unfinished > 0) {
+        taskMailbox.yield();
+      }
     }
   }
 

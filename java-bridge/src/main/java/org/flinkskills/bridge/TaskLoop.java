@@ -1,5 +1,6 @@
 package org.flinkskills.bridge;
 
+import java.lang.reflect.Field;
 import org.apache.flink.api.common.operators.MailboxExecutor;
 import org.apache.flink.runtime.io.network.partition.consumer.IndexedInputGate;
 import org.apache.flink.streaming.runtime.tasks.StreamTask;
@@ -12,6 +13,9 @@ import org.apache.flink.streaming.runtime.tasks.StreamTask;
  * To yield to the mailbox alone would leave these barriers unread until the operator has ended.
  */
 final class TaskLoop {
+  /** Flink tells operators no more of a checkpoint than its number. */
+  private static final Field SYNCHRONOUS_SAVEPOINT = synchronousSavepoint();
+
   private final StreamTask<?, ?> task;
   private final MailboxExecutor mailbox;
 
@@ -28,6 +32,24 @@ final class TaskLoop {
     // Where the input is closed, the task has stopped its loop and must not start it again.
     if (isInputClosed() || !task.runMailboxStep()) {
       mailbox.yield();
+    }
+  }
+
+  /**
+   * Whether the task takes part in the savepoint of a stop. What an operator emits after it is in
+   * neither the savepoint nor another checkpoint.
+   */
+  boolean isStopping() throws ReflectiveOperationException {
+    return SYNCHRONOUS_SAVEPOINT.get(task) != null;
+  }
+
+  private static Field synchronousSavepoint() {
+    try {
+      Field field = StreamTask.class.getDeclaredField("syncSavepoint");
+      field.setAccessible(true);
+      return field;
+    } catch (NoSuchFieldException e) {
+      throw new ExceptionInInitializerError(e);
     }
   }
 
