@@ -16,7 +16,16 @@ from flink_skills.flink.bridge import add_bridge
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Limits
 
-__all__ = ["add_operator", "is_local"]
+__all__ = ["add_operator", "is_local", "max_silence"]
+
+# The watchdog of a worker ends it first where it can, because it logs the name of the turn.
+_SILENCE_MARGIN = 30.0
+
+
+def max_silence(config: SkillConfig) -> float:
+    """Return the seconds without an answer after which a worker is killed. 0 is no limit."""
+    block = config.get(SkillOptions.WORKER_MAX_BLOCK) or config.get(SkillOptions.TURN_TIMEOUT)
+    return config.get(SkillOptions.WORKER_MAX_SILENCE) or (block + _SILENCE_MARGIN if block else 0.0)
 
 
 def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan) -> Any:
@@ -39,6 +48,7 @@ def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan) -
         "maxPending": config.get(SkillOptions.WORKER_MAX_PENDING),
         "workers": config.get(SkillOptions.WORKER_PROCESSES),
         "openTimeoutMs": int(config.get(SkillOptions.WORKER_OPEN_TIMEOUT) * 1000),
+        "maxSilenceMs": int(max_silence(config) * 1000),
         "maxCrashes": config.get(SkillOptions.WORKER_MAX_CRASHES),
         "sessionTtlMs": int(config.get(SkillOptions.SESSION_TTL) * 1000),
         "resources": list(plan.resources),

@@ -281,7 +281,7 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "skills.worker.max-pending",
         parse_positive,
         10_000,
-        "Maximum number of events per subtask that wait in state behind a turn of the same key, or for their worker.",
+        "Maximum number of events per subtask that wait in state for a turn of their key or for an absent worker.",
     )
     WORKER_OPEN_TIMEOUT = Option[float](
         "skills.worker.open-timeout",
@@ -315,6 +315,13 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         0.0,
         "After how long a worker whose event loop is blocked by a turn is ended, as if it had crashed; 0: after "
         "skills.turn.timeout.",
+    )
+    WORKER_MAX_SILENCE = Option[float](
+        "skills.worker.max-silence",
+        parse_duration,
+        0.0,
+        "After how long a worker whose process does not answer is killed and started again: stopped by a signal, or "
+        "swapped out. 0: 30 s more than skills.worker.max-block, else than skills.turn.timeout; no limit without both.",
     )
     WORKSPACE_DIR = Option[str](
         "skills.workspace.dir",

@@ -19,6 +19,7 @@ __all__ = [
     "Close",
     "FrameBuffer",
     "OpenPlan",
+    "Ping",
     "SessionData",
     "StartTurn",
     "encode_end",
@@ -28,13 +29,15 @@ __all__ = [
     "encode_open_failed",
     "encode_opened",
     "encode_outputs",
+    "encode_pong",
     "encode_step",
 ]
 
 MAX_FRAME = 256 * 1024 * 1024
 
-OPEN, TURN, SESSION, CANCEL, CLOSE = 0x01, 0x02, 0x03, 0x04, 0x05
+OPEN, TURN, SESSION, CANCEL, CLOSE, PING = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06
 OPENED, OPEN_FAILED, STEP, END, NEED_SESSION, METRICS, EVENTS, OUTPUTS = 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88
+PONG = 0x89
 
 _U32 = struct.Struct(">I")
 _HEADER = struct.Struct(">IB")
@@ -94,7 +97,12 @@ class Close:
     """End the worker."""
 
 
-Inbound = OpenPlan | StartTurn | SessionData | CancelOperator | Close
+@dataclass(frozen=True)
+class Ping:
+    """The JVM asks if the event loop runs."""
+
+
+Inbound = OpenPlan | StartTurn | SessionData | CancelOperator | Close | Ping
 
 
 class FrameBuffer:
@@ -138,6 +146,8 @@ def _decode(kind: int, body: bytes) -> Inbound:
         return CancelOperator(_U32.unpack_from(body)[0])
     if kind == CLOSE:
         return Close()
+    if kind == PING:
+        return Ping()
     raise WorkerError(f"a frame of unknown type {kind:#x}: JVM and worker are of different releases")
 
 
@@ -233,6 +243,11 @@ def _outputs(outputs: Sequence[tuple[str, bytes]]) -> list[bytes]:
         name = tag.encode()
         parts += (_U32.pack(len(name)), name, _U32.pack(len(output)), output)
     return parts
+
+
+def encode_pong() -> bytes:
+    """The event loop runs."""
+    return _frame(PONG)
 
 
 def encode_need_session(operator: int, turn: int) -> bytes:

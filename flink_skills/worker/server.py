@@ -35,6 +35,7 @@ from flink_skills.worker.frames import (
     Close,
     Inbound,
     OpenPlan,
+    Ping,
     SessionData,
     StartTurn,
     encode_end,
@@ -44,6 +45,7 @@ from flink_skills.worker.frames import (
     encode_open_failed,
     encode_opened,
     encode_outputs,
+    encode_pong,
     encode_step,
 )
 from flink_skills.worker.redaction import Redactor
@@ -111,6 +113,8 @@ class Worker:
             opening.add_done_callback(self._opening.discard)
         elif isinstance(frame, CancelOperator):
             self._cancel(frame.operator)
+        elif isinstance(frame, Ping):
+            self._connection.send(encode_pong())
         elif isinstance(frame, Close):
             self._end()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -58,6 +59,9 @@ class Unruly(Agent):
 
     async def do_sys_exit(self, ctx: Any) -> Any:
         sys.exit(3)
+
+    async def do_stop(self, ctx: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGSTOP)
 
     async def do_os_exit(self, ctx: Any) -> Any:
         os._exit(7)

@@ -52,6 +52,14 @@ def test_a_loop_that_is_blocked_with_pythons_lock_held_is_ended_with_its_stack(b
     assert "Timeout" in log and "in do_regular_expression" in log
 
 
+def test_a_ping_is_answered_while_a_turn_waits(bridge: Bridge) -> None:
+    bridge.open(Unruly)
+    bridge.turn(1, "wait")
+    for _ in range(2):
+        bridge.send(frames.PING)
+        assert bridge.receive() == (frames.PONG, b"")
+
+
 def test_the_time_of_a_turn_bounds_how_long_it_may_block(bridge: Bridge) -> None:
     bridge.open(Unruly, **{"skills.turn.timeout": "2 s"})
     bridge.turn(1, "sleep")

@@ -1,6 +1,6 @@
 """A small agent worker for the tests: it answers each event with the event itself.
 
-An event "crash" kills the process, "sleep" answers nothing, "child" starts a process that outlives its
+An event "crash" kills the process, "stop" stops it, "sleep" answers nothing, "child" starts a process that outlives its
 turn and answers with its id.
 """
 
@@ -12,8 +12,8 @@ import struct
 import subprocess
 import sys
 
-OPEN, TURN, SESSION, CANCEL, CLOSE = 0x01, 0x02, 0x03, 0x04, 0x05
-OPENED, END = 0x81, 0x84
+OPEN, TURN, SESSION, CANCEL, CLOSE, PING = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06
+OPENED, END, PONG = 0x81, 0x84, 0x89
 U32 = struct.Struct(">I")
 
 
@@ -47,6 +47,8 @@ def end(operator, turn, *outputs):
 def answer(key, number, crashes, event):
     if event == b"crash" and crashes == 0:
         os._exit(7)
+    if event == b"stop" and crashes == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
     if event == b"child":
         return str(subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid)
     if event == b"env":
@@ -78,6 +80,8 @@ def main():
                 continue
             text = answer(key, number, crashes, event)
             send(sink, END, end(operator, turn, pickle.dumps(text) if as_pickle else text.encode()))
+        elif kind == PING:
+            send(sink, PONG, b"")
         elif kind == CLOSE and os.environ.get("ECHO_IGNORES_CLOSE") != "1":
             return
 

@@ -16,6 +16,8 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMap
  * @param maxPending events of a subtask that may wait behind an earlier event of their own key
  * @param workers worker processes per job and TaskManager; 0: one per processor, four at the most
  * @param openTimeoutMs how long a worker may take to open a plan, in milliseconds
+ * @param maxSilenceMs time without an answer after which a worker is killed, in milliseconds; 0: no
+ *     limit
  * @param maxCrashes worker crashes after which a turn is given up
  * @param sessionTtlMs how long the session of an idle key is kept, in milliseconds; 0: for ever
  * @param resources names of resources inside the job's jars
@@ -28,6 +30,7 @@ record AgentSettings(
     int maxPending,
     int workers,
     long openTimeoutMs,
+    long maxSilenceMs,
     int maxCrashes,
     long sessionTtlMs,
     ArrayList<String> resources,
@@ -45,6 +48,7 @@ record AgentSettings(
           "maxPending",
           "workers",
           "openTimeoutMs",
+          "maxSilenceMs",
           "maxCrashes",
           "sessionTtlMs",
           "resources",
@@ -59,6 +63,7 @@ record AgentSettings(
     atLeast("maxPending", maxPending, 0);
     atLeast("workers", workers, 0);
     atLeast("openTimeoutMs", openTimeoutMs, 1);
+    atLeast("maxSilenceMs", maxSilenceMs, 0);
     atLeast("maxCrashes", maxCrashes, 1);
     atLeast("sessionTtlMs", sessionTtlMs, 0);
   }
@@ -69,6 +74,7 @@ record AgentSettings(
         10_000,
         0,
         300_000,
+        630_000,
         3,
         0,
         new ArrayList<>(),
@@ -133,6 +139,7 @@ record AgentSettings(
         (int) number(node, "maxPending", defaults.maxPending),
         (int) number(node, "workers", defaults.workers),
         number(node, "openTimeoutMs", defaults.openTimeoutMs),
+        number(node, "maxSilenceMs", defaults.maxSilenceMs),
         (int) number(node, "maxCrashes", defaults.maxCrashes),
         number(node, "sessionTtlMs", defaults.sessionTtlMs),
         resources,

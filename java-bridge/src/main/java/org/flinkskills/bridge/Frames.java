@@ -27,6 +27,7 @@ final class Frames {
   static final int SESSION = 0x03;
   static final int CANCEL = 0x04;
   static final int CLOSE = 0x05;
+  static final int PING = 0x06;
 
   static final int OPENED = 0x81;
   static final int OPEN_FAILED = 0x82;
@@ -40,6 +41,7 @@ final class Frames {
   static final int METRICS = 0x86;
   static final int EVENTS = 0x87;
   static final int OUTPUTS = 0x88;
+  static final int PONG = 0x89;
 
   static final int TURN_HAS_TIMESTAMP = 1;
   static final int TURN_HAS_SESSION = 2;
@@ -86,6 +88,11 @@ final class Frames {
 
   static byte[] cancel(int operator) {
     return new Writer(CANCEL).u32(operator).frame();
+  }
+
+  /** A worker that runs answers with {@link #PONG}. */
+  static byte[] ping() {
+    return new Writer(PING).frame();
   }
 
   static byte[] close() {

@@ -152,6 +152,9 @@ final class WorkerPool {
     Map<String, List<String>> found =
         materialise(settings.resources(), settings.resourceLimits(), classLoader);
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
+    for (WorkerProcess worker : workers) {
+      worker.allowSilence(settings.maxSilenceMs());
+    }
     synchronized (lock) {
       checkUsable();
       PooledPlan plan = plansBySource.get(source);
@@ -388,6 +391,7 @@ final class WorkerPool {
           case Frames.OPEN_FAILED -> openFailed(worker, epoch, frame);
           case Frames.EVENTS -> events(frame.u32(), frame.list());
           case Frames.METRICS -> metrics(worker, frame.u32(), frame.bytes());
+          case Frames.PONG -> LOG.trace("Agent worker {} answered.", worker.index());
           default ->
               throw new Frames.FrameException(
                   String.format(

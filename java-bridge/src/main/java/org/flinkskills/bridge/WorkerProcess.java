@@ -53,6 +53,8 @@ final class WorkerProcess {
   private final Events events;
   private final Thread supervisor;
 
+  private final WorkerSilence.Limit silenceLimit = new WorkerSilence.Limit();
+
   private final Object lock = new Object();
   private Incarnation current;
   private boolean closing;
@@ -107,6 +109,11 @@ final class WorkerProcess {
     if (target != null) {
       target.tick();
     }
+  }
+
+  /** Sets the time without an answer. Of several agents the most patient one counts; 0: no limit. */
+  void allowSilence(long millis) {
+    silenceLimit.allow(millis);
   }
 
   /** The worker of that epoch has opened everything it was asked to. */
@@ -256,6 +263,7 @@ final class WorkerProcess {
     private final WorkerLauncher.Worker worker;
     private final LinkedBlockingQueue<byte[]> outgoing = new LinkedBlockingQueue<>();
     private final WorkerLog log;
+    private final WorkerSilence silence = new WorkerSilence(silenceLimit);
     private volatile boolean opened;
     private volatile long openedNanos;
     private volatile long openDeadlineNanos;
@@ -309,12 +317,21 @@ final class WorkerProcess {
     private void read() throws IOException {
       Frames.Parser parser = new Frames.Parser();
       List<Frames.Frame> frames = new ArrayList<>();
-      while (parser.read(worker.output(), frames)) {
+      while (readOnce(parser, frames)) {
         if (!frames.isEmpty()) {
           hadProgress = hadProgress || frames.stream().anyMatch(Frames.Frame::isProgress);
           events.frames(WorkerProcess.this, epoch, frames);
           frames = new ArrayList<>();
         }
+      }
+    }
+
+    private boolean readOnce(Frames.Parser parser, List<Frames.Frame> frames) throws IOException {
+      silence.reading();
+      try {
+        return parser.read(worker.output(), frames);
+      } finally {
+        silence.received();
       }
     }
 
@@ -334,12 +351,28 @@ final class WorkerProcess {
         }
         return;
       }
+      if (opened) {
+        tickSilence();
+      }
       if (onProbation && opened) {
         steadyMs += TICK_MS;
         if (steadyMs > PROBATION_MS) {
           onProbation = false;
           events.steady(WorkerProcess.this, epoch);
         }
+      }
+    }
+
+    private void tickSilence() {
+      switch (silence.tick()) {
+        case PING -> outgoing.add(Frames.ping());
+        case DEAD ->
+            kill(
+                String.format(
+                    "it gave no sign of life for %d ms (skills.worker.max-silence); it was stopped or"
+                        + " swapped out, or code in it keeps Python's lock",
+                    silenceLimit.millis()));
+        case QUIET -> {}
       }
     }
 

@@ -51,6 +51,7 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
     private int maxPending = 1000;
     private int workers = 1;
     private long openTimeoutMs = 20_000;
+    private long maxSilenceMs = 60_000;
     private int maxCrashes = 3;
     private long sessionTtlMs;
     private int parallelism = 1;
@@ -104,6 +105,11 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
 
     Builder openTimeoutMs(long value) {
       openTimeoutMs = value;
+      return this;
+    }
+
+    Builder maxSilenceMs(long value) {
+      maxSilenceMs = value;
       return this;
     }
 
@@ -162,6 +168,7 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
               maxPending,
               workers,
               openTimeoutMs,
+              maxSilenceMs,
               maxCrashes,
               sessionTtlMs,
               new ArrayList<>(resources),

@@ -132,6 +132,10 @@ final class FakeWorkers implements WorkerLauncher {
     final BlockingQueue<Turn> turns = new LinkedBlockingQueue<>();
     final BlockingQueue<Session> sessions = new LinkedBlockingQueue<>();
     final List<Integer> cancelled = new CopyOnWriteArrayList<>();
+    /** Answers no PING, like a stopped process. */
+    volatile boolean silent;
+
+    final AtomicInteger pings = new AtomicInteger();
     final List<Open> opens = new CopyOnWriteArrayList<>();
 
     private final Pipe toWorker = Pipe.open();
@@ -373,6 +377,12 @@ final class FakeWorkers implements WorkerLauncher {
                     texts(frame.list())));
         case Frames.SESSION ->
             sessions.add(new Session(frame.u32(), frame.u64(), frame.u64(), texts(frame.list())));
+        case Frames.PING -> {
+          pings.incrementAndGet();
+          if (!silent) {
+            answer(new Frames.Writer(Frames.PONG));
+          }
+        }
         case Frames.CANCEL -> cancelled.add(frame.u32());
         default -> throw new IOException("unexpected frame " + frame.type());
       }

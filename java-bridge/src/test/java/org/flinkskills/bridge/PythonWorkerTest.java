@@ -91,6 +91,16 @@ class PythonWorkerTest {
   }
 
   @Test
+  void aProcessThatIsStoppedIsReplacedAndItsTurnResumed() throws Exception {
+    try (AgentHarness agent = builder().maxSilenceMs(2000).open()) {
+      agent.send("a", "stop");
+      agent.awaitEmitted(1);
+      assertEquals(List.of("a#1/1:stop"), agent.emitted());
+      assertEquals(1, workersOfThisJvm());
+    }
+  }
+
+  @Test
   void aProcessThatDoesNotEndIsKilledWithItsChildren() throws Exception {
     long child;
     long started;

@@ -1,0 +1,82 @@
+package org.flinkskills.bridge;
+
+/**
+ * Decides when a worker process that runs and sends nothing is asked for an answer, and when it is
+ * dead: stopped by a signal, swapped out, or blocked with Python's lock held.
+ *
+ * <p>Silence is counted in ticks of the pool's monitor. A TaskManager that stands still, for
+ * example in a garbage collection, makes no ticks. Time that the reader spends on received frames
+ * is not silence either: the answer may wait in the pipe.
+ */
+final class WorkerSilence {
+  private static final int TICKS_BEFORE_PING = (int) (1000 / WorkerProcess.TICK_MS);
+
+  private final Limit limit;
+  private volatile boolean reading;
+  private volatile long reads;
+
+  private long readsSeen;
+  private long silentTicks;
+  private boolean asked;
+
+  /** What to do now. */
+  enum Verdict {
+    QUIET,
+    PING,
+    DEAD
+  }
+
+  /** The longest silence, shared by the processes that follow each other. */
+  static final class Limit {
+    private volatile long millis;
+    private boolean isSet;
+
+    /** Extends the limit to {@code allowed}; 0 is no limit. */
+    synchronized void allow(long allowed) {
+      boolean unlimited = allowed == 0 || isSet && millis == 0;
+      millis = unlimited ? 0 : Math.max(millis, allowed);
+      isSet = true;
+    }
+
+    long millis() {
+      return millis;
+    }
+  }
+
+  WorkerSilence(Limit limit) {
+    this.limit = limit;
+  }
+
+  /** The reader waits for bytes; called by the reader only. */
+  void reading() {
+    reading = true;
+  }
+
+  /** The reader got bytes, of a whole frame or not; called by the reader only. */
+  void received() {
+    reading = false;
+    reads = reads + 1;
+  }
+
+  /** Counts one tick; called by the monitor only, while the process is open. */
+  Verdict tick() {
+    long now = reads;
+    if (now != readsSeen || !reading) {
+      readsSeen = now;
+      silentTicks = 0;
+      asked = false;
+      return Verdict.QUIET;
+    }
+    silentTicks++;
+    if (!asked) {
+      if (silentTicks < TICKS_BEFORE_PING) {
+        return Verdict.QUIET;
+      }
+      asked = true;
+      silentTicks = 0;
+      return Verdict.PING;
+    }
+    long most = limit.millis();
+    return most > 0 && silentTicks * WorkerProcess.TICK_MS > most ? Verdict.DEAD : Verdict.QUIET;
+  }
+}
