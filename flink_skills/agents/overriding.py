@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.registry import ModelSetup, check_setup, create_model
-from flink_skills.agents.plan import AgentPlan, ModelPlan
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import OnDelta
@@ -21,6 +20,25 @@ Replacement = ChatModel | str
 """A model, or ``"provider:model"``."""
 
 _current: ContextVar[ModelOverrides | None] = ContextVar("flink_skills_model_overrides", default=None)
+
+
+class Named(Protocol):
+    """A chat model of a plan."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Planned(Protocol):
+    """An agent of a plan: the plans themselves import agents, which import this module."""
+
+    @property
+    def agent_id(self) -> str: ...
+
+    @property
+    def models(self) -> Sequence[Named]: ...
+
+    def tree(self) -> Iterator[Planned]: ...
 
 
 class ModelOverrides:
@@ -36,7 +54,7 @@ class ModelOverrides:
     def __or__(self, other: ModelOverrides) -> ModelOverrides:
         return ModelOverrides({**self._by_agent, **other._by_agent})
 
-    def of(self, plan: AgentPlan) -> bool:
+    def of(self, plan: Planned) -> bool:
         """Return True if a model of ``plan``, or of an agent that it calls, is replaced.
 
         Raises :class:`UnknownNameError` for a replacement of a model that the agent does not have.
@@ -49,7 +67,7 @@ class ModelOverrides:
                     raise UnknownNameError("chat model", name, known, place=f"override of agent {each.agent_id}")
         return any(each.agent_id in self._by_agent for each in plan.tree())
 
-    def model(self, callers: tuple[str, ...], model: ModelPlan, config: SkillConfig) -> ChatModel | None:
+    def model(self, callers: tuple[str, ...], model: Named, config: SkillConfig) -> ChatModel | None:
         """Return what replaces ``model`` of the last of ``callers``, ids of agents that call each other; None: nothing.
 
         An agent's own replacement takes precedence over one of its callers.

@@ -152,9 +152,7 @@ final class WorkerPool {
     Map<String, List<String>> found =
         materialise(settings.resources(), settings.resourceLimits(), classLoader);
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
-    for (WorkerProcess worker : workers) {
-      worker.allowSilence(settings.maxSilenceMs());
-    }
+    List.of(workers).forEach(worker -> worker.allowSilence(settings.maxSilenceMs()));
     synchronized (lock) {
       checkUsable();
       PooledPlan plan = plansBySource.get(source);
