@@ -14,9 +14,14 @@ from dataclasses import dataclass
 from flink_skills.testing.cluster import ClusterError, StandaloneCluster, wait_until
 from tests.faults.background import Background
 
-__all__ = ["KINDS", "Chaos", "Kill"]
+__all__ = ["END", "KINDS", "PAUSE", "Chaos", "Kill"]
 
 KINDS = ("worker", "TaskManager", "JobManager")
+PAUSE = "pause"
+# A worker ended, as a log says.
+END = "end of a worker"
+# For how many seconds a worker is stopped: shorter than the deadline of the TaskManager, and longer.
+_PAUSES = (1.0, 90.0)
 # How long a cluster may take to come back after a kill, on a busy machine.
 _BACK = 180
 
@@ -24,12 +29,27 @@ _BACK = 180
 @dataclass
 class Kill:
     """What was killed when, by the machine's clock. ``back``: when the job was seen to run after it; None for that of
-    a worker, which does not stop the job."""
+    a worker, which does not stop the job. ``PAUSE`` is a worker that was stopped by a signal and went on later."""
 
     at: float
     kind: str
     name: str
     back: float | None = None
+
+    @property
+    def chosen(self) -> bool:
+        """Whether :class:`Chaos` did it."""
+        return self.kind != END
+
+    @property
+    def ends_worker(self) -> bool:
+        """Whether an agent worker alone ended."""
+        return self.kind in ("worker", END)
+
+    @property
+    def stops_job(self) -> bool:
+        """Whether Flink restores the job after it."""
+        return self.kind in ("TaskManager", "JobManager")
 
 
 class Chaos(Background):
@@ -97,7 +117,7 @@ class Chaos(Background):
                         continue
                     kind = first.pop() if first else self._random.choices(*zip(*self._weights.items(), strict=True))[0]
                     self._strike(kind)
-                    if self._random.random() < 2 / 3:
+                    if kind != PAUSE and self._random.random() < 2 / 3:
                         self.await_running()
         except BaseException as error:
             self._error = error
@@ -108,18 +128,20 @@ class Chaos(Background):
         while (left := end - time.monotonic()) > 0:
             if self._ended.wait(min(left, 0.2)):
                 return False
-            if self.job is not None and any(kill.back is None for kill in self.kills if kill.kind != "worker"):
+            if self.job is not None and any(kill.back is None for kill in self.kills if kill.stops_job):
                 self._running()
         return not self._ended.is_set()
 
     def _strike(self, kind: str) -> None:
-        if kind == "worker":
+        if kind in ("worker", PAUSE):
             workers = sorted(self._cluster.worker_pids())
             if workers:
                 pid = self._random.choice(workers)
                 self._note(kind, str(pid))
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL if kind == "worker" else signal.SIGSTOP)
+                if kind == PAUSE:
+                    self._going_on(pid, self._random.uniform(*_PAUSES))
         elif kind == "TaskManager":
             number = self._random.choice(self._cluster.task_managers())
             self._note(kind, str(number))
@@ -129,6 +151,17 @@ class Chaos(Background):
             self._note(kind, "")
             self._cluster.kill_job_manager()
             self._cluster.start_job_manager()
+
+    def _going_on(self, pid: int, seconds: float) -> None:
+        """Have a worker that was stopped go on after some seconds."""
+
+        def go_on() -> None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+        timer = threading.Timer(seconds, go_on)
+        timer.daemon = True
+        timer.start()
 
     def _note(self, kind: str, name: str) -> None:
         self.kills.append(Kill(time.time(), kind, name))
@@ -144,6 +177,6 @@ class Chaos(Background):
         if running:
             now = time.time()
             for kill in self.kills:
-                if kill.back is None and kill.kind != "worker":
+                if kill.back is None and kill.stops_job:
                     kill.back = now
         return bool(running)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import socket
+import threading
 from typing import Any
 
 from flink_skills import (
@@ -54,7 +57,63 @@ class OrderAgent(Agent):
             raise RuntimeError(f"the record answered {noted!r}")
         return f"reserved {order}"
 
-    async def on_event(self, event: Any, ctx: AgentContext) -> dict[str, Any]:
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        customer = event["customer"].split("-")[1]
+        if customer.startswith("x"):
+            return await _POISON[customer[1:].rstrip("0123456789")](ctx)
         ctx.state["orders"] = ctx.state.get("orders", 0) + 1
         answer = await ctx.chat(f"Handle order {event['id']}.")
         return {"number": ctx.state["orders"], "answer": answer}
+
+
+async def _cancelled(ctx: AgentContext) -> None:
+    task = asyncio.ensure_future(asyncio.sleep(3600))
+    task.cancel()
+    await task
+
+
+async def _deep(ctx: AgentContext) -> Any:
+    value: Any = "bottom"
+    for _ in range(20_000):
+        value = [value]
+    return value
+
+
+async def _exit(ctx: AgentContext) -> None:
+    os._exit(7)
+
+
+async def _hang(ctx: AgentContext) -> None:
+    await ctx.step("hang", threading.Event().wait)
+
+
+async def _stop(ctx: AgentContext) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+async def _swallow(ctx: AgentContext) -> None:
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            continue
+
+
+async def _state(ctx: AgentContext) -> None:
+    ctx.state["thing"] = object()
+
+
+async def _raise(ctx: AgentContext) -> None:
+    await _raise(ctx)
+
+
+_POISON = {
+    "cancelled": _cancelled,
+    "deep": _deep,
+    "exit": _exit,
+    "hang": _hang,
+    "raise": _raise,
+    "state": _state,
+    "stop": _stop,
+    "swallow": _swallow,
+}

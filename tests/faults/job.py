@@ -18,8 +18,8 @@ _TRANSACTION = 5 * 60 * 1000
 @dataclass(frozen=True)
 class Setting:
     """How a job runs. With ``rescaled``, it is stopped with a savepoint in the middle, and goes on with that
-    parallelism. ``interval``: seconds between checkpoints. ``crashes`` is ``skills.worker.max-crashes``; 0: the
-    product's default."""
+    parallelism. ``interval``: seconds between checkpoints. ``crashes`` is ``skills.worker.max-crashes``, ``timeout``
+    is ``skills.turn.timeout`` in seconds; 0: the product's default."""
 
     mode: str = "exactly-once"
     backend: str = "hashmap"
@@ -28,6 +28,7 @@ class Setting:
     parallelism: int = 4
     rescaled: int = 0
     crashes: int = 0
+    timeout: int = 0
 
     def __str__(self) -> str:
         """One line, with what differs."""
@@ -78,6 +79,7 @@ options:
   skills.worker.processes: 1
   skills.shell.network: allow
 {f"  skills.worker.max-crashes: {setting.crashes}" if setting.crashes else ""}
+{f"  skills.turn.timeout: {setting.timeout} s" if setting.timeout else ""}
 agent: fault_agent:OrderAgent
 tables: |
   CREATE TABLE orders (id STRING, customer STRING)

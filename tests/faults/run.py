@@ -14,6 +14,7 @@ from tests.faults.evidence import keep, state
 from tests.faults.job import Setting, submit
 from tests.faults.ledger import Attempt
 from tests.faults.plant import Plant
+from tests.faults.poison import is_poison, losses, mixed, poisons, problems
 from tests.faults.restores import restores
 from tests.faults.topics import Feed, Reader, orders
 from tests.faults.verdict import Verdict, judge
@@ -45,6 +46,8 @@ class Load:
     patience: float = 600
     # In a second; 0: all turns within the seconds.
     rate: float = 0
+    # How many orders are sent besides that break the worker they run in.
+    poison: int = 0
 
 
 def go(
@@ -117,7 +120,7 @@ class _Run:
         self._chaos = chaos
         self._say = say
         self._jobs: set[str] = set()
-        self._todo = orders(name, load.turns, load.keys)
+        self._todo = mixed(orders(name, load.turns, load.keys), poisons(name, load.poison))
         # A cluster has one log for all its runs.
         self._log_from = len(plant.cluster.log())
         seconds = load.seconds if load.ahead else None
@@ -133,11 +136,11 @@ class _Run:
         patience = self._load.seconds + self._load.patience
         with self._feed as feed:
             if self._setting.rescaled:
-                half, middle = self._load.turns // 2, time.monotonic() + self._load.seconds / 2
+                half, middle = len(self._todo) // 2, time.monotonic() + self._load.seconds / 2
                 wait_until(
                     lambda: self._committed() >= half or (self._load.ahead and time.monotonic() > middle),
                     patience,
-                    f"half of {self._load.turns} outputs",
+                    f"half of {len(self._todo)} outputs",
                 )
                 self._rescale()
             wait_until(
@@ -153,7 +156,7 @@ class _Run:
             if self._load.ahead:
                 self._chaos.pause()
             return self._feed.sent
-        return self._load.turns
+        return len(self._todo)
 
     def _struck(self) -> bool:
         """Whether all kills were made that a run with a fixed number of orders is to have."""
@@ -183,16 +186,23 @@ class _Run:
 
     def verdict(self, *, ended: bool) -> Verdict:
         """On what there is."""
+        sent = [order for order, _ in self._todo[: self._feed.sent]]
+        # What a worker that ended by itself had not sent is repeated, as after a kill.
+        lost = losses(self._plant.cluster.folder / "logs", self._jobs) if self._load.poison else []
+        kills = sorted([*self._chaos.kills, *lost], key=lambda kill: kill.at)
         verdict = judge(
-            [order for order, _ in self._todo[: self._feed.sent]],
+            [order for order in sent if not is_poison(order)],
             self._reader.rows(),
             self.attempts(),
-            self._chaos.kills,
+            kills,
             restores(self._plant.cluster.log()[self._log_from :], self._jobs),
             upsert=self._setting.mode == "upsert",
             ended=ended,
         )
-        verdict.broken += [f"error record: {row.value}" for row in self._failures.rows()]
+        found = problems(sent if ended else (), [row.value for row in self._failures.rows()])
+        verdict.broken += found
+        verdict.counts["poison"] = sum(map(is_poison, sent))
+        verdict.counts["ends of workers, with kills"] = len(lost)
         return verdict
 
     def attempts(self) -> list[Attempt]:
@@ -203,6 +213,7 @@ class _Run:
         """Where the first orders without an output are, by what the far end saw of them last."""
         there = {row.value["id"] for row in self._reader.rows()}
         last = {attempt.order: attempt for attempt in self.attempts()}
+        there |= {row.value["id"] for row in self._failures.rows()}
         found = [order for order, _ in self._todo[: self._feed.sent] if order not in there]
         firsts = list({order.rpartition("-")[0]: order for order in reversed(found)}.values())
         lines = [f"{self._feed.sent} orders sent, {len(found)} without an output, of {len(firsts)} customers"]
@@ -241,7 +252,8 @@ class _Run:
     def _committed(self) -> int:
         self._chaos.check()
         # Also an error record is an end of a turn.
-        found = len({row.value["id"] for row in self._reader.rows()}) + len(self._failures.rows())
+        ends = (*self._reader.rows(), *self._failures.rows())
+        found = len({row.value["id"] for row in ends})
         if self._load.ahead:
             self._feed.limit = found + self._load.ahead
         if time.monotonic() > self._told + _TELL_SECONDS:

@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=35, help="most orders in a second")
     parser.add_argument("--turns", type=int, default=0, help="most orders of each run; 0: as many as the time allows")
     parser.add_argument("--keys", type=int, default=500)
+    parser.add_argument("--poison", type=int, default=100, help="one in so many orders breaks its worker; 0: none")
     parser.add_argument("--ahead", type=int, default=500, help="most orders that were sent and are not committed")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--mode", choices=("exactly-once", "upsert"))
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--interval", type=int, help="seconds between checkpoints")
     parser.add_argument("--parallelism", help="such as 4, or 1:4 for a rescaling from a savepoint in the middle")
     parser.add_argument(
-        "--kill", default="worker:3,TaskManager:2,JobManager:1", help="what, and how often; '': nothing"
+        "--kill", default="worker:3,TaskManager:2,JobManager:1,pause:1", help="what, and how often; '': nothing"
     )
     parser.add_argument("--pause", help="seconds between kills, such as 1:5; longer where checkpoints are rare")
     parser.add_argument("--kills", type=int, default=0, help="most kills of each run; 0: no limit")
@@ -101,6 +102,7 @@ def _load(options: argparse.Namespace, setting: Setting, seconds: float) -> Load
         options.ahead,
         options.patience,
         rate=options.rate,
+        poison=turns // options.poison if options.poison else 0,
     )
 
 
@@ -116,6 +118,7 @@ def _settings(options: argparse.Namespace) -> Iterator[Setting]:
                 options.interval or setting.interval,
                 int(parallelism or setting.parallelism),
                 int(rescaled or 0) if options.parallelism else setting.rescaled,
+                timeout=60 if options.poison else 0,
             )
 
 

@@ -100,7 +100,7 @@ def judge(
     if not ended:
         verdict.counts["not committed yet"] = verdict.counts.pop("lost")
         verdict.broken = [line for line in verdict.broken if not line.endswith((_LOST, _UNDONE))]
-    kinds = Counter(kill.kind for kill in kills)
+    kinds = Counter(kill.kind for kill in kills if kill.chosen)
     verdict.counts |= {f"kills of a {kind}": count for kind, count in sorted(kinds.items())}
     _restores(verdict, kills, restores)
     return verdict
@@ -110,7 +110,7 @@ def _restores(verdict: Verdict, kills: Sequence[Kill], restores: Sequence[Restor
     """A job is restored only because a TaskManager or the JobManager died, never by a fault of the agent's operator;
     or because workers were killed again and again while they started."""
     for kill in kills:
-        if kill.back is not None:
+        if kill.stops_job and kill.back is not None:
             verdict.outages.setdefault(kill.kind, []).append(kill.back - kill.at)
     restarts = [restore for restore in restores if not restore.planned]
     unexplained = 0
@@ -122,7 +122,7 @@ def _restores(verdict: Verdict, kills: Sequence[Kill], restores: Sequence[Restor
         if match := _NEVER_READY.search(restore.cause):
             killed = sum(kill.kind == "worker" for kill in near) >= int(match[1])
         else:
-            killed = any(kill.kind != "worker" for kill in near) and not _OURS.search(restore.cause)
+            killed = any(kill.stops_job for kill in near) and not _OURS.search(restore.cause)
         if not killed:
             unexplained += 1
             story = _story(at - NOTICED, restore.at, kills, ())
@@ -252,7 +252,7 @@ def _allowed(
         return NO_CHECKPOINT
     if any(restore.triggered - MARGIN <= end for restore in between):
         return NOT_IN_CHECKPOINT
-    workers = {kill.at for kill in kills if kill.kind == "worker"}
+    workers = {kill.at for kill in kills if kill.ends_worker}
     if any(at <= end + MARGIN for at in killed if at in workers):
         return ON_THE_WAY
     return None
