@@ -294,6 +294,18 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
                     (f"max by (tm_id, worker) ({series('eventLoopLag', 'worker')})", "{{tm_id}} worker {{worker}}"),
                 ),
                 graph(
+                    "Hung threads and code of ended turns",
+                    "short",
+                    (
+                        f"max by (tm_id, worker) ({series('hungThreads', 'worker')})",
+                        "threads, {{tm_id}} worker {{worker}}",
+                    ),
+                    (
+                        f"max by (tm_id, worker) ({series('abandonedTurns', 'worker')})",
+                        "turns, {{tm_id}} worker {{worker}}",
+                    ),
+                ),
+                graph(
                     "Memory of workers",
                     "bytes",
                     (f"max by (tm_id, worker) ({series('memory', 'worker')})", "{{tm_id}} worker {{worker}}"),
