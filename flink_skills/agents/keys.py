@@ -71,8 +71,12 @@ def _encodable(text: str) -> str:
 
 
 def key_failure(text: str) -> str | None:
-    """The problem of a text made by :func:`key_failure_text`; None for a key."""
-    return str(json.loads(text)[_FAILURE]) if text.startswith(f'{{"{_FAILURE}":') else None
+    """Return the problem of a text made by :func:`key_failure_text`, and None for a key."""
+    if not text.startswith(f'{{"{_FAILURE}":'):
+        return None
+    found = json.loads(text)
+    # A key that is a dict may have more names than this one.
+    return str(found[_FAILURE]) if len(found) == 1 else None
 
 
 def _plain(key: Any) -> Any:

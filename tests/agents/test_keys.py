@@ -124,4 +124,6 @@ def test_failure_keys() -> None:
     text = key_failure_text('no "field"')
     assert key_failure(text) == 'no "field"'
     assert key_failure('"a"') is None
+    assert key_failure(key_to_text({"$unknown-key": 1, "a": 2})) is None
+    assert key_failure(key_to_text({"$unknown-key": 1})) is None
     assert key_from_text(text) is None
