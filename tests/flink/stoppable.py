@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyflink.common import Duration, Encoder, Row, Types, WatermarkStrategy
+from py4j.protocol import Py4JJavaError
+from pyflink.common import Duration, Encoder, JobStatus, Row, Types, WatermarkStrategy
 from pyflink.common.watermark_strategy import TimestampAssigner
 from pyflink.datastream import DataStream
 from pyflink.datastream.connectors.file_system import FileSink, FileSource, RollingPolicy, StreamFormat
@@ -164,7 +165,15 @@ class Stoppable:
         self._ended = True
 
     def close(self) -> None:
-        """Cancel the job where it still runs."""
+        """Cancel the job where it still runs, and wait for its end: until then its worker continues with turns."""
         if not self._ended:
             self._ended = True
             self.client.cancel().result()
+            wait_until(self._is_over, DEADLINE, "the end of the job that was cancelled")
+
+    def _is_over(self) -> bool:
+        try:
+            status = self.client.get_job_status().result()
+        except Py4JJavaError:
+            return True  # its cluster has ended with it
+        return bool(status in (JobStatus.CANCELED, JobStatus.FAILED, JobStatus.FINISHED))
