@@ -1,12 +1,13 @@
-"""A job of one agent that has something to count, and that goes on until a file is there."""
+"""A job of one agent that has something to count, without an end."""
 
 from __future__ import annotations
 
 import argparse
 
 from metered_agents import Metered  # type: ignore[import-not-found] # beside it
-from pyflink.common import Configuration, Types
+from pyflink.common import Configuration, Duration, Types, WatermarkStrategy
 from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
 
 from flink_skills import AgentsExecutionEnvironment, SkillOptions
 
@@ -15,8 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True, help="URL of the model")
     parser.add_argument("--skills", required=True, help="a folder of skills")
-    parser.add_argument("--gate", required=True, help="the file that ends the job")
-    parser.add_argument("--chats", type=int, required=True, help="how many events are chats")
+    parser.add_argument("--events", required=True, help="a folder of files with an event in each line")
     options = parser.parse_args()
 
     env = StreamExecutionEnvironment.get_execution_environment(Configuration())
@@ -25,9 +25,10 @@ def main() -> None:
     agents.add_skills_from_paths([options.skills])
     agents.get_config().set(SkillOptions.WORKER_PROCESSES, 2).set(SkillOptions.METRICS_INTERVAL, 0.2)
     agents.get_config().set(SkillOptions.SHELL_MIN_ISOLATION, "HYGIENE")
-    events = env.from_collection(
-        [*(f"chat {number}" for number in range(options.chats)), "fail", options.gate], Types.STRING()
-    )
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), options.events)
+    # Without an end: Flink removes the metrics of a subtask that has finished.
+    lines = source.monitor_continuously(Duration.of_millis(100)).build()
+    events = env.from_source(lines, WatermarkStrategy.no_watermarks(), "events")
     keyed = agents.from_datastream(events, lambda event: event)
     keyed.apply(Metered(options.model, "metered")).to_datastream(Types.STRING()).print()
     agents.execute("metered")

@@ -102,10 +102,13 @@ def scrape(cluster: StandaloneCluster) -> Iterator[Callable[[], Scrape]]:
     server = ScriptedModelServer(reply).start()
     with passable_folder() as folder:
         write_skill(folder / "skills", "greet")
-        gate = folder / "gate"
+        gate, events = folder / "gate", folder / "events"
+        events.mkdir()
+        lines = [*(f"chat {number}" for number in range(CHATS)), "fail", str(gate)]
+        (events / "lines").write_text("\n".join(lines) + "\n")
         job = cluster.submit(
             HERE / "job_metered.py",
-            *("--model", server.url, "--skills", str(folder / "skills"), "--gate", str(gate), "--chats", str(CHATS)),
+            *("--model", server.url, "--skills", str(folder / "skills"), "--events", str(events)),
             python_files=[HERE / "metered_agents.py"],
         )
         cluster.wait(job, "RUNNING", 120)
@@ -117,8 +120,7 @@ def scrape(cluster: StandaloneCluster) -> Iterator[Callable[[], Scrape]]:
 
         wait_until(counted, 90, "the turns to be counted")
         yield lambda: Scrape(cluster)
-        gate.touch()
-        cluster.wait(job, "FINISHED", 60)
+        cluster.cancel(job, 60)
     server.stop()
 
 
