@@ -80,6 +80,7 @@ options:
   skills.shell.network: allow
 {f"  skills.worker.max-crashes: {setting.crashes}" if setting.crashes else ""}
 {f"  skills.turn.timeout: {setting.timeout} s" if setting.timeout else ""}
+{"  skills.worker.max-silence: 10 s" if setting.timeout else ""}
 agent: fault_agent:OrderAgent
 tables: |
   CREATE TABLE orders (id STRING, customer STRING)

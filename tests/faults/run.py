@@ -199,7 +199,8 @@ class _Run:
             upsert=self._setting.mode == "upsert",
             ended=ended,
         )
-        found = problems(sent if ended else (), [row.value for row in self._failures.rows()])
+        failures = [row.value for row in self._failures.rows()]
+        found = problems(sent if ended else [row["id"] for row in failures], failures)
         verdict.broken += found
         verdict.counts["poison"] = sum(map(is_poison, sent))
         verdict.counts["ends of workers, with kills"] = len(lost)
