@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 
 from flink_skills import Agent, AgentsExecutionEnvironment, ConfigError, TurnError, tool
 from flink_skills.testing import ScriptedModel
+from tests.kit.waiting import wait_until
 
 
 class Wrong(Agent):
@@ -77,13 +79,13 @@ def test_the_first_error_can_be_raised_with_its_traceback() -> None:
 
 class Steps(Agent):
     model = "offline"
+    ended: ClassVar[list[Any]] = []
 
     async def on_event(self, event: Any, ctx: Any) -> Any:
-        return [
-            await ctx.step("add", lambda a, *, b: a + b, 1, b=event),
-            ctx.state.setdefault("turns", 0),
-            ctx.state.update(turns=ctx.state["turns"] + 1),
-        ][:2]
+        found = [await ctx.step("add", lambda a, *, b: a + b, 1, b=event), ctx.state.setdefault("turns", 0)]
+        ctx.state["turns"] += 1
+        self.ended.append(event)
+        return found
 
 
 def test_a_step_has_keyword_arguments() -> None:
@@ -91,11 +93,12 @@ def test_a_step_has_keyword_arguments() -> None:
 
 
 def test_an_idle_key_begins_anew_after_its_time() -> None:
-    def events() -> Iterator[int]:
-        import time
+    Steps.ended.clear()
 
+    def events() -> Iterator[int]:
         yield 1
-        # Longer than the time to live: what is waited for is the clock.
+        wait_until(lambda: Steps.ended)
+        # Longer than the time to live: the test waits for the clock.
         time.sleep(1)
         yield 1
 
