@@ -97,10 +97,10 @@ class Agent:
 
         @classmethod
         def override(cls, *, model: Mapping[str, ChatModel | str] | ChatModel | str) -> AbstractContextManager[Any]:
-            """Replace the chat models of the agent meanwhile, for tests with ``from_list``.
+            """Replace the chat models of the agent in a ``with`` block, for tests with ``from_list``.
 
             Call it on the class or on an instance. The replacement applies to agents that are tools of this one as
-            well, unless they have one of their own. The agent keeps its skills, tools and prompts.
+            well, unless they have another one. The agent keeps its skills, tools and prompts.
 
             Args:
                 model: A :class:`ChatModel` or ``"provider:model"`` for all models, or a dict of these by the name of

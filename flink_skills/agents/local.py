@@ -140,7 +140,7 @@ class _Turns:
             index, event = await events.get()
             async with self._limit:
                 if self._idle and now() - last > self._idle:
-                    # The operator's state of the key is gone, and the key begins anew.
+                    # The operator has evicted the state of the key.
                     session, number = Session(), 0
                 number += 1
                 start = TurnStart(key, number, _event_bytes(event), event, session, problem=problem)
@@ -225,7 +225,7 @@ def run_list(
 
 @dataclass(frozen=True)
 class ListOutcome:
-    """What became of a list of events: pairs of tag and output, and the errors of failed turns, in their order."""
+    """The outcome of a list of events: pairs of tag and output, and the errors of failed turns, in their order."""
 
     outputs: list[tuple[str, Any]]
     errors: list[BaseException]
@@ -238,7 +238,7 @@ def run_outcomes(
     record: bool | None = None,
     overrides: ModelOverrides | None = None,
 ) -> ListOutcome:
-    """Run pairs of key and event to the end; see :func:`run_list`."""
+    """Run pairs of key and event to the end. See :func:`run_list`."""
 
     async def run() -> ListOutcome:
         outside: list[tuple[str, Any]] = []

@@ -103,7 +103,7 @@ def current_overrides() -> ModelOverrides:
 
 @contextlib.contextmanager
 def override_models(agent: str, model: Mapping[str, Replacement] | Replacement) -> Iterator[Any]:
-    """Replace the chat models of the agent with the id ``agent`` meanwhile; see :meth:`Agent.override`."""
+    """Replace the chat models of the agent with the id ``agent``. See :meth:`Agent.override`."""
     for one in model.values() if isinstance(model, Mapping) else [model]:
         if isinstance(one, str):
             check_setup(_setup(one), place=f"override of agent {agent}")

@@ -36,7 +36,7 @@ class Encoding:
     def bounded(self, outputs: Emitted) -> Emitted:
         """Encode outputs. Raises :class:`LimitError` for more than a turn may emit."""
         encoded = self.all(outputs)
-        # Outputs that stay in this process are no bytes, and have no limit.
+        # Outputs that stay in this process are not bytes. They have no limit.
         size = sum(len(value) for _, value in encoded if isinstance(value, bytes))
         if size > self.most:
             raise LimitError(

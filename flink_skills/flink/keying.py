@@ -13,10 +13,9 @@ from pyflink.datastream.functions import FlatMapFunction, KeyedProcessFunction, 
 from pyflink.util.exceptions import JavaException
 from pyflink.util.java_utils import is_instance_of
 
-from flink_skills.agents.event import Record, field_of
-from flink_skills.agents.key_selection import key_text_of
-from flink_skills.agents.keys import key_failure_text, key_to_text
-from flink_skills.errors import ConfigError, SkillsError
+from flink_skills.agents.event import Record
+from flink_skills.agents.key_selection import key_text_of, selected_key
+from flink_skills.errors import ConfigError
 
 # Names and shapes of the fields of a row, as plain data that can be sent.
 Shape: TypeAlias = "tuple[tuple[str, Shape | None], ...]"
@@ -161,16 +160,7 @@ class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
             return
         event = as_record(value, self._shape)
         given = event if isinstance(self._selector, (str, list)) else value
-        yield Row(str(key_text_of(lambda: _plain_key(self._key(given)))), event)
-
-    def _key(self, event: Any) -> Any:
-        if isinstance(self._selector, str):
-            return field_of(event, self._selector)
-        if isinstance(self._selector, list):
-            return tuple(field_of(event, name) for name in self._selector)
-        if isinstance(self._selector, KeySelector):
-            return self._selector.get_key(event)
-        return self._selector(event)
+        yield Row(str(key_text_of(lambda: _plain_key(selected_key(given, self._selector)))), event)
 
 
 class _KeepKey(KeyedProcessFunction):  # type: ignore[misc]
@@ -180,10 +170,5 @@ class _KeepKey(KeyedProcessFunction):  # type: ignore[misc]
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
         if not _holds(value):
             return
-        try:
-            key = key_to_text(_plain_key(ctx.get_current_key()))
-        except SkillsError as error:
-            key = key_failure_text(str(error))
-        except Exception as error:  # objects of the user
-            key = key_failure_text(f"the key has no text: {type(error).__name__}: {error}")
-        yield Row(key, as_record(value, self._shape))
+        key = key_text_of(lambda: _plain_key(ctx.get_current_key()))
+        yield Row(str(key), as_record(value, self._shape))

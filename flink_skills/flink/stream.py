@@ -130,7 +130,7 @@ class _ListOutput(AgentOutput):
 
     @property
     def has_run(self) -> bool:
-        """Whether the turns have run."""
+        """True if the turns have run."""
         return self._outcome is not None
 
     def to_list(self, tag: str = "", *, raise_on_error: bool = False) -> list[Any]:

@@ -174,10 +174,4 @@ def _largest(low: int, high: int, fits: Callable[[int], bool]) -> int | None:
     """The largest number in low..high that fits; None where not even ``low`` does."""
     if not fits(low):
         return None
-    while low < high:
-        middle = (low + high + 1) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return low + bisect_left(range(low + 1, high + 1), True, key=lambda number: not fits(number))

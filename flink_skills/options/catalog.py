@@ -220,7 +220,7 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "skills.turn.max-size",
         parse_size_up_to(64 << 20),
         64 << 20,
-        "Most bytes of the journal of a turn, of its outputs, and of the session that it leaves, each. A step, an "
+        "Maximum bytes of the journal of a turn, of its outputs, and of the session that it leaves, each. A step, an "
         "output or a state above it fails, because no worker could receive the turn again after a crash. At most "
         "64 MB.",
     )

@@ -10,7 +10,7 @@ BLOCKED = 81
 OUT_OF_MEMORY = 82
 #: Hung threads, or code that ignores its cancellation, made the process useless.
 REPLACED = 83
-#: The TaskManager sent bytes that are no frame of this release.
+#: The TaskManager sent a frame that this release cannot read.
 BROKEN_STREAM = 84
 #: A turn raised what every turn must handle: a defect of flink_skills.
 BROKEN_WORKER = 85

@@ -55,7 +55,7 @@ from flink_skills.worker.watchdog import Watchdog
 __all__ = ["Worker"]
 
 _log = logging.getLogger("flink_skills.worker")
-# How many seconds the turns of a worker that is replaced have to end.
+# Seconds for the turns of a worker that is replaced to end.
 _DRAIN_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 # How many seconds a round of the loop should take that begins turns, and how many it begins before one was measured.
@@ -175,7 +175,7 @@ class Worker:
 
     def _end_drained(self) -> None:
         if self._replaced and not self._turns:
-            # What the last turn sent leaves the process before it closes.
+            # The last frames of the last turn must leave the process before it exits.
             flushed = asyncio.ensure_future(self._connection.flush())
             flushed.add_done_callback(lambda _: self._end(REPLACED))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -160,13 +161,7 @@ def _largest_fit(fits: Callable[[int], bool], most: int, *, growing: bool = Fals
         high = 1
         while high < most and fits(high):
             low, high = high, min(2 * high, most)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return low + bisect_left(range(low + 1, high + 1), True, key=lambda size: not fits(size))
 
 
 class _LongString(NamedTuple):

@@ -109,7 +109,7 @@ class CommandPolicy:
 
     @property
     def permits_none(self) -> bool:
-        """Whether no program may be started."""
+        """True if no program may be started."""
         return not self._permits_all and not self._allowed
 
     @property

@@ -83,7 +83,7 @@ record AgentSettings(
         new LinkedHashMap<>());
   }
 
-  /** How many crashes a turn has after one more, in which it was alone in the worker or not. */
+  /** Returns the crashes of a turn after one more crash of its worker. */
   int crashesAfter(int crashes, boolean alone) {
     boolean counts = alone || crashes < lastShared() || crashes >= maxCrashes;
     return counts ? crashes + 1 : crashes;
@@ -99,7 +99,7 @@ record AgentSettings(
     return crashes >= maxCrashes + CRASHES_OF_ERROR_RECORD;
   }
 
-  /** How many crashes can count for a turn that was not alone. */
+  /** Returns the maximum of crashes that count for a turn that was not alone. */
   private int lastShared() {
     return Math.max(1, maxCrashes - 1);
   }

@@ -48,7 +48,7 @@ final class ErrorRecord {
     return plan.path("options").path("skills.turn.on-error").asText().equals("fail");
   }
 
-  /** What the turn emits: a record, or a row of the table of errors, or nothing without one. */
+  /** Returns the record, or a row of the table of errors, or nothing without such a table. */
   List<Frames.Output> outputs() throws IOException {
     Map<String, Object> record = record();
     JsonNode rows = plan.path("rows");

@@ -16,13 +16,13 @@ final class PooledPlan {
   final Map<String, List<String>> resources;
   final Set<Integer> openedBy = new HashSet<>();
 
-  /** The gauges that each worker has told of, with their latest values. */
+  /** The latest gauges of each worker. */
   final Map<Integer, Map<String, Number>> gauges = new HashMap<>();
 
-  /** What workers counted while no operator of the plan was there to be told. */
+  /** Reports of workers that arrived while the plan had no operator. */
   final List<Map.Entry<Integer, WorkerReport>> untold = new ArrayList<>();
 
-  /** What workers told outside of turns before there was an operator to emit it. */
+  /** Events outside of turns that arrived before the plan had an operator. */
   final List<byte[]> events = new ArrayList<>();
 
   AgentOpenException failure;

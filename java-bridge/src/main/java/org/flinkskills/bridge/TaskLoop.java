@@ -29,7 +29,7 @@ final class TaskLoop {
 
   /** Runs a mail or reads from the input; waits until there is one of them. */
   void step() throws Exception {
-    // Where the input is closed, the task has stopped its loop and must not start it again.
+    // After the end of the input the task has stopped its loop and must not start it again.
     if (isInputClosed() || !task.runMailboxStep()) {
       mailbox.yield();
     }

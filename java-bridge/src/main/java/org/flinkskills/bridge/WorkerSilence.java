@@ -19,7 +19,7 @@ final class WorkerSilence {
   private long silentTicks;
   private boolean asked;
 
-  /** What to do now. */
+  /** The next action. */
   enum Verdict {
     QUIET,
     PING,

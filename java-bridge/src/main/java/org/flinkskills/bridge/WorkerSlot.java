@@ -50,7 +50,7 @@ final class WorkerSlot {
     return slots[Math.floorMod(mixed ^ mixed >>> 15, slots.length)];
   }
 
-  /** Ready keys of all slots that wait for a place only, and not for their worker. */
+  /** Returns the number of ready keys of all slots that wait only for a place. */
   static int waitingForPlace(WorkerSlot[] slots) {
     int waiting = 0;
     for (WorkerSlot slot : slots) {
