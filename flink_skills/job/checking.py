@@ -15,7 +15,7 @@ from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.plan import AgentPlan, ModelPlan
 from flink_skills.agents.record_rows import RecordRows
 from flink_skills.documents.problems import DocumentError, Problem
-from flink_skills.errors import ConfigError, SkillsError, SourceError
+from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.job.advice import job_warnings
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.building import JobBuilder
@@ -207,11 +207,6 @@ class _Checker:
             return
         try:
             here = skills_here(plan, graph, remote=reach)
-        except SourceError as error:
-            status: Status = "error" if reach else "unknown"
-            mend = "" if reach else " (TaskManagers read it when the job opens; --reach makes this an error)"
-            self._add(Check("skills", status, stage.title(str(error) + mend)))
-            return
         except SkillsError as error:
             self._add(Check("skills", "error", stage.title(str(error))))
             return
