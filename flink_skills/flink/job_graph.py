@@ -135,6 +135,35 @@ class JobGraph:
         with sql_errors():
             return self._shape("the query", self.t_env.sql_query(query))
 
+    def check_source(self, *, table: str | None, query: str | None) -> None:
+        """Raise :class:`SkillsError` if Flink cannot create the source of a table or query."""
+        with sql_errors():
+            given = self.t_env.sql_query(query) if query is not None else self.t_env.from_path(str(table))
+            given.explain()
+
+    def check_sink(self, name: str) -> None:
+        """Raise :class:`SkillsError` if Flink cannot create the sink of a table."""
+        self._table(name)
+        with sql_errors():
+            tables = self.t_env._j_tenv.getCatalogManager()
+            identifier = tables.qualifyIdentifier(self._path(name))
+            found = tables.getTable(identifier).get()
+            if found.getResolvedTable().getTableKind().name() == "VIEW":
+                raise ConfigError(f"{name} is a view, which cannot be written to; name a table")
+            catalog = found.getCatalog()
+            if catalog.isPresent() and catalog.get().getFactory().isPresent():
+                return  # the catalog creates the sink, when the job is planned
+            jvm = get_gateway().jvm
+            jvm.org.apache.flink.table.factories.FactoryUtil.createDynamicTableSink(
+                None,
+                identifier,
+                found.getResolvedTable(),
+                jvm.java.util.HashMap(),
+                self.t_env._j_tenv.getConfig(),
+                self.t_env._j_tenv.getPlanner().getFlinkContext().getClassLoader(),
+                found.isTemporary(),
+            )
+
     def table_names(self) -> list[str]:
         """The tables and views that are defined, without those of other catalogs."""
         return [str(name) for name in (*self.t_env.list_tables(), *self.t_env.list_views())]

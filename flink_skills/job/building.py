@@ -136,9 +136,7 @@ class JobBuilder:
             try:
                 self.placing.graph.define(statement.text)
             except SqlError as error:
-                line = statement.line + max(error.line - 1, 0)
-                message = f"{statement.title}: {error}"
-                problems += self.read.problem(("tables",), message, line=line).problems
+                problems.append(self.placing.problem(("tables",), error, statement))
         if problems:
             self.placing.all_defined = False
             raise DocumentError(problems)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -153,8 +154,10 @@ class _Checker:
             self._agent(builder, each, graph, agents.get(each.stage.name), reach=reach)
         # All agents are checked first, because the outputs of one are the input of another.
         filled = [each for each in builder.agents if self._fill(builder, each)]
-        if filled and len(filled) == len(builder.agents):
-            self._connectors(builder)
+        # Tables are checked also if nothing can be connected, because their options are independent of agents.
+        connected = self._connectors(builder)
+        if connected and filled and len(filled) == len(builder.agents):
+            self._plan(builder)
         for warning in job_warnings(builder):
             self._add(Check("warning", "warning", warning))
         if reach:
@@ -229,7 +232,13 @@ class _Checker:
             of = ", ".join(f"{field} ← {'.'.join(path)}" for field, path in event.fields.items())
             self._ok("columns", stage.title(f"agent {name}: {of or 'the event, and the fields of the output'}"))
 
-    def _connectors(self, builder: JobBuilder) -> None:
+    def _connectors(self, builder: JobBuilder) -> bool:
+        """Check the connectors and formats of all tables, and return whether all are on this machine and sound."""
+        steps = [step for each in builder.agents for step in each.connector_checks()]
+        found = [self._step("connectors", partial(_done, step)) for step in dict(steps).values()]
+        return all(found)
+
+    def _plan(self, builder: JobBuilder) -> None:
         def connect() -> bool:
             for each in builder.agents:
                 shape = each.shape
@@ -271,8 +280,8 @@ class _Checker:
                 if problem.not_here is not None:
                     kind, what = problem.not_here
                     message = (
-                        f"the {kind} {what!r} is not here, so the options of its table are not checked: name its jar "
-                        "under 'jars', or check where it is"
+                        f"the {kind} {what!r} is not here, so what depends on it is not checked: name its jar under "
+                        "'jars', or check where it is"
                     )
                     self._add(Check(name, "unknown", message, problem))
                 else:

@@ -128,6 +128,61 @@ def test_connectors_that_are_not_here_leave_the_rest_to_be_checked(tmp_path: Pat
     assert "pl4nted" not in json.dumps(checks)
 
 
+@pytest.mark.parametrize(
+    ("at", "options", "line", "said"),
+    [
+        ("'datagen', 'number-of-rows' = '1'", "'datgen'", 4, "unknown connector 'datgen': did you mean 'datagen'?"),
+        ("'datagen', 'number-of-rows' = '1'", "'kafak'", 4, "unknown connector 'kafak': did you mean 'kafka'?"),
+        ("'blackhole'", "'blackhol'", 5, "unknown connector 'blackhol': did you mean 'blackhole'?"),
+        (
+            "'blackhole'",
+            "'filesystem', 'path' = '/x', 'format' = 'jsn'",
+            5,
+            "unknown format 'jsn': did you mean 'json'",
+        ),
+    ],
+)
+def test_a_connector_or_format_that_does_not_exist_is_an_error(
+    tmp_path: Path, at: str, options: str, line: int, said: str
+) -> None:
+    # The agent is wrong too, which says nothing of the tables.
+    for agent in ("{model: offline}", "{model: nowhere}"):
+        checks = found(tmp_path, PLAIN.replace(at, options, 1), agent=agent)
+        ((status, message),) = checks["connectors"]
+        assert status == "error"
+        assert message.startswith(f"job.yaml:{line}: tables: CREATE TABLE ")
+        assert said in message
+
+
+def test_connectors_of_all_tables_are_checked(tmp_path: Path) -> None:
+    text = PLAIN.replace("'datagen', 'number-of-rows' = '1'", "'acme'").replace("'blackhole'", "'blackhole', 'x' = 'y'")
+    checks = found(tmp_path, text)
+    statuses = [(status, message.partition(": ")[0]) for status, message in checks["connectors"]]
+    assert statuses == [
+        ("unknown", "the connector 'acme' is not here, so what depends on it is not checked"),
+        ("error", "job.yaml:5"),
+        ("error", "job.yaml:6"),
+    ]
+
+
+def test_a_view_of_a_table_whose_connector_is_not_here_is_unknown(tmp_path: Path) -> None:
+    text = PLAIN.replace("'datagen', 'number-of-rows' = '1');", "'acme');\n  CREATE VIEW v AS SELECT * FROM events;")
+    ((status, message),) = found(tmp_path, text)["tables"]
+    assert status == "unknown"
+    assert "the connector 'acme' is not here" in message
+
+
+def test_a_view_is_not_an_output(tmp_path: Path) -> None:
+    text = PLAIN.replace(
+        "  CREATE TABLE failures", "  CREATE VIEW v AS SELECT id FROM events;\n  CREATE TABLE failures"
+    )
+    ((status, message),) = found(tmp_path, text, output="{table: v, columns: {id: output}}")["connectors"]
+    assert (status, message) == (
+        "error",
+        "job.yaml:9:17: output.table: v is a view, which cannot be written to; name a table",
+    )
+
+
 def errors(checks: dict[str, list[tuple[str, str]]]) -> list[str]:
     return [message for of in checks.values() for status, message in of if status == "error"]
 
