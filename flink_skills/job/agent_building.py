@@ -235,5 +235,5 @@ def output_shape(agent: Agent, plan: AgentPlan) -> OutputShape:
         return OutputShape(is_text=True)
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or schema.get("additionalProperties"):
-        return OutputShape()
-    return OutputShape(tuple(properties))
+        return OutputShape(schema=schema)
+    return OutputShape(tuple(properties), schema=schema)

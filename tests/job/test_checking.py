@@ -242,6 +242,86 @@ def test_columns_whose_type_nothing_fits(tmp_path: Path) -> None:
     ]
 
 
+ANSWER = "{model: offline, output_type: {grade: str, n: int, ratio: float, tags: list, ok: bool, more: dict}}"
+
+
+def test_columns_whose_type_cannot_hold_the_field_of_the_answer(tmp_path: Path) -> None:
+    columns = "n BOOLEAN, ratio ARRAY<DOUBLE>, tags INT, ok INT, more INT, grade MAP<STRING, STRING>, id DATE"
+    checks = found(tmp_path, PLAIN.replace("id INT, answer STRING", columns), agent=ANSWER)
+    assert [message.partition("column ")[2] for message in errors(checks)] == [
+        "'n' of answers is BOOLEAN and can never be filled: output.n is neither true nor false",
+        "'ratio' of answers is ARRAY<DOUBLE> and can never be filled: output.ratio is no list",
+        "'tags' of answers is INT and can never be filled: output.tags is no number",
+        "'ok' of answers is INT and can never be filled: output.ok is no number",
+        "'more' of answers is INT and can never be filled: output.more is no number",
+        "'grade' of answers is MAP<STRING, STRING> and can never be filled: output.grade is no mapping",
+        "'id' of answers is DATE and can never be filled: event.id is no date; a date is YYYY-MM-DD",
+    ]
+    (text,) = errors(found(tmp_path, PLAIN.replace("answer STRING", "answer ARRAY<STRING>")))
+    assert "column 'answer' of answers is ARRAY<STRING> and can never be filled: output is no list" in text
+    (whole,) = errors(found(tmp_path, PLAIN.replace("answer STRING", "n INT, grades INT"), agent=ANSWER))
+    assert "column 'grades' of answers is INT and can never be filled: output is no number" in whole
+
+
+def test_columns_whose_type_holds_only_some_answers_are_a_warning(tmp_path: Path) -> None:
+    columns = "grade INT, n TINYINT, ratio BIGINT, tags ARRAY<STRING>, ok BOOLEAN, more ROW<a INT>, id STRING"
+    checks = found(tmp_path, PLAIN.replace("id INT, answer STRING", columns), agent=ANSWER)
+    assert errors(checks) == []
+    warnings = [message.partition("; use")[0] for _, message in checks["warning"] if "column" in message]
+    assert warnings == [
+        "output: column 'grade' of answers is INT, so an output becomes an error record if output.grade is no number",
+        "output: column 'ratio' of answers is BIGINT, so an output becomes an error record if output.ratio is no whole "
+        "number",
+    ]
+
+
+def test_answers_of_a_pydantic_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop_answers.py").write_text(
+        """
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Literal
+from pydantic import BaseModel
+
+class Size(Enum):
+    SMALL = "small"
+    LARGE = "large"
+
+class Line(BaseModel):
+    price: Decimal
+    parts: list["Line"] = []
+
+class Answer(BaseModel):
+    day: date
+    at: datetime | None
+    total: Decimal
+    size: Size
+    kind: Literal["a", "b"]
+    first: Line
+    lines: list[Line]
+    numbers: list[int]
+    choice: int | str
+""",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    agent = "{model: offline, output_type: 'shop_answers:Answer'}"
+    fits = (
+        "`day` DATE, `at` TIMESTAMP(3), total DECIMAL(10, 2), size STRING, kind STRING, `first` STRING, "
+        "`lines` ARRAY<ROW<price DOUBLE>>, numbers ARRAY<INT>, choice STRING"
+    )
+    assert errors(found(tmp_path, PLAIN.replace("id INT, answer STRING", fits), agent=agent)) == []
+    wrong = (
+        "`day` INT, `at` BOOLEAN, total DATE, size INT, kind BOOLEAN, `first` ARRAY<INT>, `lines` INT, "
+        "numbers ARRAY<BOOLEAN>, choice ARRAY<INT>"
+    )
+    checks = found(tmp_path, PLAIN.replace("id INT, answer STRING", wrong), agent=agent)
+    assert [message.partition("column '")[2].partition("'")[0] for message in errors(checks)] == [
+        *("day", "at", "size", "kind", "first", "lines", "numbers", "choice"),
+    ]
+
+
 def test_a_mistake_is_said_once_and_where_it_is(tmp_path: Path) -> None:
     (key,) = errors(found(tmp_path, input="{table: events, key: [job, nope]}"))
     assert key.startswith("job.yaml:7:35: input.key[1]: unknown key column 'nope'")
