@@ -334,6 +334,37 @@ def test_a_mistake_is_said_once_and_where_it_is(tmp_path: Path) -> None:
         assert all(" asks for, is " in message for message in errors(found(tmp_path, text)))
 
 
+def unasked(checks: dict[str, list[tuple[str, str]]]) -> list[str]:
+    return [message.partition(": ")[0] for _, message in checks["warning"] if "never asked" in message]
+
+
+def test_a_chat_model_that_is_never_asked_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setups = "chat_model_setups: {one: {clazz: offline.setup}, two: {clazz: offline.setup}}"
+    checks = found(tmp_path, agent=f"{{{setups}, model: offline}}")
+    assert unasked(checks) == ["agent.chat_model_setups.two", "agent.model"]
+    assert any("asks only its first chat model, 'one'" in message for _, message in checks["warning"])
+    models = "{main: {clazz: offline.setup}, other: {clazz: offline.setup}}"
+    assert unasked(found(tmp_path, agent="{name: a}", models=models)) == ["models.other"]
+    assert unasked(found(tmp_path, agent="{name: a, model: other}", models=models)) == ["models.main"]
+    # Code may ask any model.
+    (tmp_path / "asking_agents.py").write_text(
+        "from flink_skills import Agent\n\n\nclass Asking(Agent):\n    async def on_event(self, event, ctx):\n"
+        "        return await ctx.chat(event, model=event['model'])\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert unasked(found(tmp_path, agent="asking_agents:Asking", models=models)) == []
+
+
+def test_a_shared_chat_model_is_asked_by_one_of_several_agents(tmp_path: Path) -> None:
+    agents = """
+  first: {model: main, input: {table: events, key: job}, output: {table: answers}, agent_tools: {ask: helper}}
+  helper: {model: second}"""
+    models = "{main: {clazz: offline.setup}, second: {clazz: offline.setup}, third: {clazz: offline.setup}}"
+    checks = found(tmp_path, agents=agents, models=models, agent="", input="", output="")
+    assert unasked(checks) == ["models.third"]
+
+
 @pytest.fixture
 def server() -> Iterator[ScriptedModelServer]:
     with ScriptedModelServer([Rule(reply=Reply("yes"))]) as server:
