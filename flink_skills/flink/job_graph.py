@@ -102,6 +102,10 @@ class JobGraph:
 
         return flink_values(self.env, self.t_env).get(key)
 
+    def add_modules(self, folder: Path) -> None:
+        """Send the Python modules and packages in ``folder`` with the job."""
+        self.env.add_python_file(str(folder))
+
     def _allow_upserts(self) -> None:
         """Flink 2.3 refuses to write new rows to a table with a primary key, unless the INSERT says what a second row
         of a key means. A job file has no INSERT, and here it means what an upsert always meant: it takes the place of
