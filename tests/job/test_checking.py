@@ -220,6 +220,52 @@ def test_what_is_wrong_with_one_part_hides_nothing_of_the_others(tmp_path: Path)
     )
 
 
+def test_sources_of_skills_and_the_rest_of_an_agent_are_checked_beside_other_problems(tmp_path: Path) -> None:
+    rest = {"skills": "{paths: [nowhere]}", "output": "{table: nix}"}
+    # A section that is missing or wrong, and what is reported of the agent beside it.
+    for replaced, said in (
+        ({"name": ""}, []),
+        ({"flink": "[a]"}, []),
+        ({"input": ""}, []),
+        ({"agent": ""}, []),
+        ({"agent": "nobody:Nobody"}, ["there is no module 'nobody'"]),
+        ({"agent": "{modle: x, model: 'opneai:x', tools: ['nobody:f']}"}, ["'opneai'", "cannot import 'nobody:f'"]),
+        ({"tables": "", "agent": "{model: 'opneai:x'}"}, ["unknown model provider 'opneai'"]),
+        ({"models": "{a: {claz: x}, b: {clazz: oflline.setup}}"}, ["models.b.clazz: unknown model provider 'oflline'"]),
+        ({"connections": "{a: {clazz: opnai.connection}}"}, ["connections.a.clazz: unknown model provider 'opnai'"]),
+    ):
+        checks = found(tmp_path, **{**rest, **replaced})
+        assert [status for status, _ in checks["skills"]] == ["error"], (replaced, checks)
+        assert "nowhere: does not exist" in checks["skills"][0][1]
+        if "tables" not in replaced:
+            assert "unknown table 'nix'" in checks["columns"][0][1], (replaced, checks)
+        messages = [message for status, message in checks.get("agent", []) if status == "error"]
+        assert len(messages) == len(said), (replaced, messages)
+        assert all(part in message for part, message in zip(said, messages, strict=True)), (replaced, messages)
+    own = found(tmp_path, agent="{modle: x, skills: {paths: [nowhere]}}")
+    assert "nowhere: does not exist" in own["skills"][0][1]
+    (agent,) = found(tmp_path, skills="{path: x}", agent="{model: 'opneai:x'}")["agent"]
+    assert "agent.model: unknown model provider 'opneai'" in agent[1]
+
+
+def test_a_wrong_agent_hides_nothing_of_the_others(tmp_path: Path) -> None:
+    agents = """
+  first: {modle: x, input: {table: events, key: job}, output: {agent: second}}
+  second: {model: 'opneai:x', tools: ['nobody:f'], output: {table: answers}}
+  third: {model: 'opneai:x', input: {table: evnts, key: job}, output: {table: nix}}"""
+    checks = found(tmp_path, agents=agents, agent="", input="", output="", skills="{paths: [nowhere]}")
+    said = " ".join(errors(checks))
+    for part in (
+        "agents.first.modle: unknown key 'modle'",
+        "agents.second.tools: cannot import 'nobody:f'",
+        "agents.third: unknown model provider 'opneai'",
+        "agents.third.input.table: unknown table 'evnts'",
+        "agents.third.output.table: unknown table 'nix'",
+        "nowhere: does not exist",
+    ):
+        assert part in said, (part, errors(checks))
+
+
 def test_every_table_that_is_not_there_is_named(tmp_path: Path) -> None:
     checks = found(
         tmp_path, input="{table: a1, key: job}", output="{table: a2}", errors="{table: a3}", events="{table: a4}"
