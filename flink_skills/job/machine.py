@@ -12,9 +12,9 @@ from flink_skills.agents.models.registry import create_model
 from flink_skills.documents.problems import Path as ProblemPath
 from flink_skills.documents.problems import Problem
 from flink_skills.errors import SkillsError, UnknownNameError
-from flink_skills.execution.workspace.scratch import check_commands
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.building import JobBuilder
+from flink_skills.job.isolation_probe import check_isolation
 from flink_skills.options import SkillConfig, SkillOptions
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def agent_requirements(builder: JobBuilder, agent: AgentBuilder, plan: AgentPlan
         (placed(SkillOptions.ARTIFACTS_DIR.key), lambda: check_artifacts(plan, local=True)),
     ]
     if plan.runs_commands:
-        steps.append((placed(SkillOptions.SHELL_BACKEND.key), lambda: check_commands(config)))
+        steps.append((placed(SkillOptions.SHELL_BACKEND.key), lambda: check_isolation(config)))
     for path, step in steps:
         try:
             step()

@@ -198,6 +198,11 @@ def test_a_view_is_not_an_output(tmp_path: Path) -> None:
             "options.skills.shell.backend: unknown execution backend 'bwrapp'",
         ),
         (
+            {"skills": SKILLS, "options": "{skills.shell.min-isolation: REMOTE}"},
+            "machine",
+            "commands cannot be isolated at REMOTE on this machine",
+        ),
+        (
             {"skills": SKILLS, "options": "{skills.lock: /none/skills.lock}"},
             "machine",
             "options.skills.lock: skills.lock /none/skills.lock: cannot be read",
