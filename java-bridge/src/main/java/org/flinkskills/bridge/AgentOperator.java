@@ -116,7 +116,6 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
       throw new AgentRejectedException(AgentStream.noBatchMode("BATCH"));
     }
     gate = new EventTimeGate();
-    outputs = new AgentOutputs(output);
     active = new HashMap<>();
     running = new HashMap<>();
     nextTurn = 1;
@@ -124,6 +123,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     agentMetrics =
         new AgentMetrics(getMetricGroup(), running::size, () -> unfinished - running.size());
     Environment environment = getContainingTask().getEnvironment();
+    outputs = new AgentOutputs(output, environment.getAllWriters());
     lease =
         WorkerPools.acquire(
             environment.getJobID(),
@@ -141,7 +141,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     for (int i = 0; i < slots.length; i++) {
       slots[i] = new WorkerSlot(i);
     }
-    listener = new MailboxListener(mailbox, this);
+    listener = new MailboxListener(mailbox, this, outputs, pool.reports());
     WorkerPool.Attachment attachment = pool.attach(planId, listener);
     operatorId = attachment.operator();
     for (WorkerSlot slot : slots) {
@@ -273,8 +273,14 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     ready++;
   }
 
-  /** Starts, or sends again, every turn that may run now. */
+  /**
+   * Starts, or sends again, every turn that may run now. While the outputs accept no records there
+   * is none: its answers would have to wait.
+   */
   private void startTurns() throws Exception {
+    if (listener.isBlocked()) {
+      return;
+    }
     nextSlot = (nextSlot + 1) % slots.length;
     for (int i = 0; i < slots.length; i++) {
       WorkerSlot slot = slots[(nextSlot + i) % slots.length];
@@ -325,25 +331,27 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   }
 
   @Override
-  public void handleFrames(int worker, int epoch, List<Frames.Frame> frames) throws Exception {
-    for (Frames.Frame frame : frames) {
-      Turn turn = running.get(frame.u64());
-      if (turn == null || turn.epoch != epoch || turn.slot.worker != worker) {
-        continue;
-      }
-      setCurrentKey(turn.key.name);
-      switch (frame.type()) {
-        case Frames.STEP -> handleStep(turn, frame);
-        case Frames.END -> handleEnd(turn, frame);
-        case Frames.OUTPUTS -> outputs.emit(turn.timestamp, frame.outputs());
-        default ->
-            pool.send(
-                worker,
-                epoch,
-                Frames.session(
-                    operatorId, turn.id, turn.key.sessionVersion, state.session(turn.key)));
-      }
+  public void handleFrame(int worker, int epoch, Frames.Frame frame) throws Exception {
+    Turn turn = running.get(frame.u64());
+    if (turn == null || turn.epoch != epoch || turn.slot.worker != worker) {
+      return;
     }
+    setCurrentKey(turn.key.name);
+    switch (frame.type()) {
+      case Frames.STEP -> handleStep(turn, frame);
+      case Frames.END -> handleEnd(turn, frame);
+      case Frames.OUTPUTS -> outputs.emit(turn.timestamp, frame.outputs());
+      default ->
+          pool.send(
+              worker,
+              epoch,
+              Frames.session(
+                  operatorId, turn.id, turn.key.sessionVersion, state.session(turn.key)));
+    }
+  }
+
+  @Override
+  public void handledFrames() throws Exception {
     startTurns();
   }
 
@@ -372,7 +380,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     }
     state.end(turn.key, turn.epoch, sessionOp, chunks);
     outputs.emit(turn.timestamp, emitted);
-    leaveLane(turn);
+    turn.slot.leaveQuarantine(turn);
     ended(turn, status == Frames.END_ERROR_RECORD);
   }
 
@@ -392,19 +400,6 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
       makeReady(key);
     }
     gate.ended(accepted);
-  }
-
-  private void leaveLane(Turn turn) {
-    WorkerLane lane = pool.lane(turn.slot.worker);
-    if (turn.quarantined) {
-      turn.quarantined = false;
-      if (--turn.slot.quarantined == 0) {
-        turn.slot.exclusiveRequested = false;
-        lane.releaseExclusive(operatorId, turn.epoch);
-      }
-    } else {
-      lane.finished(operatorId, turn.epoch);
-    }
   }
 
   @Override
@@ -473,13 +468,14 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     Turn turn = slot.suspects.peekFirst();
     if (turn == null) {
       slot.exclusiveRequested = false;
-      pool.lane(worker).releaseExclusive(operatorId, epoch);
+      pool.lane(worker).startExclusive(operatorId, epoch, 0);
       return;
     }
     // One after another, the many that were there would take hours for a fault that is of one at
     // most. The share that has it is divided again.
-    int together = Math.max(1, turn.company / QUARANTINE_SHARES);
-    for (int i = 0; i < together && !slot.suspects.isEmpty(); i++) {
+    int together = Math.min(Math.max(1, turn.company / QUARANTINE_SHARES), slot.suspects.size());
+    pool.lane(worker).startExclusive(operatorId, epoch, together);
+    for (int i = 0; i < together; i++) {
       turn = slot.suspects.removeFirst();
       turn.quarantined = true;
       slot.quarantined++;

@@ -57,6 +57,7 @@ final class WorkerPool {
   private final WorkerProcess[] workers;
   private final WorkerMonitor monitor;
   private final WorkerLane[] lanes;
+  private final MemoryBudget answers = MemoryBudget.ofHeap();
   private final Map<String, List<String>> resources = new HashMap<>();
   private final ConcurrentSkipListMap<Integer, Attached> operators = new ConcurrentSkipListMap<>();
 
@@ -132,6 +133,11 @@ final class WorkerPool {
 
   WorkerLane lane(int worker) {
     return lanes[worker];
+  }
+
+  /** Returns a queue for the reports to one operator. The queues of a pool share their memory. */
+  ReportQueue reports() {
+    return new ReportQueue(answers, scratch.path());
   }
 
   void send(int worker, int epoch, byte[] frame) {
@@ -381,30 +387,55 @@ final class WorkerPool {
     public void frames(WorkerProcess worker, int epoch, List<Frames.Frame> frames)
         throws IOException {
       Map<Integer, List<Frames.Frame>> byOperator = new LinkedHashMap<>();
-      for (Frames.Frame frame : frames) {
-        switch (frame.type()) {
-          case Frames.STEP, Frames.END, Frames.NEED_SESSION, Frames.OUTPUTS ->
-              byOperator.computeIfAbsent(frame.u32(), key -> new ArrayList<>()).add(frame);
-          case Frames.OPENED -> opened(worker, epoch, frame.u32(), frame.str());
-          case Frames.OPEN_FAILED -> openFailed(worker, epoch, frame);
-          case Frames.EVENTS -> events(frame.u32(), frame.list());
-          case Frames.METRICS -> metrics(worker, frame.u32(), frame.bytes());
-          case Frames.PONG -> LOG.trace("Agent worker {} answered.", worker.index());
-          default ->
-              throw new Frames.FrameException(
-                  String.format(
-                      "The agent worker sent a frame of the unknown type 0x%02x. Worker and bridge"
-                          + " jar must be of the same release.",
-                      frame.type()));
+      try {
+        for (Frames.Frame frame : frames) {
+          frame(worker, epoch, frame, byOperator);
+        }
+      } finally {
+        // What came before a broken frame counts.
+        byOperator.forEach(
+            (operator, answers) -> {
+              Attached attached = operators.get(operator);
+              if (attached != null) {
+                attached.listener.onFrames(worker.index(), epoch, answers);
+                endTurns(worker, epoch, operator, answers);
+              }
+            });
+      }
+    }
+
+    private void frame(
+        WorkerProcess worker,
+        int epoch,
+        Frames.Frame frame,
+        Map<Integer, List<Frames.Frame>> byOperator)
+        throws IOException {
+      switch (frame.type()) {
+        case Frames.STEP, Frames.END, Frames.NEED_SESSION, Frames.OUTPUTS -> {
+          frame.check();
+          byOperator.computeIfAbsent(frame.u32(), key -> new ArrayList<>()).add(frame);
+        }
+        case Frames.OPENED -> opened(worker, epoch, frame.u32(), frame.str());
+        case Frames.OPEN_FAILED -> openFailed(worker, epoch, frame);
+        case Frames.EVENTS -> events(frame.u32(), frame.list());
+        case Frames.METRICS -> metrics(worker, frame.u32(), frame.bytes());
+        case Frames.PONG -> LOG.trace("Agent worker {} answered.", worker.index());
+        default ->
+            throw new Frames.FrameException(
+                String.format(
+                    "The agent worker sent a frame of the unknown type 0x%02x. Worker and bridge"
+                        + " jar must be of the same release.",
+                    frame.type()));
+      }
+    }
+
+    private void endTurns(
+        WorkerProcess worker, int epoch, int operator, List<Frames.Frame> answers) {
+      for (Frames.Frame answer : answers) {
+        if (answer.type() == Frames.END) {
+          lanes[worker.index()].ended(operator, epoch);
         }
       }
-      byOperator.forEach(
-          (operator, answers) -> {
-            Attached attached = operators.get(operator);
-            if (attached != null) {
-              attached.listener.onFrames(worker.index(), epoch, answers);
-            }
-          });
     }
 
     private void opened(WorkerProcess worker, int epoch, int planId, String report) {

@@ -44,6 +44,16 @@ final class WorkerSlot {
     behind = held ? !ready.isEmpty() : behind && ready.size() > 1;
   }
 
+  /** Removes an ended turn from those that have the worker for themselves. */
+  void leaveQuarantine(Turn turn) {
+    if (turn.quarantined) {
+      turn.quarantined = false;
+      if (--quarantined == 0) {
+        exclusiveRequested = false;
+      }
+    }
+  }
+
   /** The slot of a key. Flink has chosen this subtask by a hash of the same text. */
   static WorkerSlot of(WorkerSlot[] slots, String key) {
     int mixed = key.hashCode() * 0x9E3779B9;

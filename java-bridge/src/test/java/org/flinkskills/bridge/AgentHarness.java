@@ -16,6 +16,7 @@ import org.apache.flink.metrics.Metric;
 import org.apache.flink.runtime.checkpoint.OperatorSubtaskState;
 import org.apache.flink.runtime.clusterframework.types.ResourceID;
 import org.apache.flink.runtime.executiongraph.ExecutionGraphTestUtils;
+import org.apache.flink.runtime.io.network.api.writer.ResultPartitionWriter;
 import org.apache.flink.runtime.metrics.groups.TaskManagerMetricGroup;
 import org.apache.flink.runtime.metrics.groups.TaskMetricGroup;
 import org.apache.flink.runtime.metrics.util.TestingMetricRegistry;
@@ -62,6 +63,7 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
     private ClassLoader classLoader;
     private StateBackend stateBackend;
     private TaskMetricGroup metrics;
+    private List<ResultPartitionWriter> writers = List.of();
 
     Builder(AgentOperatorFactory.LauncherProvider launchers, File tmp) {
       this.launchers = launchers;
@@ -146,6 +148,12 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
       return this;
     }
 
+    /** Adds the writer of an output of the task. */
+    Builder writer(ResultPartitionWriter value) {
+      writers = List.of(value);
+      return this;
+    }
+
     /** Collects the operator's metrics by the last part of their names. */
     Builder metrics(Map<String, Metric> registered) {
       metrics =
@@ -195,7 +203,9 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
       if (classLoader != null) {
         environment.setUserCodeClassLoader(classLoader);
       }
-      AgentHarness harness = new AgentHarness(factory, environment.build());
+      MockEnvironment task = environment.build();
+      task.addOutputs(writers);
+      AgentHarness harness = new AgentHarness(factory, task);
       if (stateBackend != null) {
         harness.setStateBackend(stateBackend);
       }
