@@ -95,6 +95,14 @@ def test_a_worker_over_its_memory_is_ended(bridge: Bridge) -> None:
     assert "more than skills.worker.max-memory = 400 MiB; its 1 turns resume" in bridge.stderr()
 
 
+def test_a_worker_has_the_memory_that_the_task_manager_says(bridge: Bridge) -> None:
+    bridge.open(Unruly, memory=400 << 20)
+    assert answers(bridge)
+    bridge.turn(1, "leak")
+    assert bridge.process.wait(DEADLINE) == 82
+    assert "more than skills.worker.max-memory = 400 MiB" in bridge.stderr()
+
+
 def test_a_forked_process_that_comes_back_is_ended_and_breaks_nothing(bridge: Bridge) -> None:
     bridge.open(Unruly)
     bridge.turn(1, "fork")

@@ -129,6 +129,8 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
             environment.getJobID(),
             new WorkerPool.Blueprint(
                 settings.workerCount(),
+                WorkerMemory.of(
+                    environment.getTaskManagerInfo().getConfiguration(), settings.workerCount()),
                 settings.openTimeoutMs(),
                 environment.getTaskManagerInfo().getTmpDirectories(),
                 environment.getTaskManagerInfo().getTaskManagerExternalAddress(),
@@ -253,7 +255,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     }
     for (String name : names) {
       setCurrentKey(name);
-      KeyedTurns.Key key = state.load(name);
+      KeyedTurns.Key key = state.restore(name);
       for (long i = key.head; i < key.tail; i++) {
         key.epochs.addLast(gate.accept());
         unfinished++;

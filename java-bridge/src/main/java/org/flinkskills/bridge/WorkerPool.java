@@ -28,6 +28,7 @@ final class WorkerPool {
   /** What a pool is made from; the first operator that acquires it provides this. */
   record Blueprint(
       int workers,
+      long workerMemory,
       long openTimeoutMs,
       String[] tmpDirectories,
       String taskManager,
@@ -47,6 +48,7 @@ final class WorkerPool {
   private final ScratchDirectory scratch;
   private final WorkerLauncher launcher;
   private final String taskManager;
+  private final long workerMemory;
 
   /**
    * When the job opened here, in seconds: what a worker learned about a source since counts for
@@ -98,6 +100,7 @@ final class WorkerPool {
     this.scratch = scratch;
     this.launcher = launcher;
     this.taskManager = blueprint.taskManager();
+    this.workerMemory = blueprint.workerMemory();
     this.workers = new WorkerProcess[blueprint.workers()];
     this.lanes = new WorkerLane[blueprint.workers()];
     this.epochs = new int[blueprint.workers()];
@@ -295,6 +298,7 @@ final class WorkerPool {
     config.put("job_id", jobId.toString());
     config.put("worker_index", worker);
     config.put("workers", workers.length);
+    config.put("memory", workerMemory);
     config.put("task_manager", taskManager);
     config.put("opened", opened);
     config.put("events", plan.source.events());

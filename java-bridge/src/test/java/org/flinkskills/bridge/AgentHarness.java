@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.stream.Stream;
 import org.apache.flink.api.common.JobID;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.configuration.Configuration;
@@ -24,6 +25,7 @@ import org.apache.flink.runtime.operators.testutils.MockEnvironment;
 import org.apache.flink.runtime.operators.testutils.MockEnvironmentBuilder;
 import org.apache.flink.runtime.state.KeyGroupRangeAssignment;
 import org.apache.flink.runtime.state.StateBackend;
+import org.apache.flink.runtime.state.VoidNamespace;
 import org.apache.flink.runtime.util.TestingTaskManagerRuntimeInfo;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
 import org.apache.flink.streaming.runtime.tasks.mailbox.Mail;
@@ -274,6 +276,15 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
     Optional<Mail> mail;
     while ((mail = getTaskMailbox().tryTake(0)).isPresent()) {
       mail.get().run();
+    }
+  }
+
+  /** The number of keys that a state has, by its name. */
+  long keysOf(String state) {
+    AgentOperator agent = (AgentOperator) getOperator();
+    try (Stream<String> keys =
+        agent.<String>getKeyedStateBackend().getKeys(state, VoidNamespace.INSTANCE)) {
+      return keys.count();
     }
   }
 

@@ -171,13 +171,13 @@ class WorkerPoolTest {
   @Test
   void aRefusedPlanDoesNotHarmTheOthers() throws Exception {
     JobID job = new JobID();
-    try (AgentHarness good = builder().jobId(job).openTimeoutMs(300).open()) {
+    try (AgentHarness good = builder().jobId(job).openTimeoutMs(2000).open()) {
       workers.onOpen = (worker, open) -> worker.openFailed(open, "no");
       AgentHarness bad = builder().jobId(job).plan("{\"agent\":\"bad\"}").build();
       bad.initializeEmptyState();
       assertThrows(AgentOpenException.class, bad::open);
       bad.close();
-      long later = System.nanoTime() + 400_000_000L;
+      long later = System.nanoTime() + 2_100_000_000L;
       Waiting.until("the open timeout has gone by", () -> System.nanoTime() > later);
       good.send("a", "a");
       FakeWorker worker = workers.only();
