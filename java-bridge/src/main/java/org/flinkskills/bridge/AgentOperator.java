@@ -322,13 +322,21 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
 
   private void send(Turn turn) throws Exception {
     turn.epoch = turn.slot.epoch;
-    inFlight++;
     KeyedTurns.Key key = turn.key;
     setCurrentKey(key.name);
     TurnState.Event event = state.head(key);
     turn.timestamp = event.hasTimestamp() ? event.timestamp() : null;
     List<byte[]> session = state.sessionToSend(key, turn.epoch);
-    byte[] frame = TurnFrame.of(operatorId, planId, turn, event, session, state.journal());
+    List<byte[]> journal = state.journal();
+    long size = TurnFrame.size(turn, event, session, journal);
+    if (size > Frames.MAX_FRAME_BYTES) {
+      pool.lane(turn.slot.worker).ended(operatorId, turn.epoch);
+      turn.slot.leaveQuarantine(turn);
+      endWithoutWorker(turn, ErrorRecord.ofSize(plan.json(), turn, size));
+      return;
+    }
+    inFlight++;
+    byte[] frame = TurnFrame.of(operatorId, planId, turn, event, session, journal);
     pool.send(turn.slot.worker, turn.epoch, frame);
   }
 
@@ -426,7 +434,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
       turn.company = lost.size();
       turn.crashes = settings.crashesAfter(turn.crashes, alone);
       if (settings.endsWithoutWorker(turn.crashes)) {
-        endWithoutWorker(turn);
+        endWithoutWorker(turn, ErrorRecord.ofCrashes(plan.json(), turn));
       } else {
         (settings.isSuspect(turn.crashes) ? slot.suspects : slot.again).addLast(turn);
       }
@@ -434,12 +442,11 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     startTurns();
   }
 
-  /** Ends a turn whose worker died again and again instead of returning its error record. */
-  private void endWithoutWorker(Turn turn) throws Exception {
+  /** Ends a turn that no worker can end. */
+  private void endWithoutWorker(Turn turn, ErrorRecord record) throws Exception {
     setCurrentKey(turn.key.name);
     TurnState.Event event = state.head(turn.key);
     turn.timestamp = event.hasTimestamp() ? event.timestamp() : null;
-    ErrorRecord record = new ErrorRecord(plan.json(), turn);
     LOG.error("{}: {}", getOperatorName(), record.message());
     if (record.failsJob()) {
       throw new AgentTurnException(record.message());
