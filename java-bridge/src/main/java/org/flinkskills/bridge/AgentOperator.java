@@ -126,17 +126,10 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     outputs = new AgentOutputs(output, environment.getAllWriters());
     lease =
         WorkerPools.acquire(
-            environment.getJobID(),
-            new WorkerPool.Blueprint(
-                settings.workerCount(),
-                WorkerMemory.of(
-                    environment.getTaskManagerInfo().getConfiguration(), settings.workerCount()),
-                settings.openTimeoutMs(),
-                environment.getTaskManagerInfo().getTmpDirectories(),
-                environment.getTaskManagerInfo().getTaskManagerExternalAddress(),
-                scratch ->
-                    launchers.open(
-                        scratch, pythonConfig, settings, getRuntimeContext(), environment)));
+            environment,
+            settings,
+            scratch ->
+                launchers.open(scratch, pythonConfig, settings, getRuntimeContext(), environment));
     pool = lease.pool();
     planId = pool.registerPlan(plan, settings, getUserCodeClassloader());
     slots = new WorkerSlot[pool.workers()];
@@ -275,10 +268,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     ready++;
   }
 
-  /**
-   * Starts, or sends again, every turn that may run now. While the outputs accept no records there
-   * is none: its answers would have to wait.
-   */
+  /** Starts, or sends again, every turn that may run now: none whose answers would have to wait. */
   private void startTurns() throws Exception {
     if (listener.isBlocked()) {
       return;

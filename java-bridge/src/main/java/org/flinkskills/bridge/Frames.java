@@ -59,9 +59,6 @@ final class Frames {
   static final int SESSION_REPLACE = 2;
   static final int SESSION_CLEAR = 3;
 
-  private static final int LAST_STATUS = END_FAIL_JOB;
-  private static final int LAST_SESSION_OPERATION = SESSION_CLEAR;
-
   private static final int LENGTH_BYTES = 4;
 
   /** The size of one read or write: the capacity of a pipe on Linux. */
@@ -218,77 +215,6 @@ final class Frames {
       return content;
     }
 
-    /**
-     * Checks a frame that belongs to a turn without a copy of what it has.
-     *
-     * @throws FrameException if it is cut off, too long, or has a value that this release does not
-     *     know
-     */
-    void check() throws FrameException {
-      int before = position;
-      position = 1 + 4 + 8;
-      require(0);
-      switch (type()) {
-        case STEP -> {
-          u8();
-          skip();
-          skipOutputs();
-        }
-        case END -> {
-          atMost("status", u8(), LAST_STATUS);
-          atMost("session operation", u8(), LAST_SESSION_OPERATION);
-          skipList();
-          skipOutputs();
-          skip();
-        }
-        case OUTPUTS -> skipOutputs();
-        default -> {}
-      }
-      if (position != content.length) {
-        throw new FrameException(
-            String.format(
-                "A frame of type 0x%02x from the agent worker has %d bytes too many. Worker and"
-                    + " bridge jar must be of the same release.",
-                type(), content.length - position));
-      }
-      position = before;
-    }
-
-    private void atMost(String what, int value, int most) throws FrameException {
-      if (value > most) {
-        throw new FrameException(
-            String.format(
-                "The agent worker sent the unknown %s %d. Worker and bridge jar must be of the same"
-                    + " release.",
-                what, value));
-      }
-    }
-
-    private void skip() throws FrameException {
-      int length = u32();
-      require(length);
-      position += length;
-    }
-
-    private void skipList() throws FrameException {
-      for (int left = count(); left > 0; left--) {
-        skip();
-      }
-    }
-
-    private void skipOutputs() throws FrameException {
-      for (int left = count(); left > 0; left--) {
-        skip();
-        skip();
-      }
-    }
-
-    private int count() throws FrameException {
-      int count = u32();
-      require(count < 0 ? -1 : 0);
-      return count;
-    }
-
     /** Whether a turn has ended, or a step of it that it need not do again. */
     boolean isProgress() {
       return type() == END
@@ -339,6 +265,18 @@ final class Frames {
         values.add(bytes());
       }
       return values;
+    }
+
+    /** Skips {@code bytes} or {@code str}. */
+    void skip() throws FrameException {
+      int length = u32();
+      require(length);
+      position += length;
+    }
+
+    /** The bytes that are not read yet. */
+    int left() {
+      return content.length - position;
     }
 
     /** What is to be emitted. */
