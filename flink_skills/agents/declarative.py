@@ -236,3 +236,5 @@ def _load(path: str, place: str) -> Any:
         return import_object(path)
     except (ImportError, AttributeError) as error:
         raise PlanError(f"{place}: cannot import {path!r} ({error}): install or ship its module") from error
+    except (Exception, SystemExit) as error:  # importing a user's module raises anything
+        raise PlanError(f"{place}: importing {path!r} failed: {type(error).__name__}: {error}") from error

@@ -142,6 +142,10 @@ def _make_plain(setup: dict[str, Any]) -> None:
 def _class_problem(arguments: Mapping[str, Any], kind: str) -> str | None:
     """Why ``clazz`` names no setup or connection at all; whether there is its provider is another question."""
     clazz = arguments.get("clazz")
+    if isinstance(clazz, str) and kind == "connection" and clazz.endswith(f".{kind}"):
+        provider = clazz.removesuffix(f".{kind}")
+        known = provider_names()
+        return None if provider in known else str(UnknownNameError("model provider", provider, known))
     if not isinstance(clazz, str) or clazz.endswith(f".{kind}") or (kind == "setup" and ":" in clazz):
         return None
     names = [f"{provider}.{kind}" for provider in provider_names()]

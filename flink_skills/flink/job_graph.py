@@ -102,6 +102,10 @@ class JobGraph:
 
         return flink_values(self.env, self.t_env).get(key)
 
+    def add_modules(self, folder: Path) -> None:
+        """Send the Python modules and packages in ``folder`` with the job."""
+        self.env.add_python_file(str(folder))
+
     def _allow_upserts(self) -> None:
         """Flink 2.3 refuses to write new rows to a table with a primary key, unless the INSERT says what a second row
         of a key means. A job file has no INSERT, and here it means what an upsert always meant: it takes the place of
@@ -134,6 +138,35 @@ class JobGraph:
         """The columns of a query. Needs the connectors of its tables."""
         with sql_errors():
             return self._shape("the query", self.t_env.sql_query(query))
+
+    def check_source(self, *, table: str | None, query: str | None) -> None:
+        """Raise :class:`SkillsError` if Flink cannot create the source of a table or query."""
+        with sql_errors():
+            given = self.t_env.sql_query(query) if query is not None else self.t_env.from_path(str(table))
+            given.explain()
+
+    def check_sink(self, name: str) -> None:
+        """Raise :class:`SkillsError` if Flink cannot create the sink of a table."""
+        self._table(name)
+        with sql_errors():
+            tables = self.t_env._j_tenv.getCatalogManager()
+            identifier = tables.qualifyIdentifier(self._path(name))
+            found = tables.getTable(identifier).get()
+            if found.getResolvedTable().getTableKind().name() == "VIEW":
+                raise ConfigError(f"{name} is a view, which cannot be written to; name a table")
+            catalog = found.getCatalog()
+            if catalog.isPresent() and catalog.get().getFactory().isPresent():
+                return  # the catalog creates the sink, when the job is planned
+            jvm = get_gateway().jvm
+            jvm.org.apache.flink.table.factories.FactoryUtil.createDynamicTableSink(
+                None,
+                identifier,
+                found.getResolvedTable(),
+                jvm.java.util.HashMap(),
+                self.t_env._j_tenv.getConfig(),
+                self.t_env._j_tenv.getPlanner().getFlinkContext().getClassLoader(),
+                found.isTemporary(),
+            )
 
     def table_names(self) -> list[str]:
         """The tables and views that are defined, without those of other catalogs."""

@@ -39,8 +39,8 @@ def run_job_file(
         SkillsError: the job failed.
     """
     read = read_job(path, assignments)
-    with read.hiding(), tempfile.TemporaryDirectory(prefix="flink-skills-failed-") as folder:
-        builder = JobBuilder(read, local=local, failed=None if failed is None else (Path(failed), Path(folder)))
+    with read.hiding(), tempfile.TemporaryDirectory(prefix="flink-skills-job-") as folder:
+        builder = JobBuilder(read, local=local, failed=None if failed is None else Path(failed), folder=Path(folder))
         graph = builder.build()
         for warning in job_warnings(builder):
             tell(read.references.hide(warning))
