@@ -31,7 +31,14 @@ class Job(Protocol):
     list_outputs: list[Any]
     """The outputs of agents over lists."""
 
-    def compile(self, agent: Agent | type[Agent], *, local: bool, events: str = "pickle") -> AgentPlan:
+    def compile(
+        self,
+        agent: Agent | type[Agent],
+        *,
+        local: bool,
+        events: str = "pickle",
+        fields: Sequence[str] | None = None,
+    ) -> AgentPlan:
         """Return the checked plan of ``agent`` in this job."""
 
     def is_local(self, flink: StreamExecutionEnvironment) -> bool:
@@ -163,10 +170,20 @@ class ListEvents:
 
 
 class StreamInput(AgentInput):
-    """``keyed`` is a Java stream of rows (key text, event bytes); ``events`` says how the bytes are written."""
+    """``keyed`` is a Java stream of rows (key text, event bytes); ``events`` says how the bytes are written.
 
-    def __init__(self, job: Job, flink: StreamExecutionEnvironment, keyed: Any, events: str) -> None:
+    ``fields`` are the names of the fields of all events, if the type of the stream says them."""
+
+    def __init__(
+        self,
+        job: Job,
+        flink: StreamExecutionEnvironment,
+        keyed: Any,
+        events: str,
+        fields: Sequence[str] | None = None,
+    ) -> None:
         self._job, self._flink, self._keyed, self._events = job, flink, keyed, events
+        self._fields = fields
 
     @property
     def keyed(self) -> Any:
@@ -180,7 +197,7 @@ class StreamInput(AgentInput):
 
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
         local = self._job.is_local(self._flink)
-        plan = self._job.compile(agent, local=local, events=self._events)
+        plan = self._job.compile(agent, local=local, events=self._events, fields=self._fields)
         if current_overrides().of(plan):
             raise ConfigError(
                 f"agent {plan.agent_id}: override replaces models of from_list() only, because the workers of a job "

@@ -76,6 +76,18 @@ def test_a_sound_job(tmp_path: Path) -> None:
             "base_url cannot be used: a user or a password has an unescaped '/', '?' or '#' (https://host/v1)",
         ),
         ({"agent": "{model: 'opneai:x'}"}, "agent", "unknown model provider 'opneai'"),
+        (
+            {"agent": "{model: offline, prompts: {main: {user: 'Job {jbo}'}}}"},
+            "agent",
+            "unknown field 'jbo' in prompt 'main' of agent plain: did you mean '{job}'?",
+        ),
+        (
+            {"agent": "{chat_model_setups: {m: {clazz: offline.setup, prompt: p}}}", "prompts": "{p: {user: '{jbo}'}}"},
+            "agent",
+            "unknown field 'jbo' in prompt 'p' of agent plain: did you mean '{job}'?",
+        ),
+        ({"agent": "{model: offline, instructions: 'Job {job}'}"}, "agent", "2:39: agent.instructions: '{job}' in in"),
+        ({"prompts": "{tone: 'Job {job}'}"}, "flink", "job.yaml:10:17: prompts.tone: '{job}' in instructions"),
         ({"skills": "{paths: [nowhere]}"}, "skills", "nowhere"),
     ],
 )
