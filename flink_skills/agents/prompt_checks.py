@@ -14,7 +14,7 @@ __all__ = ["check_prompts", "fields_of_input"]
 def fields_of_input(input_type: Any, *, is_tool: bool) -> Sequence[str] | None:
     """Return the fields of the events of an agent, as its ``input_type`` declares them. None: they are not known.
 
-    An agent that is a tool and declares no ``input_type`` is asked a text, which has no fields.
+    An agent that is a tool and declares no ``input_type`` receives text, which has no fields.
     """
     if input_type is None:
         return () if is_tool else None

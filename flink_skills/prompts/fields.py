@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, is_typeddict
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -14,7 +14,7 @@ __all__ = ["fields_of", "fields_of_type"]
 def fields_of(event: Any) -> Mapping[Any, Any]:
     """Return the fields of an event: of a mapping, a pydantic model, a dataclass, a named tuple or another object.
 
-    A text, a number or a list has none.
+    Strings, numbers and lists have none.
     """
     return event if isinstance(event, Mapping) else _Attributes(event)
 
@@ -31,7 +31,7 @@ def fields_of_type(of: Any) -> tuple[str, ...] | None:
         return None if is_open else (*of.model_fields, *of.model_computed_fields)
     if dataclasses.is_dataclass(of):
         return tuple(field.name for field in dataclasses.fields(of))
-    if is_typeddict(of):
+    if issubclass(of, dict) and hasattr(of, "__required_keys__"):  # a typed dict, of typing or typing_extensions
         return tuple(of.__annotations__)
     return getattr(of, "_fields", None) if issubclass(of, tuple) else None
 

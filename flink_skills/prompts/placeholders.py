@@ -59,7 +59,7 @@ def unescape(text: str) -> str:
 def check_names(text: str, names: Iterable[str], place: str) -> None:
     """Raise :class:`UnknownNameError` if ``text`` has a placeholder that is not a field of an event with ``names``.
 
-    ``place`` names the prompt in the message. An event without ``names`` is a text.
+    ``place`` names the prompt in the message. An event without ``names`` is a string.
     """
     known = list(names)
     for name in placeholders(text):
