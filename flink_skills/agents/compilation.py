@@ -22,6 +22,7 @@ from flink_skills.agents.declaration import (
 from flink_skills.agents.models.registry import ModelSetup, check_setup
 from flink_skills.agents.models.setup import SETTINGS, is_setting
 from flink_skills.agents.plan import AgentPlan, ModelPlan
+from flink_skills.agents.prompt_checks import check_prompts, fields_of_input
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.agents.shared import SharedResources
 from flink_skills.agents.subagent import agent_tool_spec
@@ -49,6 +50,7 @@ def compile_plan(
     outputs: str = "value",
     model: ModelSetup | None = None,
     shared: SharedResources | None = None,
+    fields: Sequence[str] | None = None,
     _callers: tuple[str, ...] = (),
 ) -> AgentPlan:
     """Compile and check ``agent``. Nothing is contacted.
@@ -61,6 +63,7 @@ def compile_plan(
         outputs: The form of outputs, see :class:`AgentPlan`.
         model: Replaces the models that the agent declares, which keep their skills, tools and prompts.
         shared: The resources that all agents of the job share.
+        fields: The names of the fields of all events. None: those of the agent's ``input_type``, or not known.
 
     Raises:
         SkillsError: A declaration is wrong.
@@ -100,6 +103,10 @@ def compile_plan(
     models = [_model_plan(declared, name, setup, bool(scopes), config) for name, setup in declared.setups.items()]
     if model is not None:
         models = [replace(of, setup=_replaced(of.setup, model)) for of in models]
+    if fields is None:
+        fields = fields_of_input(agent.input_type, is_tool=bool(_callers))
+    used = (of.prompt for of in models if of.prompt is not None)
+    check_prompts(declared.agent_id, declared.prompts, used, fields)
     return AgentPlan(
         agent_id=declared.agent_id,
         # The code of an agent that is a tool travels with its caller.

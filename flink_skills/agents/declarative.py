@@ -15,7 +15,7 @@ from flink_skills.agents.event import field_of
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.agents.state_schema import state_model
 from flink_skills.errors import ConfigError, PlanError, TurnError, UnknownNameError
-from flink_skills.prompts import Prompt
+from flink_skills.prompts import Prompt, check_instructions
 from flink_skills.tools.calling import ApprovalRequest
 
 __all__ = ["DeclarativeAgent", "descriptor_of", "prompt_of"]
@@ -58,6 +58,7 @@ class DeclarativeAgent(Agent):
         self.spec = dict(spec)
         self.name = _text(spec, "name")
         self.instructions = _text(spec, "instructions")
+        check_instructions(self.instructions, "instructions")
         self.session = _text(spec, "session") or "event"
         self.session_selector = _text(spec, "session_selector") or None
         self.model = _text(spec, "model") or None
@@ -202,15 +203,16 @@ def descriptor_of(value: Any, place: str) -> ResourceDescriptor:
 
 def prompt_of(value: Any, place: str) -> Prompt:
     """Return the prompt of a text, or of a mapping with ``system`` and ``user``. Raises :class:`ConfigError`."""
-    if isinstance(value, Prompt):
-        return value
     if isinstance(value, str):
-        return Prompt(system=value)
+        check_instructions(str(value), place)
+        return value if isinstance(value, Prompt) else Prompt(system=value)
     parts = _mapping(value, place)
     for key in parts:
         if key not in ("system", "user"):
             raise UnknownNameError("key", str(key), ("system", "user"), place=place)
-    return Prompt(system=_text(parts, "system"), user=_text(parts, "user"))
+    prompt = Prompt(system=_text(parts, "system"), user=_text(parts, "user"))
+    check_instructions(prompt.system, f"{place}.system")
+    return prompt
 
 
 def _answer_type(value: Any, model_name: str, key: str) -> Any:

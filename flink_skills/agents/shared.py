@@ -8,7 +8,7 @@ from typing import Any
 
 from flink_skills.agents.resource import ResourceDescriptor, ResourceName
 from flink_skills.errors import ConfigError
-from flink_skills.prompts import Prompt
+from flink_skills.prompts import Prompt, check_instructions
 from flink_skills.resource import Resource
 
 __all__ = ["SharedResources"]
@@ -56,7 +56,9 @@ def _classified(name: str, resource: Any) -> tuple[str, Any]:
     """Return the kind of a resource, and what is kept of it."""
     place = f"add_resource({name!r}, …)"
     if isinstance(resource, str):
-        return "prompts", resource if isinstance(resource, Prompt) else Prompt(resource)
+        prompt = resource if isinstance(resource, Prompt) else Prompt(resource)
+        check_instructions(prompt.system, place)
+        return "prompts", prompt
     if isinstance(resource, ResourceDescriptor):
         if resource.clazz == ResourceName.SKILLS_MANAGER:
             raise ConfigError(f"{place}: sources of skills belong to the job: {_INSTEAD['skills']}")

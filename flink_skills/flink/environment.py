@@ -178,8 +178,8 @@ class AgentsExecutionEnvironment:
         if key_selector is not None:
             stream = origin_of(stream)
         keys = [key_selector] if isinstance(key_selector, str) else _names(key_selector)
-        fields = row_fields(stream) if keys else None
-        if fields is not None:
+        fields = row_fields(origin_of(stream))
+        if fields is not None and keys:
             for key in keys:
                 if key not in fields:
                     raise UnknownNameError("key field", key, fields, place="the stream's rows")
@@ -188,8 +188,9 @@ class AgentsExecutionEnvironment:
                 keyed = bridge.keyRows(stream._j_data_stream, by)
                 # As many subtasks as the stage before: another number would shuffle events and lose a key's order.
                 keyed.setParallelism(stream._j_data_stream.getTransformation().getParallelism())
-                return StreamInput(self, flink, keyed, "record")
-        return StreamInput(self, flink, key_in_python(stream, key_selector)._j_data_stream, "pickle")
+                return StreamInput(self, flink, keyed, "record", fields)
+        keyed = key_in_python(stream, key_selector)._j_data_stream
+        return StreamInput(self, flink, keyed, "pickle", fields)
 
     def from_table(
         self, table: Table, key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str] | None = None
@@ -273,9 +274,12 @@ class AgentsExecutionEnvironment:
         events: str = "pickle",
         outputs: str = "value",
         model: ModelSetup | None = None,
+        fields: Sequence[str] | None = None,
         check_skills: bool = True,
     ) -> AgentPlan:
-        """The checked plan of ``agent`` in this job; with ``check_skills=False`` no source of skills is looked at."""
+        """Return the checked plan of ``agent`` in this job. ``check_skills=False`` leaves the sources of skills alone.
+
+        ``fields`` are the names of the fields of all events, if they are known."""
         from flink_skills.flink.jar_resources import client_resources
 
         config = self._config.effective()
@@ -295,6 +299,7 @@ class AgentsExecutionEnvironment:
             outputs=outputs,
             model=model,
             shared=self._shared,
+            fields=fields,
         )
         check_artifacts(plan, local=local)
         carried = [skill for each in plan.tree() for scope in each.scopes for skill in scope.skills]

@@ -215,11 +215,12 @@ class JobGraph:
             keyed = pairs if keyed is None else keyed.union(_streams([pairs]))
         return StreamInput(self.agents, self.env, keyed, "record")
 
-    def compile(self, agent: Agent, *, check_skills: bool = True) -> AgentPlan:
-        """Return the checked plan of an agent of the job. Its skills are looked up where they can be."""
-        if check_skills:
-            return self.agents.compile(agent, local=self.is_local, outputs="record")
-        return self.agents.compile(agent, local=False, outputs="record", check_skills=False)
+    def compile(self, agent: Agent, *, fields: Sequence[str] | None = None, check_skills: bool = True) -> AgentPlan:
+        """Return the checked plan of an agent of the job. Its skills are looked up where they can be.
+
+        ``fields`` are the names of the fields of its events, if they are known."""
+        local = self.is_local if check_skills else False
+        return self.agents.compile(agent, local=local, outputs="record", fields=fields, check_skills=check_skills)
 
     def apply(self, given: StreamInput, plan: AgentPlan, rows: RecordRows, name: str = "") -> PlacedAgent:
         """Put a compiled agent on events, as the operator ``name``. Its records leave as ``rows`` says."""
