@@ -452,6 +452,8 @@ class AgentRuntime:
         await _release(
             self.manager, self._chat_models, self._callees, self._services, self.workspaces, is_main=self._is_main
         )
+        for permits in self._parts.permits.values():
+            permits.close()
         if self._is_main:
             await self.telemetry.close()
 
