@@ -1,7 +1,8 @@
 """Limits of requests to a chat model, at once and in a minute, which all workers of a TaskManager keep together.
 
 Workers are processes, so they share a folder. Each place is a byte of a file, which the kernel locks for the process
-that holds it. Another file has the time at which the next request may begin. A worker that is killed returns its places.
+that holds it. Another file has the time at which the next request may begin. A worker that is killed returns its
+places.
 """
 
 from __future__ import annotations
