@@ -231,11 +231,7 @@ class AgentRuntime:
                 manager=manager,
                 chat_models=chat_models,
                 scratch_dir=place.scratch_dir,
-                permits={
-                    m.name: permits
-                    for m in plan.models
-                    if (permits := Permits.of(m.setup, config, place.scratch_dir)) is not None
-                },
+                permits=Permits.by_name({m.name: m.setup for m in plan.models}, config, place.scratch_dir),
                 services=own,
                 callees=callees,
                 workspaces=workspaces,

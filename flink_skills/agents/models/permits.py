@@ -16,7 +16,7 @@ import os
 import random
 import struct
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from flink_skills.agents.models.places import Places
@@ -58,16 +58,19 @@ class Permits:
         self._places.close()
 
     @classmethod
-    def of(cls, setup: ModelSetup, config: SkillConfig, scratch_dir: str) -> Permits | None:
-        """Those of the options, for one model at one place: agents that use the same one share them. None where
-        nothing is limited."""
+    def by_name(cls, setups: Mapping[str, ModelSetup], config: SkillConfig, scratch_dir: str) -> dict[str, Permits]:
+        """Return the permits of each chat model that the options limit.
+
+        Agents share the permits of one model at one address.
+        """
         concurrent = config.get(SkillOptions.MODEL_MAX_CONCURRENT)
         per_minute = config.get(SkillOptions.MODEL_MAX_PER_MINUTE)
-        if not concurrent and not per_minute:
-            return None
-        place = f"{setup.label}\0{setup.base_url or ''}"
-        folder = Path(scratch_dir) / "permits" / hashlib.sha256(place.encode()).hexdigest()[:16]
-        return cls(setup.label, folder, concurrent=concurrent, per_minute=per_minute)
+        found = {}
+        for name, setup in setups.items() if concurrent or per_minute else ():
+            place = f"{setup.label}\0{setup.base_url or ''}"
+            folder = Path(scratch_dir) / "permits" / hashlib.sha256(place.encode()).hexdigest()[:16]
+            found[name] = cls(setup.label, folder, concurrent=concurrent, per_minute=per_minute)
+        return found
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
