@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from flink_skills.telemetry.log_fields import LogFields
 from flink_skills.worker.abandoned import StepThreads
+from flink_skills.worker.left_processes import end_descendants
 from flink_skills.worker.redaction import Redactor
 
 __all__ = ["main"]
@@ -96,6 +97,10 @@ async def _serve(read_fd: int, write_fd: int, redactor: Redactor) -> NoReturn:
     except asyncio.TimeoutError:
         logging.getLogger("flink_skills.worker").warning("not all of the worker closed in %g s", _CLOSE_SECONDS)
         code = code or 1
+    try:
+        end_descendants()
+    except OSError:
+        logging.getLogger("flink_skills.worker").exception("the processes that user code left cannot be ended")
     logging.shutdown()
     # At once: a user's function that still blocks on a thread must not keep the slot of a cancelled job.
     os._exit(code)

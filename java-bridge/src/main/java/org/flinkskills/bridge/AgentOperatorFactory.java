@@ -95,6 +95,7 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
       Environment environment)
       throws Exception {
     return PythonLauncher.open(
+        scratch.getFileName().toString(),
         pythonConfig,
         settings.pythonExecutable(),
         settings.env(),

@@ -10,6 +10,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Stream;
 import org.apache.flink.api.common.JobID;
 import org.apache.flink.api.common.cache.DistributedCache;
@@ -18,6 +19,7 @@ import org.apache.flink.python.PythonOptions;
 import org.apache.flink.python.env.AbstractPythonEnvironmentManager;
 import org.apache.flink.python.env.PythonDependencyInfo;
 import org.apache.flink.python.env.process.ProcessPythonEnvironmentManager;
+import org.apache.flink.util.TemporaryClassLoaderContext;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -35,10 +37,15 @@ final class PythonLauncher implements WorkerLauncher {
   private final Map<String, String> variables;
   private final File workingDirectory;
   private final String interpreter;
+  private final String mark;
+  private final AtomicInteger launches = new AtomicInteger();
 
   private PythonLauncher(
-      ProcessPythonEnvironmentManager environment, Map<String, String> additionalVariables) {
+      ProcessPythonEnvironmentManager environment,
+      Map<String, String> additionalVariables,
+      String mark) {
     this.environment = environment;
+    this.mark = mark;
     this.variables = new HashMap<>(environment.getPythonEnv());
     this.variables.putAll(additionalVariables);
     String directory = variables.get(AbstractPythonEnvironmentManager.PYTHON_WORKING_DIR);
@@ -49,9 +56,11 @@ final class PythonLauncher implements WorkerLauncher {
   /**
    * Prepares the environment: extracts archives, links files, installs requirements.
    *
+   * @param mark tells the workers of this pool from all others, see {@link LeftProcesses}
    * @param fallbackInterpreter used when the configuration names none; may be null
    */
   static PythonLauncher open(
+      String mark,
       Configuration pythonConfig,
       String fallbackInterpreter,
       Map<String, String> additionalVariables,
@@ -67,9 +76,13 @@ final class PythonLauncher implements WorkerLauncher {
     PythonDependencyInfo dependencies = PythonDependencyInfo.create(config, cache);
     ProcessPythonEnvironmentManager environment =
         new ProcessPythonEnvironmentManager(dependencies, tmpDirectories, System.getenv(), jobId);
-    environment.open();
+    // As with the threads of the pool: it may start processes, such as pip.
+    try (TemporaryClassLoaderContext ignored =
+        TemporaryClassLoaderContext.of(ClassLoader.getSystemClassLoader())) {
+      environment.open();
+    }
     try {
-      return new PythonLauncher(environment, additionalVariables);
+      return new PythonLauncher(environment, additionalVariables, mark);
     } catch (RuntimeException e) {
       environment.close();
       throw e;
@@ -81,9 +94,11 @@ final class PythonLauncher implements WorkerLauncher {
     ProcessBuilder builder = new ProcessBuilder(interpreter, "-m", MODULE);
     builder.environment().clear();
     builder.environment().putAll(variables);
+    String ownMark = mark + "/" + index + "." + launches.incrementAndGet();
+    builder.environment().put(LeftProcesses.VARIABLE, ownMark);
     builder.directory(workingDirectory);
     try {
-      return new ProcessWorker(builder.start());
+      return new ProcessWorker(builder.start(), ownMark);
     } catch (IOException e) {
       throw new IOException(
           String.format(
@@ -129,9 +144,14 @@ final class PythonLauncher implements WorkerLauncher {
     private static final int KILL_PASSES = 3;
 
     private final Process process;
+    private final String mark;
+    private final LeftProcesses left;
+    private boolean endedLeft;
 
-    ProcessWorker(Process process) {
+    ProcessWorker(Process process, String mark) {
       this.process = process;
+      this.mark = mark;
+      this.left = LeftProcesses.of(process, mark);
     }
 
     @Override
@@ -168,6 +188,14 @@ final class PythonLauncher implements WorkerLauncher {
         }
       }
       process.destroyForcibly();
+    }
+
+    @Override
+    public synchronized void endLeft() throws InterruptedException {
+      if (!endedLeft && !process.isAlive()) {
+        left.end("Agent worker " + mark);
+        endedLeft = true;
+      }
     }
 
     @Override

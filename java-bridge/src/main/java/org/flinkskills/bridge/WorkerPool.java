@@ -294,7 +294,7 @@ final class WorkerPool {
     all.forEach(attached -> attached.listener.onFailure(reason));
   }
 
-  /** Ends the workers and removes what they wrote; takes up to seven seconds. */
+  /** Ends the workers and removes what they wrote; takes up to nine seconds. */
   void close() {
     ShutdownHookUtil.removeShutdownHook(shutdownHook, "agent worker pool", LOG);
     closeNow();

@@ -41,7 +41,7 @@ final class WorkerPools {
       return entry.pool;
     }
 
-    /** Gives the pool back, once; the last one closes it, which takes up to seven seconds. */
+    /** Gives the pool back, once; the last one closes it, which takes up to nine seconds. */
     void release() {
       if (!released) {
         released = true;

@@ -3,11 +3,17 @@ package org.flinkskills.bridge;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import java.io.ByteArrayInputStream;
+import java.io.InputStream;
+import java.io.PipedInputStream;
+import java.io.PipedOutputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.JobID;
 import org.apache.logging.log4j.Level;
 import org.apache.logging.log4j.LogManager;
@@ -18,6 +24,7 @@ import org.apache.logging.log4j.core.config.Property;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 
 class WorkerLogTest {
   private static final JobID JOB = new JobID();
@@ -53,7 +60,11 @@ class WorkerLogTest {
 
   private WorkerLog read(String text) {
     WorkerLog log =
-        new WorkerLog("w", JOB, new ByteArrayInputStream(text.getBytes(StandardCharsets.UTF_8)));
+        new WorkerLog(
+            "w",
+            JOB,
+            new ByteArrayInputStream(text.getBytes(StandardCharsets.UTF_8)),
+            millis -> true);
     log.run();
     return log;
   }
@@ -89,6 +100,52 @@ class WorkerLogTest {
     assertEquals(
         List.of("w: a: failed [turn=3]", "w: Traceback"), lines.stream().map(Line::text).toList());
     assertEquals("3", lines.get(1).fields().get("turn"));
+  }
+
+  @Test
+  @Timeout(60)
+  void readingEndsWithTheProcessAlthoughAnotherOneHasThePipe() throws Exception {
+    PipedInputStream pipe = new PipedInputStream();
+    PipedOutputStream writer = new PipedOutputStream(pipe);
+    CountDownLatch exited = new CountDownLatch(1);
+    WorkerLog log =
+        new WorkerLog("w", JOB, pipe, millis -> exited.await(millis, TimeUnit.MILLISECONDS));
+    Thread reader = new Thread(log, "reader of a log");
+    reader.start();
+    writer.write("first\nsec".getBytes(StandardCharsets.UTF_8));
+    Waiting.until("the first line", () -> log.tail().equals(List.of("first")));
+    writer.write("ond\n".getBytes(StandardCharsets.UTF_8));
+    Waiting.until("the second line", () -> log.tail().size() == 2);
+    writer.write("last words\nand a part".getBytes(StandardCharsets.UTF_8));
+    exited.countDown();
+    reader.join();
+    assertEquals(List.of("first", "second", "last words", "and a part"), log.tail());
+  }
+
+  @Test
+  @Timeout(60)
+  void aProcessThatWritesOnAndOnIsNotReadForEver() {
+    InputStream endless =
+        new InputStream() {
+          @Override
+          public int available() {
+            return 1 << 20;
+          }
+
+          @Override
+          public int read() {
+            return 'y';
+          }
+
+          @Override
+          public int read(byte[] bytes, int offset, int length) {
+            Arrays.fill(bytes, offset, offset + length, (byte) 'y');
+            return length;
+          }
+        };
+    WorkerLog log = new WorkerLog("w", JOB, endless, millis -> true);
+    log.run();
+    assertEquals(1, log.tail().size());
   }
 
   @Test

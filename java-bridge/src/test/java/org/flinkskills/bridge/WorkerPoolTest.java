@@ -35,12 +35,15 @@ class WorkerPoolTest {
     return new AgentHarness.Builder(workers.provider(), tmp);
   }
 
-  private static List<String> poolThreads(JobID job) {
+  static List<Thread> threads(JobID job) {
     String prefix = "agent-worker-" + job.toString().substring(0, 8);
     return Thread.getAllStackTraces().keySet().stream()
-        .map(Thread::getName)
-        .filter(name -> name.startsWith(prefix))
+        .filter(thread -> thread.getName().startsWith(prefix))
         .toList();
+  }
+
+  static List<String> poolThreads(JobID job) {
+    return threads(job).stream().map(Thread::getName).toList();
   }
 
   @Test
