@@ -34,7 +34,11 @@ def run(
     ] = False,
     reach: Annotated[
         bool,
-        typer.Option("--reach", help="With --check: load the skills of URLs and ask each model; --explain: URLs only."),
+        typer.Option(
+            "--reach",
+            help="With --check or --explain: load the skills of URLs and connect to MCP servers. --check also "
+            "asks each model.",
+        ),
     ] = False,
     flink_plan: Annotated[bool, typer.Option("--flink-plan", help="With --explain: Flink's own plan as well.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,

@@ -14,6 +14,7 @@ from flink_skills.agents.plan import AgentPlan
 from flink_skills.errors import ConfigError, TurnError
 from flink_skills.flink.environment import AgentsExecutionEnvironment
 from flink_skills.flink.failures import job_failure
+from flink_skills.flink.java import start_java
 
 __all__ = ["flink_environment", "run_in_minicluster"]
 
@@ -32,6 +33,7 @@ def run_in_minicluster(
         ConfigError: Flink cannot use an option.
         TurnError: the job failed; the message is that of the root cause.
     """
+    start_java()
     configuration = Configuration()
     for key, value in {"rest.port": "0", **flink_options}.items():
         configuration.set_string(key, value)

@@ -46,7 +46,7 @@ class AgentSources:
         self._read = read
         self._found: dict[str, AgentSource] = {}
         self._loading: list[str] = []
-        # Agents and tools may be in modules beside the file.
+        # Agents and tools may be in modules next to the file.
         search_modules([read.folder, FilePath.cwd()])
 
     def of(self, name: str = "") -> AgentSource:

@@ -43,7 +43,7 @@ class JobBuilder:
             local: The job runs in a mini cluster of this process.
             failed: Error records of the job, whose events take the place of its input.
             folder: An empty folder for files of the job, which outlives the job. ``failed`` needs it, and so do the
-                modules beside the file.
+                modules next to the file.
         """
         self.read = read
         self._local = local
@@ -101,10 +101,12 @@ class JobBuilder:
         """Flink, with the job's options and jars. ``note`` gets what is wrong with them one by one, and Flink is opened
         without; otherwise it is raised."""
         try:
+            from flink_skills.flink.java import start_java
             from flink_skills.flink.job_graph import JobGraph, refused_options
             from flink_skills.flink.option_keys import refused_values
         except ImportError as error:
             raise ConfigError(f"{error.name} is not installed: pip install 'flink-skills[flink]'") from error
+        start_java()
         read = self.read
         options = dict(read.settings.flink)
         if self._local:
@@ -140,7 +142,7 @@ class JobBuilder:
         return graph
 
     def _ship_modules(self, graph: JobGraph) -> None:
-        """Send the modules beside the file with the job. A mini cluster finds them where they are."""
+        """Send the modules next to the file with the job. A mini cluster finds them where they are."""
         if self._folder is not None and not self._local:
             target = self._folder / "modules"
             if copy_modules(self.read.folder, target):

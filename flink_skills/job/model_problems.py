@@ -63,7 +63,7 @@ def sound_part(read: ReadJob, spec: Mapping[str, Any], at: Path) -> dict[str, An
 
 
 def _problems_of_rest(read: ReadJob, spec: Mapping[str, Any], at: Path) -> list[Problem]:
-    """Return what is wrong with an agent beside its chat models and beside what the schema reports."""
+    """Return what is wrong with an agent except for its chat models and for what the schema reports."""
     apart = ("chat_model_setups", "chat_model_connections", "agent_tools")
     rest = {key: value for key, value in sound_part(read, spec, at).items() if key not in apart}
     found: list[Problem] = []

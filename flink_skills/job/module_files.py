@@ -1,4 +1,4 @@
-"""Modules beside a job file, which travel to a cluster with the job."""
+"""Modules next to a job file, which travel to a cluster with the job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OWN = __name__.partition(".")[0]
 def copy_modules(source: Path, target: Path) -> bool:
     """Copy the imported modules and packages of the folder ``source`` to ``target``.
 
-    Return False if there are none, and create no folder then. Modules that nothing has imported are not copied.
+    Return False, and create no folder, if there are none. Modules that nothing has imported are not copied.
     """
     paths = _imported_from(source)
     if paths:

@@ -22,7 +22,7 @@ _WITHOUT_CODE = f"{DeclarativeAgent.__module__}:{DeclarativeAgent.__qualname__}"
 def unasked_models(read: ReadJob, agents: Sequence[AgentBuilder]) -> list[str]:
     """Return a message for each chat model that is never asked.
 
-    An agent without code of its own asks its first chat model. Code may ask any of them and is not reported.
+    An agent without its own code asks its first chat model. Code may ask any of them and is not reported.
     """
     shared = list(read.job.models or ())
     messages, asked = [], set[str]()
@@ -40,7 +40,7 @@ def unasked_models(read: ReadJob, agents: Sequence[AgentBuilder]) -> list[str]:
                 if name not in shared:
                     where = _place(each, name) if plan is each.plan else f"agent {plan.agent_id}"
                     messages.append(
-                        f"{where}: chat model {name!r} is declared and never asked: without code of its own the agent "
+                        f"{where}: chat model {name!r} is declared and never asked: an agent without its own code "
                         f"asks only its first chat model, {names[0]!r}"
                     )
     messages += [

@@ -123,7 +123,7 @@ output: {table: answers}
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A job file with a module of tools beside it, in another folder than the current one."""
+    """A job file with a module of tools next to it, in another folder than the current one."""
     module = f"prices_{uuid.uuid4().hex}"  # modules of other tests stay imported
     folder = tmp_path / "shop"
     folder.mkdir()
