@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flink_skills.agents.models.registry import provider_names
+from flink_skills.agents.models.suggestions import class_advice
 from flink_skills.agents.resource import ResourceDescriptor, ResourceName
 from flink_skills.errors import ConfigError
 from flink_skills.prompts import Prompt, check_instructions
@@ -67,8 +69,8 @@ def _classified(name: str, resource: Any) -> tuple[str, Any]:
         if resource.clazz.endswith(".setup") or ":" in resource.clazz:
             return "setups", resource
         raise ConfigError(
-            f"{place}: clazz {resource.clazz!r} is neither a connection nor a chat model setup; use a constant of "
-            "ResourceName.ChatModel, or 'provider:model'"
+            f"{place}: clazz {resource.clazz!r} is neither a connection nor a chat model setup: "
+            f"{class_advice(resource.clazz, 'setup', provider_names())}"
         )
     kind = resource.resource_type if isinstance(resource, Resource) else None
     advice = _INSTEAD.get(kind or "", "give a ResourceDescriptor, a Prompt or a text")

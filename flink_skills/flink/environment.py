@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.declaration import declared_sources
+from flink_skills.agents.key_selection import check_key_selector
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.agents.shared import SharedResources
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.configuration import AgentsConfiguration
+from flink_skills.flink.inputs import check_environment, check_events, check_stream, check_table
 from flink_skills.flink.stream import AgentInput, ListEvents, ListInput, StreamInput, plan_json
 from flink_skills.flink.validation import check_artifacts, check_paths, embed_lock, resolve_skills
 from flink_skills.manager import SkillScope
@@ -60,6 +62,7 @@ class AgentsExecutionEnvironment:
     def __init__(
         self, env: StreamExecutionEnvironment | None = None, t_env: StreamTableEnvironment | None = None
     ) -> None:
+        check_environment(env)
         if env is None and t_env is not None:
             env = _env_below(t_env)
         self._env = env
@@ -173,11 +176,12 @@ class AgentsExecutionEnvironment:
         from flink_skills.flink.bridge import add_bridge, text_array
         from flink_skills.flink.keying import key_in_python, origin_of, row_fields
 
+        check_stream(stream)
+        keys = check_key_selector(key_selector, "from_datastream")
         flink = self._flink_of(stream)
         bridge = add_bridge(flink)
         if key_selector is not None:
             stream = origin_of(stream)
-        keys = [key_selector] if isinstance(key_selector, str) else _names(key_selector)
         fields = row_fields(origin_of(stream))
         if fields is not None and keys:
             for key in keys:
@@ -197,8 +201,9 @@ class AgentsExecutionEnvironment:
     ) -> AgentInput:
         """Rows of a table, as records (dicts whose fields are also attributes). Several columns as the key are a list
         of their names: the key is the tuple of their values."""
+        check_table(table)
         names = list(table.get_schema().get_field_names())
-        for name in [key_selector] if isinstance(key_selector, str) else _names(key_selector):
+        for name in check_key_selector(key_selector, "from_table"):
             if name not in names:
                 raise UnknownNameError("key column", name, names, place="the table")
         if key_selector is None:
@@ -218,7 +223,8 @@ class AgentsExecutionEnvironment:
             events: The events. Those of an iterator arrive when it returns them, those of a list together.
             key_selector: A callable or ``KeySelector`` from event to key, or the name of a field or a list of names.
         """
-        _names(key_selector)  # checks them
+        check_events(events)
+        check_key_selector(key_selector, "from_list")
         pairs = ListEvents(events, key_selector)
         return ListInput(self, list(pairs) if isinstance(events, Sequence) else pairs)
 
@@ -366,14 +372,6 @@ class AgentsExecutionEnvironment:
         from flink_skills.flink.bridge import job_jars
 
         return job_jars(self._env)
-
-
-def _names(key_selector: Any) -> list[str]:
-    """The names of a key of several fields; none for any other kind of selector."""
-    is_list = isinstance(key_selector, Sequence) and not isinstance(key_selector, str)
-    if is_list and not all(isinstance(name, str) for name in key_selector):
-        raise ConfigError(f"key_selector {key_selector!r}: a list holds the names of fields")
-    return list(key_selector) if is_list else []
 
 
 def _env_below(t_env: StreamTableEnvironment) -> StreamExecutionEnvironment:

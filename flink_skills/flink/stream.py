@@ -16,6 +16,7 @@ from flink_skills.agents.local import ListOutcome, run_outcomes
 from flink_skills.agents.overriding import ModelOverrides, current_overrides
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.errors import ConfigError
+from flink_skills.flink.inputs import check_name, check_type_info
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class ListInput(AgentInput):
         self._job, self._events = job, events
 
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
+        check_name(name, "apply: name")
         plan = self._job.compile(agent, local=True)
         overrides = current_overrides()
         overrides.of(plan)  # checks them
@@ -199,6 +201,7 @@ class StreamInput(AgentInput):
         return self._events
 
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
+        check_name(name, "apply: name")
         agent = instantiate(agent)
         local = self._job.is_local(self._flink)
         plan = self._job.compile(agent, local=local, events=self._events, fields=self._fields)
@@ -227,6 +230,7 @@ class _StreamOutput(AgentOutput):
         self._job, self._flink, self._j_stream, self._outputs = job, flink, j_stream, outputs
 
     def to_datastream(self, type_info: TypeInformation | None = None, tag: str = "") -> DataStream:
+        check_type_info(type_info)
         return self._typed(type_info, tag, "to_datastream(type_info)")
 
     def _typed(self, type_info: TypeInformation | None, tag: str, call: str) -> DataStream:

@@ -85,7 +85,15 @@ class AgentSkillManager(Resource):
         inspectors: Sequence[Inspector] = (),
         tools: Collection[str] | None = (),
     ) -> None:
-        listed = [[items] if isinstance(items, str) else items or () for items in (paths, resources, urls)]
+        listed = []
+        for kind, items in (("paths", paths), ("resources", resources), ("urls", urls)):
+            if not (items is None or isinstance(items, (str, Iterable))) or isinstance(items, Mapping):
+                raise ConfigError(
+                    f"AgentSkillManager: {kind} is of type {type(items).__name__}: give a list of strings"
+                )
+            listed.append([items] if isinstance(items, str) else items or ())
+        if not (config is None or isinstance(config, SkillConfig)):
+            raise ConfigError(f"AgentSkillManager: config is of type {type(config).__name__}: give a SkillConfig")
         self._scopes: tuple[SkillScope, ...] = (SkillScope("job", *listed, skills=() if skills is None else skills),)
         self._config = config or SkillConfig()
         self._limits = limits or Limits.from_config(self._config)

@@ -71,10 +71,9 @@ def unknown_field(name: str, names: Iterable[str], place: str) -> UnknownNameErr
     """Return the error of a placeholder ``name``, where the event has the fields ``names``."""
     known = [*names, WHOLE]
     near = near_misses(name, known)
-    meant = f"did you mean '{{{near[0]}}}'?" if near else "write '{event}' for the whole event"
-    return UnknownNameError(
-        "field", name, known, place=place, advice=f"{meant} For the text itself write '{{{{{name}}}}}'"
-    )
+    meant = f"did you mean '{{{near[0]}}}'?" if near else "write '{event}' for the whole event,"
+    advice = f"{meant} or '{{{{{name}}}}}' for the text itself"
+    return UnknownNameError("field", name, known, place=place, advice=advice)
 
 
 def check_instructions(text: str, place: str, names: Iterable[str] = ()) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from flink_skills.errors import ConfigError
 from flink_skills.prompts.placeholders import WHOLE, fill, unescape, unknown_field
 from flink_skills.resource import Resource
 
@@ -37,6 +38,9 @@ class Prompt(str, Resource):
     _user: str
 
     def __new__(cls, system: str = "", user: str = "") -> Prompt:
+        for name, value in (("system", system), ("user", user)):
+            if not isinstance(value, str):
+                raise ConfigError(f"Prompt: {name} is {value!r}: give a string")
         prompt = super().__new__(cls, system)
         prompt._user = user
         return prompt
