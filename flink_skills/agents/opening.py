@@ -140,6 +140,9 @@ def log_isolation(plan: AgentPlan, shell: ShellRunner, *, quiet: bool = False) -
     _log.log(logging.DEBUG if quiet else level, "agent %s: %s", plan.agent_id, shell.report.summary())
     for remark in shell.remarks():
         _log.log(logging.DEBUG if quiet else logging.WARNING, "agent %s: %s", plan.agent_id, remark)
+    if shell.level < IsolationLevel.REMOTE:
+        for remark in shell.workspaces.remarks:
+            _log.log(logging.DEBUG if quiet else logging.INFO, "agent %s: %s", plan.agent_id, remark)
 
 
 def log_diagnostic(diagnostic: Diagnostic, *, quiet: bool = False) -> None:
