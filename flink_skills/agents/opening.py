@@ -98,12 +98,13 @@ def log_skills(
     sources += [f"code {skill.name}" for scope in shown for skill in scope.skills]
     _log.log(
         logging.DEBUG if quiet else logging.INFO,
-        "agent %s is open: %d skills from %d sources (%d failed); %d errors, %d warnings, %d infos%s; isolation: %s; "
+        "agent %s is open: %d skills from %d sources (%d failed)%s; %d errors, %d warnings, %d infos%s; isolation: %s; "
         "sources: %s; skills: %s",
         plan.agent_id,
         summary["skills"],
         summary["sources"],
         summary["failed_sources"],
+        f", {summary['left_out']} left out by limits" if summary["left_out"] else "",
         summary["errors"],
         summary["warnings"],
         summary["infos"],
