@@ -14,6 +14,7 @@ from flink_skills.cli.agents import model_setup
 from flink_skills.cli.events import BadLine, bad_line_record, read_events
 from flink_skills.cli.interruption import ended_by_signals
 from flink_skills.cli.output import complain
+from flink_skills.cli.problems import left_out_reported
 from flink_skills.cli.run import Sink, private_stdout
 from flink_skills.errors import TurnError
 from flink_skills.job.local import LocalJob
@@ -45,6 +46,7 @@ def run_locally(file: Path, assignments: tuple[str, ...], request: LocalRequest)
     with (
         read.hiding(),
         ended_by_signals(),
+        left_out_reported(),
         private_stdout() as stdout,
         contextlib.ExitStack() as stack,
     ):

@@ -22,6 +22,7 @@ from flink_skills.cli.agents import find_agent, model_setup, skill_sources
 from flink_skills.cli.events import BadLine, InputEvent, bad_line_record, read_events, read_failed
 from flink_skills.cli.interruption import ended_by_signals
 from flink_skills.cli.output import complain
+from flink_skills.cli.problems import left_out_reported
 from flink_skills.cli.progress import Progress
 from flink_skills.errors import ConfigError, SkillsError, TurnError
 from flink_skills.job.settings import split_assignments
@@ -55,7 +56,7 @@ def run_job(request: RunRequest) -> int:
     options, flink_options = split_assignments(request.assignments)
     setup = model_setup(request.model, request.base_url)
     # From here on the user's modules run, and what they print is no record.
-    with ended_by_signals(), private_stdout() as stdout, contextlib.ExitStack() as stack:
+    with ended_by_signals(), left_out_reported(), private_stdout() as stdout, contextlib.ExitStack() as stack:
         agent = find_agent(request.agent, request.instructions)
         lines = list(read_events(request.input, request.key) if request.key else read_failed(request.input))
         sink = Sink(request.output, request.errors, stdout, stack)

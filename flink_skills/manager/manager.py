@@ -312,6 +312,7 @@ class AgentSkillManager(Resource):
             "errors": severities["error"],
             "warnings": severities["warning"],
             "infos": severities["info"],
+            "left_out": sum(diagnostic.left_out for diagnostic in diagnostics),
             "codes": dict(sorted(Counter(diagnostic.code for diagnostic in diagnostics).items())),
         }
 

@@ -148,10 +148,16 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "skills.limits.resource-read", parse_size, 1 << 20, "Most bytes of a skill's file that one call reads."
     )
     LIMIT_TREE_DEPTH = Option[int](
-        "skills.limits.tree-depth", parse_positive, 6, "How many folders down a source is searched for skills."
+        "skills.limits.tree-depth",
+        parse_positive,
+        12,
+        "Maximum depth of folders in which a source is searched for skills.",
     )
     LIMIT_TREE_DIRECTORIES = Option[int](
-        "skills.limits.tree-directories", parse_positive, 2_000, "Most folders of a source that are searched."
+        "skills.limits.tree-directories",
+        parse_positive,
+        20_000,
+        "Maximum number of folders that are searched in a source.",
     )
     LIMIT_SKILL_FILES = Option[int]("skills.limits.skill-files", parse_positive, 10_000, "Most files of one skill.")
     LIMIT_DOWNLOAD = Option[int](

@@ -7,6 +7,7 @@
         out/                what commands hand back
         runs/run_<…>/       one folder per command
         tmp/, home/         temporary files; what programs keep for their user
+        bin/                python, python3 and pip, if the path of commands does not have the worker's
         metadata.json       what is in it
 
 Everything that commands cannot write is worked on by its path. What is in the folders that they can write is only
@@ -54,6 +55,7 @@ __all__ = ["Workspace"]
 _TRIES = 20
 _HOLD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNFINISHED = ".new-"
+_BIN = "bin"
 
 
 class Workspace:
@@ -72,6 +74,7 @@ class Workspace:
         self.runs_dir = root / "runs"
         self.tmp_dir = root / "tmp"
         self.home_dir = root / "home"
+        self.bin_dir = root / _BIN
         self._job = job
         self._ownership = job.ownership
         self._base_env = base_env
@@ -178,6 +181,8 @@ class Workspace:
             "SKILL_NAME": skill_name or "",
             "FLINK_SKILLS_CALL_ID": call_id,
         }
+        if self._job.programs:
+            env["PATH"] = f"{self.bin_dir}{os.pathsep}{env.get('PATH') or os.defpath}"
         if skill_name:
             skill = self.skills_dir / folder_name(skill_name)
             path = [env["PATH"]] if env.get("PATH") else [os.defpath]
@@ -380,9 +385,17 @@ class Workspace:
             if begins:
                 self._metadata = Metadata.read(descriptor)
                 self._metadata.write(descriptor, self._ownership.data)
+                self._make_programs(descriptor)
             yield descriptor
         finally:
             os.close(descriptor)
+
+    def _make_programs(self, root: int) -> None:
+        if not self._job.programs:
+            return
+        with folder_in(root, _BIN, self._ownership.closed) as folder:
+            for name, program in self._job.programs.items():
+                put_file(root, folder, name, program.encode(), self._ownership.program)
 
     def _check_ours(self) -> None:
         found = self.root.lstat()
