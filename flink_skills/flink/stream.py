@@ -14,6 +14,7 @@ from flink_skills.agents.key_selection import KeyText, key_text_of, selected_key
 from flink_skills.agents.local import ListOutcome, run_outcomes
 from flink_skills.agents.overriding import ModelOverrides, current_overrides
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.turn import ERROR_TAG
 from flink_skills.errors import ConfigError
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent
 
@@ -30,6 +31,9 @@ class Job(Protocol):
 
     list_outputs: list[Any]
     """The outputs of agents over lists."""
+
+    stream_outputs: list[Any]
+    """The outputs of agents over streams."""
 
     def compile(self, agent: Agent | type[Agent], *, local: bool, events: str = "pickle") -> AgentPlan:
         """Return the checked plan of ``agent`` in this job."""
@@ -196,12 +200,16 @@ class StreamInput(AgentInput):
         if operator != plan.agent_id:
             plan = replace(plan, operator=operator)
         stream = add_operator(self._flink, self._keyed, plan)
-        return _StreamOutput(self._job, self._flink, stream)
+        output = _StreamOutput(self._job, self._flink, stream, plan.operator_name)
+        self._job.stream_outputs.append(output)
+        return output
 
 
 class _StreamOutput(AgentOutput):
-    def __init__(self, job: Job, flink: StreamExecutionEnvironment, j_stream: Any) -> None:
+    def __init__(self, job: Job, flink: StreamExecutionEnvironment, j_stream: Any, operator: str) -> None:
         self._job, self._flink, self._j_stream = job, flink, j_stream
+        self.operator = operator
+        self.reads_errors = False
 
     def to_datastream(self, type_info: TypeInformation | None = None, tag: str = "") -> DataStream:
         from pyflink.common import Types
@@ -210,6 +218,7 @@ class _StreamOutput(AgentOutput):
         from flink_skills.flink.typed import typed_stream
 
         stream = DataStream(self._j_stream)
+        self.reads_errors = self.reads_errors or tag == ERROR_TAG
         if tag:
             side = OutputTag(tag, Types.PICKLED_BYTE_ARRAY()).get_java_output_tag()
             stream = DataStream(self._j_stream.getSideOutput(side))
