@@ -54,13 +54,24 @@ def test_a_job_runs_checks_and_is_explained(tmp_path: Path, flink_skills: FlinkS
 
 
 FAILING = """
+import os
+import sys
+
 from flink_skills import Agent
+
+
+def step(number):
+    print("a step", number)
 
 
 class Odd(Agent):
     name = "odd"
 
     async def on_event(self, event, ctx):
+        print("ERROR of event", event["id"])
+        print("to stderr", file=sys.stderr)
+        os.system("echo from a program")
+        await ctx.step("step", step, event["id"])
         if event["id"] % 2:
             raise KeyError(event["id"])
         return "even"
@@ -76,6 +87,14 @@ def test_a_run_with_failed_turns_ends_with_their_number_and_exit_code_3(tmp_path
     write_job(tmp_path, text, agent="odd:Odd", errors="")
     done = run("job.yaml", "--parallelism", "1", "--set", "skills.worker.processes=1", cwd=tmp_path)
     assert done.code == 3, done.stderr
+    # In the worker they are no part of its protocol, and one that looks like a line of a log is shown as well.
+    printed = done.stdout.splitlines()
+    assert sorted(printed) == sorted(
+        [
+            *(f"{text} {number}" for text in ("ERROR of event", "a step") for number in (1, 2, 3)),
+            *(["to stderr", "from a program"] * 3),
+        ]
+    )
     summary, unread = done.stderr.splitlines()[-2:]
     assert summary.startswith("3 turns, 2 failed (2 KeyError); the log is /")
     assert Path(summary.partition("the log is ")[2]).is_file()

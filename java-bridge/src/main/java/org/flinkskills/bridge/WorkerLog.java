@@ -4,6 +4,7 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.Deque;
@@ -28,11 +29,20 @@ import org.slf4j.event.Level;
  * SLF4J's MDC, beside Flink's own job id, and behind the text, so that layouts with and without MDC
  * have them. With a {@code +} before them the line goes on with the one before, whose text has them
  * already.
+ *
+ * <p>In a mini cluster, prints are written to a stream as well, each line as a whole. The worker then
+ * marks the lines of its log, because a print may start with the name of a level.
  */
 final class WorkerLog implements Runnable {
   private static final Logger LOG = LoggerFactory.getLogger("org.flinkskills.worker");
   private static final int KEPT_LINES = 50;
   private static final int LONGEST_LINE = 8192;
+  private static final int LONGEST_PRINT = 1 << 20;
+
+  /** Has a worker mark the lines of its log. */
+  static final String MARK_VARIABLE = "FLINK_SKILLS_MARK_LOG";
+
+  private static final char MARK = '\u001e';
 
   private static final Pattern FIELDS =
       Pattern.compile("(\\+?)\\{((?:[a-z]+=[^\\s{}=]+ ?)+)\\} (.*)", Pattern.DOTALL);
@@ -40,12 +50,17 @@ final class WorkerLog implements Runnable {
   private final String name;
   private final JobID jobId;
   private final InputStream stream;
+  private final PrintStream prints;
   private final Deque<String> tail = new ArrayDeque<>();
 
-  WorkerLog(String name, JobID jobId, InputStream stream) {
+  /**
+   * @param prints receives what is not the worker's log; may be null
+   */
+  WorkerLog(String name, JobID jobId, InputStream stream, PrintStream prints) {
     this.name = name;
     this.jobId = jobId;
     this.stream = stream;
+    this.prints = prints;
   }
 
   @Override
@@ -55,7 +70,14 @@ final class WorkerLog implements Runnable {
             new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))) {
       String line;
       while ((line = readLine(reader)) != null) {
-        forward(line);
+        int mark = line.indexOf(MARK);
+        if (mark != 0) {
+          // A print without an end may stand before the line of the log.
+          printed(mark < 0 ? line : line.substring(0, mark));
+        }
+        if (mark >= 0) {
+          forward(line.substring(mark + 1));
+        }
       }
     } catch (IOException e) {
       LOG.debug("{}: the log stream ended with an error.", name, e);
@@ -69,7 +91,20 @@ final class WorkerLog implements Runnable {
     }
   }
 
-  private void forward(String line) {
+  private void printed(String line) {
+    if (prints != null) {
+      // The line and its end together, so that lines of several workers do not mix.
+      byte[] bytes = (line + "\n").getBytes(StandardCharsets.UTF_8);
+      synchronized (prints) {
+        prints.write(bytes, 0, bytes.length);
+        prints.flush();
+      }
+    }
+    forward(line);
+  }
+
+  private void forward(String whole) {
+    String line = whole.length() > LONGEST_LINE ? whole.substring(0, LONGEST_LINE) : whole;
     Level level = Level.INFO;
     String text = line;
     for (Level candidate : List.of(Level.ERROR, Level.WARN, Level.INFO, Level.DEBUG)) {
@@ -113,14 +148,15 @@ final class WorkerLog implements Runnable {
   }
 
   /** Like {@link BufferedReader#readLine()}, but an endless line cannot fill the memory. */
-  private static String readLine(BufferedReader reader) throws IOException {
+  private String readLine(BufferedReader reader) throws IOException {
+    int most = prints == null ? LONGEST_LINE : LONGEST_PRINT;
     StringBuilder line = new StringBuilder();
     int c;
     while ((c = reader.read()) >= 0) {
       if (c == '\n') {
         return line.toString();
       }
-      if (line.length() < LONGEST_LINE && c != '\r') {
+      if (line.length() < most && c != '\r') {
         line.append((char) c);
       }
     }

@@ -31,6 +31,7 @@ final class WorkerPool {
       long openTimeoutMs,
       String[] tmpDirectories,
       String taskManager,
+      boolean showPrints,
       LauncherFactory launchers) {}
 
   /** Prepares the environment of the workers, given the pool's scratch folder. */
@@ -113,6 +114,7 @@ final class WorkerPool {
               i,
               launcher,
               blueprint.openTimeoutMs(),
+              blueprint.showPrints() ? System.out : null,
               new ProcessEvents());
     }
   }

@@ -3,6 +3,8 @@ package org.flinkskills.bridge;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -52,10 +54,42 @@ class WorkerLogTest {
   }
 
   private WorkerLog read(String text) {
+    return read(text, null);
+  }
+
+  private WorkerLog read(String text, PrintStream prints) {
     WorkerLog log =
-        new WorkerLog("w", JOB, new ByteArrayInputStream(text.getBytes(StandardCharsets.UTF_8)));
+        new WorkerLog(
+            "w", JOB, new ByteArrayInputStream(text.getBytes(StandardCharsets.UTF_8)), prints);
     log.run();
     return log;
+  }
+
+  @Test
+  void printsAreShownAsWholeLinesAndTheLogIsNot() {
+    ByteArrayOutputStream shown = new ByteArrayOutputStream();
+    String wide = "ä".repeat(20_000);
+    WorkerLog log =
+        read(
+            "\u001eWARN flink_skills.turn: logged\nprinted\n\nERROR of a print\n"
+                + wide
+                + "\nno end\u001eINFO x\nlast without an end",
+            new PrintStream(shown));
+    assertEquals(
+        "printed\n\nERROR of a print\n" + wide + "\nno end\nlast without an end\n",
+        shown.toString(StandardCharsets.UTF_8));
+    assertEquals(
+        List.of(
+            "flink_skills.turn: logged",
+            "printed",
+            "",
+            "of a print",
+            "ä".repeat(8192),
+            "no end",
+            "x",
+            "last without an end"),
+        log.tail());
+    assertEquals(Level.WARN, lines.get(0).level());
   }
 
   @Test
