@@ -139,7 +139,6 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
                 settings.openTimeoutMs(),
                 environment.getTaskManagerInfo().getTmpDirectories(),
                 environment.getTaskManagerInfo().getTaskManagerExternalAddress(),
-                settings.showPrints(),
                 scratch ->
                     launchers.open(
                         scratch, pythonConfig, settings, getRuntimeContext(), environment)));

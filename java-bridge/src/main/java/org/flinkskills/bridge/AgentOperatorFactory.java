@@ -4,8 +4,6 @@ import java.io.IOException;
 import java.io.ObjectOutputStream;
 import java.io.Serializable;
 import java.nio.file.Path;
-import java.util.HashMap;
-import java.util.Map;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.python.util.PythonConfigUtil;
 import org.apache.flink.runtime.execution.Environment;
@@ -96,14 +94,9 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
       StreamingRuntimeContext context,
       Environment environment)
       throws Exception {
-    Map<String, String> variables = new HashMap<>(settings.env());
-    if (settings.showPrints()) {
-      variables.put(WorkerLog.MARK_VARIABLE, "1");
-    }
     return PythonLauncher.open(
         pythonConfig,
-        settings.pythonExecutable(),
-        variables,
+        settings,
         context.getDistributedCache(),
         environment.getTaskManagerInfo().getTmpDirectories(),
         environment.getJobID());

@@ -4,6 +4,7 @@ import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.io.PrintStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
@@ -35,12 +36,16 @@ final class PythonLauncher implements WorkerLauncher {
   private final Map<String, String> variables;
   private final File workingDirectory;
   private final String interpreter;
+  private final PrintStream prints;
 
-  private PythonLauncher(
-      ProcessPythonEnvironmentManager environment, Map<String, String> additionalVariables) {
+  private PythonLauncher(ProcessPythonEnvironmentManager environment, AgentSettings settings) {
     this.environment = environment;
     this.variables = new HashMap<>(environment.getPythonEnv());
-    this.variables.putAll(additionalVariables);
+    this.variables.putAll(settings.env());
+    this.prints = settings.showPrints() ? System.out : null;
+    if (prints != null) {
+      variables.put(WorkerLog.MARK_VARIABLE, "1");
+    }
     String directory = variables.get(AbstractPythonEnvironmentManager.PYTHON_WORKING_DIR);
     this.workingDirectory = directory == null || directory.isEmpty() ? null : new File(directory);
     this.interpreter = resolve(variables.get(INTERPRETER_VARIABLE), workingDirectory);
@@ -49,31 +54,35 @@ final class PythonLauncher implements WorkerLauncher {
   /**
    * Prepares the environment: extracts archives, links files, installs requirements.
    *
-   * @param fallbackInterpreter used when the configuration names none; may be null
+   * @param settings its interpreter is used when the configuration names none
    */
   static PythonLauncher open(
       Configuration pythonConfig,
-      String fallbackInterpreter,
-      Map<String, String> additionalVariables,
+      AgentSettings settings,
       DistributedCache cache,
       String[] tmpDirectories,
       JobID jobId)
       throws Exception {
     Configuration config = new Configuration(pythonConfig);
-    if (fallbackInterpreter != null
+    if (settings.pythonExecutable() != null
         && config.getOptional(PythonOptions.PYTHON_EXECUTABLE).isEmpty()) {
-      config.set(PythonOptions.PYTHON_EXECUTABLE, fallbackInterpreter);
+      config.set(PythonOptions.PYTHON_EXECUTABLE, settings.pythonExecutable());
     }
     PythonDependencyInfo dependencies = PythonDependencyInfo.create(config, cache);
     ProcessPythonEnvironmentManager environment =
         new ProcessPythonEnvironmentManager(dependencies, tmpDirectories, System.getenv(), jobId);
     environment.open();
     try {
-      return new PythonLauncher(environment, additionalVariables);
+      return new PythonLauncher(environment, settings);
     } catch (RuntimeException e) {
       environment.close();
       throw e;
     }
+  }
+
+  @Override
+  public PrintStream prints() {
+    return prints;
   }
 
   @Override

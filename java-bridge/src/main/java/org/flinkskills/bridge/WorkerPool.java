@@ -31,7 +31,6 @@ final class WorkerPool {
       long openTimeoutMs,
       String[] tmpDirectories,
       String taskManager,
-      boolean showPrints,
       LauncherFactory launchers) {}
 
   /** Prepares the environment of the workers, given the pool's scratch folder. */
@@ -114,7 +113,6 @@ final class WorkerPool {
               i,
               launcher,
               blueprint.openTimeoutMs(),
-              blueprint.showPrints() ? System.out : null,
               new ProcessEvents());
     }
   }

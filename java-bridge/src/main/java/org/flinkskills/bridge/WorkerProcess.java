@@ -2,7 +2,6 @@ package org.flinkskills.bridge;
 
 import java.io.IOException;
 import java.io.OutputStream;
-import java.io.PrintStream;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -51,7 +50,6 @@ final class WorkerProcess {
   private final int index;
   private final WorkerLauncher launcher;
   private final long openTimeoutMs;
-  private final PrintStream prints;
   private final Events events;
   private final Thread supervisor;
 
@@ -69,14 +67,12 @@ final class WorkerProcess {
       int index,
       WorkerLauncher launcher,
       long openTimeoutMs,
-      PrintStream prints,
       Events events) {
     this.name = name;
     this.jobId = jobId;
     this.index = index;
     this.launcher = launcher;
     this.openTimeoutMs = openTimeoutMs;
-    this.prints = prints;
     this.events = events;
     this.supervisor = daemon(this::supervise, name);
   }
@@ -281,7 +277,7 @@ final class WorkerProcess {
       this.epoch = epoch;
       this.onProbation = onProbation;
       this.worker = worker;
-      this.log = new WorkerLog(name, jobId, worker.log(), prints);
+      this.log = new WorkerLog(name, jobId, worker.log(), launcher.prints());
     }
 
     /** Runs until the worker is gone and answers why it is. */
