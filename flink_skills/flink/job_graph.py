@@ -24,11 +24,12 @@ from flink_skills.agents.record_rows import RecordRows
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge, text_array
 from flink_skills.flink.environment import AgentsExecutionEnvironment
-from flink_skills.flink.failures import JobFailedError, job_failure
+from flink_skills.flink.execution import execute
 from flink_skills.flink.minicluster import flink_environment
 from flink_skills.flink.option_keys import refused_values
 from flink_skills.flink.sql_errors import sql_errors
 from flink_skills.flink.stream import AgentOutput, StreamInput
+from flink_skills.flink.summary import JobSummary
 from flink_skills.flink.table_types import column_type
 
 __all__ = ["JobGraph", "PlacedAgent", "TableColumn", "TableShape", "refused_options"]
@@ -310,15 +311,12 @@ class JobGraph:
         plan: dict[str, Any] = json.loads(self.env.get_execution_plan())
         return plan
 
-    def execute(self, name: str) -> None:
-        """Run the job, in a mini cluster until it ends, or submit it. Raises :class:`JobFailedError`."""
-        try:
-            self.env.execute(name)
-        except Exception as error:
-            message = job_failure(error)
-            if message is None:
-                raise
-            raise JobFailedError(message) from None
+    def execute(self, name: str) -> JobSummary | None:
+        """Run the job, in a mini cluster until it ends, or submit it. Raises :class:`JobFailedError`.
+
+        Return None if the job was submitted without waiting for its end.
+        """
+        return execute(self.env, self.agents.stream_outputs, name)[1]
 
 
 def refused_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -279,7 +279,9 @@ class Worker:
                 session_op=outcome.change.op,
                 chunks=outcome.change.chunks,
                 outputs=outcome.outputs,
-                message=self._redactor.redacted(outcome.message),
+                message=self._redactor.redacted(
+                    outcome.message if outcome.status == TurnStatus.FAIL_JOB else outcome.failure
+                ),
             )
         )
 

@@ -1,7 +1,5 @@
 package org.flinkskills.bridge;
 
-import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -11,6 +9,7 @@ import java.util.stream.Stream;
 import org.apache.flink.api.common.operators.MailboxExecutor;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.runtime.execution.Environment;
+import org.apache.flink.runtime.state.StateSnapshotContext;
 import org.apache.flink.runtime.state.VoidNamespace;
 import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
 import org.apache.flink.streaming.api.operators.BoundedOneInput;
@@ -87,6 +86,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   private transient int inFlight;
 
   private transient AgentMetrics agentMetrics;
+  private transient TurnCounts counts;
 
   AgentOperator(
       StreamOperatorParameters<byte[]> parameters,
@@ -110,6 +110,12 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   }
 
   @Override
+  public void snapshotState(StateSnapshotContext context) throws Exception {
+    super.snapshotState(context);
+    counts.snapshot();
+  }
+
+  @Override
   public void open() throws Exception {
     super.open();
     if (getKeyedStateBackend() instanceof BatchExecutionKeyedStateBackend) {
@@ -122,6 +128,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     state = new KeyedTurns(getRuntimeContext(), getProcessingTimeService()::getCurrentProcessingTime, settings.sessionTtlMs());
     agentMetrics =
         new AgentMetrics(getMetricGroup(), running::size, () -> unfinished - running.size());
+    counts = TurnCounts.open(this);
     Environment environment = getContainingTask().getEnvironment();
     outputs = new AgentOutputs(output, environment.getAllWriters());
     lease =
@@ -381,15 +388,13 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     state.end(turn.key, turn.epoch, sessionOp, chunks);
     outputs.emit(turn.timestamp, emitted);
     turn.slot.leaveQuarantine(turn);
-    ended(turn, status == Frames.END_ERROR_RECORD);
+    ended(turn, status == Frames.END_ERROR_RECORD, message);
   }
 
-  private void ended(Turn turn, boolean failed) throws Exception {
+  private void ended(Turn turn, boolean failed, String error) throws Exception {
     KeyedTurns.Key key = turn.key;
-    agentMetrics.turns.inc();
-    if (failed) {
-      agentMetrics.failures.inc();
-    }
+    agentMetrics.ended(failed);
+    counts.ended(error, key.name, key.turnsDone);
     running.remove(turn.id);
     inFlight--;
     unfinished--;
@@ -410,14 +415,8 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     slot.exclusiveRequested = false;
     boolean alone = slot.quarantined == 1;
     slot.quarantined = 0;
-    List<Turn> lost = new ArrayList<>();
-    for (Turn turn : running.values()) {
-      if (turn.slot == slot && turn.epoch == epoch) {
-        lost.add(turn);
-      }
-    }
+    List<Turn> lost = slot.turnsOf(epoch, running.values());
     inFlight -= lost.size();
-    lost.sort(Comparator.comparingLong(turn -> turn.id));
     for (Turn turn : lost) {
       turn.epoch = 0;
       turn.quarantined = false;
@@ -444,7 +443,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     inFlight++;
     state.end(turn.key, turn.epoch, Frames.SESSION_KEEP, List.of());
     outputs.emit(turn.timestamp, record.outputs());
-    ended(turn, true);
+    ended(turn, true, record.error());
   }
 
   @Override

@@ -97,8 +97,7 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
     return PythonLauncher.open(
         scratch.getFileName().toString(),
         pythonConfig,
-        settings.pythonExecutable(),
-        settings.env(),
+        settings,
         context.getDistributedCache(),
         environment.getTaskManagerInfo().getTmpDirectories(),
         environment.getJobID());

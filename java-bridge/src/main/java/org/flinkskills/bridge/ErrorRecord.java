@@ -61,6 +61,11 @@ final class ErrorRecord {
     return String.format("key %s, turn %d failed: %s", turn.key.name, number, reason);
   }
 
+  /** Class and message of the error, as the record has them. */
+  String error() {
+    return "TurnError: " + reason;
+  }
+
   /** Whether a failed turn fails the job. */
   boolean failsJob() {
     return plan.path("options").path("skills.turn.on-error").asText().equals("fail");
@@ -95,7 +100,7 @@ final class ErrorRecord {
     record.put("key", plain(turn.key.name));
     record.put("turn", number);
     record.put("output", null);
-    record.put("error", "TurnError: " + reason);
+    record.put("error", error());
     record.put("skills", List.of());
     record.put("tool_calls", List.of());
     record.put("usage", usage);

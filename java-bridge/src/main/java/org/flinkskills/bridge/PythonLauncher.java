@@ -4,6 +4,7 @@ import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.io.PrintStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
@@ -38,16 +39,19 @@ final class PythonLauncher implements WorkerLauncher {
   private final File workingDirectory;
   private final String interpreter;
   private final String mark;
+  private final PrintStream prints;
   private final AtomicInteger launches = new AtomicInteger();
 
   private PythonLauncher(
-      ProcessPythonEnvironmentManager environment,
-      Map<String, String> additionalVariables,
-      String mark) {
+      ProcessPythonEnvironmentManager environment, AgentSettings settings, String mark) {
     this.environment = environment;
     this.mark = mark;
     this.variables = new HashMap<>(environment.getPythonEnv());
-    this.variables.putAll(additionalVariables);
+    this.variables.putAll(settings.env());
+    this.prints = settings.showPrints() ? System.out : null;
+    if (prints != null) {
+      variables.put(WorkerLog.MARK_VARIABLE, "1");
+    }
     String directory = variables.get(AbstractPythonEnvironmentManager.PYTHON_WORKING_DIR);
     this.workingDirectory = directory == null || directory.isEmpty() ? null : new File(directory);
     this.interpreter = resolve(variables.get(INTERPRETER_VARIABLE), workingDirectory);
@@ -57,21 +61,20 @@ final class PythonLauncher implements WorkerLauncher {
    * Prepares the environment: extracts archives, links files, installs requirements.
    *
    * @param mark tells the workers of this pool from all others, see {@link LeftProcesses}
-   * @param fallbackInterpreter used when the configuration names none; may be null
+   * @param settings its interpreter is used when the configuration names none
    */
   static PythonLauncher open(
       String mark,
       Configuration pythonConfig,
-      String fallbackInterpreter,
-      Map<String, String> additionalVariables,
+      AgentSettings settings,
       DistributedCache cache,
       String[] tmpDirectories,
       JobID jobId)
       throws Exception {
     Configuration config = new Configuration(pythonConfig);
-    if (fallbackInterpreter != null
+    if (settings.pythonExecutable() != null
         && config.getOptional(PythonOptions.PYTHON_EXECUTABLE).isEmpty()) {
-      config.set(PythonOptions.PYTHON_EXECUTABLE, fallbackInterpreter);
+      config.set(PythonOptions.PYTHON_EXECUTABLE, settings.pythonExecutable());
     }
     PythonDependencyInfo dependencies = PythonDependencyInfo.create(config, cache);
     ProcessPythonEnvironmentManager environment =
@@ -82,11 +85,16 @@ final class PythonLauncher implements WorkerLauncher {
       environment.open();
     }
     try {
-      return new PythonLauncher(environment, additionalVariables, mark);
+      return new PythonLauncher(environment, settings, mark);
     } catch (RuntimeException e) {
       environment.close();
       throw e;
     }
+  }
+
+  @Override
+  public PrintStream prints() {
+    return prints;
   }
 
   @Override

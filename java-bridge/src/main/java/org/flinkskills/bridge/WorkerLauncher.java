@@ -3,6 +3,7 @@ package org.flinkskills.bridge;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.io.PrintStream;
 
 /** Starts worker processes. It is prepared once per pool and closed with it. */
 interface WorkerLauncher extends AutoCloseable {
@@ -14,6 +15,11 @@ interface WorkerLauncher extends AutoCloseable {
    * @throws IOException when the process cannot be started at all; trying again would not help
    */
   Worker launch(int index) throws IOException;
+
+  /** Where the prints of user code are shown; null: only in the log. */
+  default PrintStream prints() {
+    return null;
+  }
 
   @Override
   void close() throws IOException;

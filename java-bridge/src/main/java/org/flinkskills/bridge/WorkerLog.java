@@ -3,6 +3,7 @@ package org.flinkskills.bridge;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.Deque;
@@ -28,6 +29,9 @@ import org.slf4j.event.Level;
  * SLF4J's MDC, beside Flink's own job id, and behind the text, so that layouts with and without MDC
  * have them. With a {@code +} before them the line goes on with the one before, whose text has them
  * already.
+ *
+ * <p>In a mini cluster, prints are written to a stream as well, each line as a whole. The worker then
+ * marks the lines of its log, because a print may start with the name of a level.
  */
 final class WorkerLog implements Runnable {
   private static final Logger LOG = LoggerFactory.getLogger("org.flinkskills.worker");
@@ -35,6 +39,12 @@ final class WorkerLog implements Runnable {
 
   /** In bytes. */
   private static final int LONGEST_LINE = 8192;
+  private static final int LONGEST_PRINT = 1 << 20;
+
+  /** Has a worker mark the lines of its log. */
+  static final String MARK_VARIABLE = "FLINK_SKILLS_MARK_LOG";
+
+  private static final char MARK = '\u001e';
 
   private static final long LONGEST_PAUSE_MS = 50;
 
@@ -48,6 +58,7 @@ final class WorkerLog implements Runnable {
   private final JobID jobId;
   private final InputStream stream;
   private final Exit exit;
+  private final PrintStream prints;
   private final Deque<String> tail = new ArrayDeque<>();
   private final byte[] buffer = new byte[8192];
   private final ByteArrayOutputStream line = new ByteArrayOutputStream();
@@ -58,11 +69,15 @@ final class WorkerLog implements Runnable {
     boolean await(long millis) throws InterruptedException;
   }
 
-  WorkerLog(String name, JobID jobId, InputStream stream, Exit exit) {
+  /**
+   * @param prints receives what is not the worker's log; may be null
+   */
+  WorkerLog(String name, JobID jobId, InputStream stream, Exit exit, PrintStream prints) {
     this.name = name;
     this.jobId = jobId;
     this.stream = stream;
     this.exit = exit;
+    this.prints = prints;
   }
 
   /**
@@ -98,7 +113,20 @@ final class WorkerLog implements Runnable {
     }
   }
 
-  private void forward(String line) {
+  private void printed(String line) {
+    if (prints != null) {
+      // The line and its end together, so that lines of several workers do not mix.
+      byte[] bytes = (line + "\n").getBytes(StandardCharsets.UTF_8);
+      synchronized (prints) {
+        prints.write(bytes, 0, bytes.length);
+        prints.flush();
+      }
+    }
+    forward(line);
+  }
+
+  private void forward(String whole) {
+    String line = whole.length() > LONGEST_LINE ? whole.substring(0, LONGEST_LINE) : whole;
     Level level = Level.INFO;
     String text = line;
     for (Level candidate : List.of(Level.ERROR, Level.WARN, Level.INFO, Level.DEBUG)) {
@@ -148,7 +176,7 @@ final class WorkerLog implements Runnable {
     for (int i = 0; i < count; i++) {
       if (buffer[i] == '\n') {
         forwardLine();
-      } else if (line.size() < LONGEST_LINE && buffer[i] != '\r') {
+      } else if (line.size() < (prints == null ? LONGEST_LINE : LONGEST_PRINT) && buffer[i] != '\r') {
         // An endless line cannot fill the memory.
         line.write(buffer[i]);
       }
@@ -159,6 +187,13 @@ final class WorkerLog implements Runnable {
   private void forwardLine() {
     String text = line.toString(StandardCharsets.UTF_8);
     line.reset();
-    forward(text);
+    int mark = text.indexOf(MARK);
+    if (mark != 0) {
+      // A print without an end may stand before the line of the log.
+      printed(mark < 0 ? text : text.substring(0, mark));
+    }
+    if (mark >= 0) {
+      forward(text.substring(mark + 1));
+    }
   }
 }

@@ -277,7 +277,7 @@ final class WorkerProcess {
       this.epoch = epoch;
       this.onProbation = onProbation;
       this.worker = worker;
-      this.log = new WorkerLog(name, jobId, worker.log(), worker::awaitExit);
+      this.log = new WorkerLog(name, jobId, worker.log(), worker::awaitExit, launcher.prints());
     }
 
     /** Runs until the worker is gone and answers why it is. */

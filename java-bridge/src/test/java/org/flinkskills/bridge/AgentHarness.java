@@ -184,7 +184,8 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
               new ArrayList<>(resources),
               JobResources.Limits.defaults(),
               python,
-              env);
+              env,
+              false);
       AgentPlan agentPlan = new AgentPlan(plan, secrets, events);
       AgentOperatorFactory factory =
           launchers == null

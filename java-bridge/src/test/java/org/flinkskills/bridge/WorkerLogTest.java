@@ -3,9 +3,11 @@ package org.flinkskills.bridge;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
 import java.io.InputStream;
 import java.io.PipedInputStream;
 import java.io.PipedOutputStream;
+import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -59,14 +61,46 @@ class WorkerLogTest {
   }
 
   private WorkerLog read(String text) {
+    return read(text, null);
+  }
+
+  private WorkerLog read(String text, PrintStream prints) {
     WorkerLog log =
         new WorkerLog(
             "w",
             JOB,
             new ByteArrayInputStream(text.getBytes(StandardCharsets.UTF_8)),
-            millis -> true);
+            millis -> true,
+            prints);
     log.run();
     return log;
+  }
+
+  @Test
+  void printsAreShownAsWholeLinesAndTheLogIsNot() {
+    ByteArrayOutputStream shown = new ByteArrayOutputStream();
+    String wide = "ä".repeat(20_000);
+    WorkerLog log =
+        read(
+            "\u001eWARN flink_skills.turn: logged\nprinted\n\nERROR of a print\n"
+                + wide
+                + "\nno end\u001eINFO x\nlast without an end",
+            new PrintStream(shown));
+    assertEquals(
+        "printed\n\nERROR of a print\n" + wide + "\nno end\nlast without an end\n",
+        shown.toString(StandardCharsets.UTF_8));
+    assertEquals(
+        List.of(
+            "flink_skills.turn: logged",
+            "printed",
+            "",
+            "of a print",
+            "ä".repeat(8192),
+            "no end",
+            "x",
+            "last without an end"),
+        log.tail());
+    assertEquals(Level.WARN, lines.get(0).level());
   }
 
   @Test
@@ -109,7 +143,7 @@ class WorkerLogTest {
     PipedOutputStream writer = new PipedOutputStream(pipe);
     CountDownLatch exited = new CountDownLatch(1);
     WorkerLog log =
-        new WorkerLog("w", JOB, pipe, millis -> exited.await(millis, TimeUnit.MILLISECONDS));
+        new WorkerLog("w", JOB, pipe, millis -> exited.await(millis, TimeUnit.MILLISECONDS), null);
     Thread reader = new Thread(log, "reader of a log");
     reader.start();
     writer.write("first\nsec".getBytes(StandardCharsets.UTF_8));
@@ -143,7 +177,7 @@ class WorkerLogTest {
             return length;
           }
         };
-    WorkerLog log = new WorkerLog("w", JOB, endless, millis -> true);
+    WorkerLog log = new WorkerLog("w", JOB, endless, millis -> true, null);
     log.run();
     assertEquals(1, log.tail().size());
   }
