@@ -35,7 +35,7 @@ from flink_skills.execution.workspace.inputs import EVENT_FILE, Input, put_file,
 from flink_skills.execution.workspace.job_folder import JobFolder
 from flink_skills.execution.workspace.metadata import Metadata, StagedSkill, now
 from flink_skills.execution.workspace.places import READABLE, WRITABLE, PlaceError, Reach
-from flink_skills.execution.workspace.placing import Destination, Mode, Placed
+from flink_skills.execution.workspace.placing import Destination, Mode, Placed, put_programs
 from flink_skills.execution.workspace.removal import remove_tree
 from flink_skills.execution.workspace.rights import folder_in, pinned
 from flink_skills.execution.workspace.staging import (
@@ -385,17 +385,10 @@ class Workspace:
             if begins:
                 self._metadata = Metadata.read(descriptor)
                 self._metadata.write(descriptor, self._ownership.data)
-                self._make_programs(descriptor)
+                put_programs(descriptor, _BIN, self._job.programs, self._ownership)
             yield descriptor
         finally:
             os.close(descriptor)
-
-    def _make_programs(self, root: int) -> None:
-        if not self._job.programs:
-            return
-        with folder_in(root, _BIN, self._ownership.closed) as folder:
-            for name, program in self._job.programs.items():
-                put_file(root, folder, name, program.encode(), self._ownership.program)
 
     def _check_ours(self) -> None:
         found = self.root.lstat()
