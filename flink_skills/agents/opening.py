@@ -98,12 +98,13 @@ def log_skills(
     sources += [f"code {skill.name}" for scope in shown for skill in scope.skills]
     _log.log(
         logging.DEBUG if quiet else logging.INFO,
-        "agent %s is open: %d skills from %d sources (%d failed); %d errors, %d warnings, %d infos%s; isolation: %s; "
+        "agent %s is open: %d skills from %d sources (%d failed)%s; %d errors, %d warnings, %d infos%s; isolation: %s; "
         "sources: %s; skills: %s",
         plan.agent_id,
         summary["skills"],
         summary["sources"],
         summary["failed_sources"],
+        f", {summary['left_out']} left out by limits" if summary["left_out"] else "",
         summary["errors"],
         summary["warnings"],
         summary["infos"],
@@ -140,6 +141,9 @@ def log_isolation(plan: AgentPlan, shell: ShellRunner, *, quiet: bool = False) -
     _log.log(logging.DEBUG if quiet else level, "agent %s: %s", plan.agent_id, shell.report.summary())
     for remark in shell.remarks():
         _log.log(logging.DEBUG if quiet else logging.WARNING, "agent %s: %s", plan.agent_id, remark)
+    if shell.level < IsolationLevel.REMOTE:
+        for remark in shell.workspaces.remarks:
+            _log.log(logging.DEBUG if quiet else logging.INFO, "agent %s: %s", plan.agent_id, remark)
 
 
 def log_diagnostic(diagnostic: Diagnostic, *, quiet: bool = False) -> None:

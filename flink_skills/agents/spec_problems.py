@@ -14,6 +14,7 @@ from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.declarative import DeclarativeAgent
 from flink_skills.agents.models.registry import check_setup, provider_names
 from flink_skills.agents.models.setup import SETTINGS, ModelSetup
+from flink_skills.agents.models.suggestions import class_advice
 from flink_skills.agents.shared import SharedResources
 from flink_skills.agents.spec import SetupSpec
 from flink_skills.documents.document import Document
@@ -155,7 +156,9 @@ def _class_problem(arguments: Mapping[str, Any], kind: str) -> str | None:
         return None
     names = [f"{provider}.{kind}" for provider in provider_names()]
     near = near_misses(clazz, names) or [f"{p}.{kind}" for p in near_misses(clazz.partition(".")[0], provider_names())]
-    hint = f"did you mean {near[0]!r}? There are " if near else "write one of "
+    advice = class_advice(clazz, kind, provider_names())
+    meant = f"did you mean {near[0]!r}?" if near else advice if advice.startswith("did you mean") else ""
+    hint = f"{meant} There are " if meant else "write one of "
     more = ", or PROVIDER:MODEL" if kind == "setup" else ""
     return f"{clazz!r} is no {kind} of a chat model: {hint}{', '.join(names)}{more}"
 

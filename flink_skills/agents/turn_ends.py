@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flink_skills.agents.session import Session, SessionChange
+from flink_skills.agents.turn_counts import counted
 from flink_skills.options import SkillConfig, SkillOptions
 
 __all__ = ["ERROR_TAG", "TurnOutcome", "TurnStart", "TurnStatus", "crash_problem"]
@@ -46,7 +47,8 @@ class TurnOutcome:
     """The outcome of a turn.
 
     ``outputs`` are pairs of side-output tag (empty: main output) and value. ``error`` is the class of the error that
-    the turn failed with, ``message`` its text, and ``exception`` the error itself.
+    the turn failed with, ``message`` its text, and ``exception`` the error itself. ``failure`` is class and message of
+    the error record of the turn. A turn that is done has one if an output did not fit its table.
     """
 
     status: int
@@ -56,6 +58,7 @@ class TurnOutcome:
     message: str = ""
     error: str = ""
     exception: BaseException | None = field(default=None, compare=False, repr=False)
+    failure: str = ""
 
 
 def crash_problem(crashes: int, config: SkillConfig) -> str | None:
@@ -66,6 +69,6 @@ def crash_problem(crashes: int, config: SkillConfig) -> str | None:
     if crashes < config.get(SkillOptions.WORKER_MAX_CRASHES):
         return None
     return (
-        f"the turn took its worker process down {crashes} times and is not tried again; "
+        f"the turn took its worker process down {counted(crashes, 'time')} and is not tried again; "
         "the TaskManager's log says why, before each line 'is started again'"
     )

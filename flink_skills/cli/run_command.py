@@ -89,7 +89,7 @@ def run(
     """Run a job file, or an agent over a file of events, in a mini cluster of this process.
 
     Exit code 0; 1 when the job failed, or --check found something wrong; 2 for bad usage, or a job file that cannot be
-    used; 3 when turns of --input ended in errors.
+    used; 3 if turns failed. A run ends with its turns and failures on stderr.
 
     Examples:
 

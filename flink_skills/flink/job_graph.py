@@ -26,11 +26,12 @@ from flink_skills.agents.record_rows import RecordRows
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge, text_array
 from flink_skills.flink.environment import AgentsExecutionEnvironment
-from flink_skills.flink.failures import JobFailedError, job_failure
+from flink_skills.flink.execution import execute
 from flink_skills.flink.minicluster import flink_environment
 from flink_skills.flink.option_keys import refused_values
 from flink_skills.flink.sql_errors import SqlError, sql_errors
 from flink_skills.flink.stream import AgentOutput, StreamInput
+from flink_skills.flink.summary import JobSummary
 from flink_skills.flink.table_types import column_type
 
 __all__ = ["JobGraph", "PlacedAgent", "TableColumn", "TableShape", "refused_options"]
@@ -238,11 +239,12 @@ class JobGraph:
             keyed = pairs if keyed is None else keyed.union(_streams([pairs]))
         return StreamInput(self.agents, self.env, keyed, "record")
 
-    def compile(self, agent: Agent, *, check_skills: bool = True) -> AgentPlan:
-        """Return the checked plan of an agent of the job. Its skills are looked up where they can be."""
-        if check_skills:
-            return self.agents.compile(agent, local=self.is_local, outputs="record")
-        return self.agents.compile(agent, local=False, outputs="record", check_skills=False)
+    def compile(self, agent: Agent, *, fields: Sequence[str] | None = None, check_skills: bool = True) -> AgentPlan:
+        """Return the checked plan of an agent of the job. Its skills are looked up where they can be.
+
+        ``fields`` are the names of the fields of its events, if they are known."""
+        local = self.is_local if check_skills else False
+        return self.agents.compile(agent, local=local, outputs="record", fields=fields, check_skills=check_skills)
 
     def apply(self, given: StreamInput, plan: AgentPlan, rows: RecordRows, name: str = "") -> PlacedAgent:
         """Put a compiled agent on events, as the operator ``name``. Its records leave as ``rows`` says."""
@@ -332,15 +334,12 @@ class JobGraph:
         plan: dict[str, Any] = json.loads(self.env.get_execution_plan())
         return plan
 
-    def execute(self, name: str) -> None:
-        """Run the job, in a mini cluster until it ends, or submit it. Raises :class:`JobFailedError`."""
-        try:
-            self.env.execute(name)
-        except Exception as error:
-            message = job_failure(error)
-            if message is None:
-                raise
-            raise JobFailedError(message) from None
+    def execute(self, name: str) -> JobSummary | None:
+        """Run the job, in a mini cluster until it ends, or submit it. Raises :class:`JobFailedError`.
+
+        Return None if the job was submitted without waiting for its end.
+        """
+        return execute(self.env, self.agents.stream_outputs, name)[1]
 
 
 def refused_options(options: Mapping[str, str]) -> dict[str, str]:

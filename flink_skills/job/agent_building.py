@@ -121,8 +121,10 @@ class AgentBuilder:
 
     def compile(self, agent: Agent, *, check_skills: bool = True) -> AgentPlan:
         """Compile and return the checked plan. ``check_skills=False`` leaves the sources of skills alone."""
+        shape = self.shape
+        fields = None if shape is None or shape.is_open else shape.names
         try:
-            plan = self._placing.graph.compile(agent, check_skills=check_skills)
+            plan = self._placing.graph.compile(agent, fields=fields, check_skills=check_skills)
         except DocumentError:
             raise
         except SkillsError as error:

@@ -11,7 +11,7 @@ from typing import Any
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.agent_file import agent_of, read_agent_document, with_absolute_paths
 from flink_skills.agents.compilation import instantiate
-from flink_skills.agents.plan import import_object
+from flink_skills.agents.plan import import_object, unknown_in_module
 from flink_skills.agents.spec import AgentSpec
 from flink_skills.documents.document import Document
 from flink_skills.documents.problems import DocumentError, Path
@@ -169,7 +169,7 @@ def import_agent(word: str, what: str) -> Agent:
             f"{what}: there is no module {error.name!r}; run from its folder, install it, or set PYTHONPATH"
         ) from error
     except AttributeError as error:
-        raise ConfigError(f"{what}: {error}") from error
+        raise ConfigError(f"{what}: {unknown_in_module(module, name) or error}") from error
     except SkillsError:
         raise
     except (Exception, SystemExit) as error:  # importing a user's module raises anything

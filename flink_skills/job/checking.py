@@ -17,6 +17,7 @@ from flink_skills.agents.messages import ModelRequest, UserMessage
 from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.plan import AgentPlan, ModelPlan
 from flink_skills.agents.record_rows import RecordRows
+from flink_skills.agents.turn_counts import counted
 from flink_skills.documents.problems import DocumentError, Problem
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.job.advice import job_warnings
@@ -110,7 +111,8 @@ class _Checker:
             self._add(Check("file", "error", str(problem), problem))
         if not read.problems:
             options = len(list(read.settings.skills)) + len(read.settings.flink)
-            self._ok("file", f"{read.file.name}: {len(read.statements)} statements, {options} options")
+            said = f"{counted(len(read.statements), 'statement')}, {counted(options, 'option')}"
+            self._ok("file", f"{read.file.name}: {said}")
         for problem in read.missing:
             self._add(Check("references", "error", str(problem), problem))
         builder = JobBuilder(read, local=True)
@@ -187,7 +189,8 @@ class _Checker:
         keyed = shape is not None and stage.path("input", "key") not in read.broken
         if shape is not None and keyed and self._step("input", lambda: _done(lambda: each.check_columns(shape))):
             time_of = ", with event time" if shape.has_rowtime else ""
-            count = f"{len(shape.columns)}{' or more' if shape.is_open else ''} columns"
+            number = len(shape.columns)
+            count = f"{number} or more columns" if shape.is_open else counted(number, "column")
             self._ok("input", stage.title(f"{count}, key {', '.join(each.keys)}{time_of}"))
         if agent is None or _is_broken(read, "skills"):
             return  # without the skills of the job, names of skills would be wrong

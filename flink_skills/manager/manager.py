@@ -85,7 +85,15 @@ class AgentSkillManager(Resource):
         inspectors: Sequence[Inspector] = (),
         tools: Collection[str] | None = (),
     ) -> None:
-        listed = [[items] if isinstance(items, str) else items or () for items in (paths, resources, urls)]
+        listed = []
+        for kind, items in (("paths", paths), ("resources", resources), ("urls", urls)):
+            if not (items is None or isinstance(items, (str, Iterable))) or isinstance(items, Mapping):
+                raise ConfigError(
+                    f"AgentSkillManager: {kind} is of type {type(items).__name__}: give a list of strings"
+                )
+            listed.append([items] if isinstance(items, str) else items or ())
+        if not (config is None or isinstance(config, SkillConfig)):
+            raise ConfigError(f"AgentSkillManager: config is of type {type(config).__name__}: give a SkillConfig")
         self._scopes: tuple[SkillScope, ...] = (SkillScope("job", *listed, skills=() if skills is None else skills),)
         self._config = config or SkillConfig()
         self._limits = limits or Limits.from_config(self._config)
@@ -304,6 +312,7 @@ class AgentSkillManager(Resource):
             "errors": severities["error"],
             "warnings": severities["warning"],
             "infos": severities["info"],
+            "left_out": sum(diagnostic.left_out for diagnostic in diagnostics),
             "codes": dict(sorted(Counter(diagnostic.code for diagnostic in diagnostics).items())),
         }
 
@@ -348,9 +357,13 @@ class AgentSkillManager(Resource):
         menu = self.view(names).rendered()
         if not menu.shortened and not menu.left_out:
             return []
-        parts = [f"{menu.shortened} descriptions were shortened"] if menu.shortened else []
-        if menu.left_out:
-            parts.append(f"{len(menu.left_out)} skills were left out: {', '.join(menu.left_out[:20])}")
+        parts = []
+        if menu.shortened:
+            parts.append(f"{menu.shortened} description{'s were' if menu.shortened > 1 else ' was'} shortened")
+        if number := len(menu.left_out):
+            parts.append(
+                f"{number} skill{'s were' if number > 1 else ' was'} left out: {', '.join(menu.left_out[:20])}"
+            )
         mend = f"raise {SkillOptions.PROMPT_MAX_CHARS.key} or choose fewer skills with skill_names"
         return [Diagnostic("P01", "warning", f"to fit {budget} characters, {' and '.join(parts)}", mend=mend)]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall, Usage
 from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.turn_counts import counted
 
 __all__ = ["Answer", "ScriptedModel", "call", "calls"]
 
@@ -46,7 +47,7 @@ class ScriptedModel(ChatModel):
             position = len(self.requests) - 1
             if position >= len(self._answers):
                 raise AssertionError(
-                    f"scripted model {self.name!r} has {len(self._answers)} answers and was asked "
+                    f"scripted model {self.name!r} has {counted(len(self._answers), 'answer')} and was asked "
                     f"for number {position + 1}: {request.messages[-1]}"
                 )
             answer = self._answers[position]

@@ -256,7 +256,7 @@ class Worker:
                 gc.freeze()
             self._redactor.pass_through(runtime.without_hidden, runtime.begun_hidden)
             self._runtimes[frame.plan] = runtime
-            self._watchdog.watch(plan)
+            self._sessions.limit(self._watchdog.watch(plan, config.get("memory", 0)))
             if self._threads is not None:
                 limit = runtime.config.get(SkillOptions.TURN_TIMEOUT) or math.inf
                 self._threads.turn_seconds = max(self._threads.turn_seconds, limit)
@@ -279,7 +279,9 @@ class Worker:
                 session_op=outcome.change.op,
                 chunks=outcome.change.chunks,
                 outputs=outcome.outputs,
-                message=self._redactor.redacted(outcome.message),
+                message=self._redactor.redacted(
+                    outcome.message if outcome.status == TurnStatus.FAIL_JOB else outcome.failure
+                ),
             )
         )
 

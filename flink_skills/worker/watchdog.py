@@ -53,12 +53,15 @@ class Watchdog:
         self._stopped = threading.Event()
         self._armed = False
 
-    def watch(self, plan: AgentPlan) -> None:
-        """Take the limits of an agent that was opened. Of several agents the most patient one counts."""
+    def watch(self, plan: AgentPlan, memory: int = 0) -> int:
+        """Apply the limits of an agent that was opened. Of several agents the largest limit counts.
+
+        ``memory`` is the limit in bytes for an agent that sets none; 0 is no limit. Return the limit of the process.
+        """
         config = SkillConfig(plan.options)
         turn = config.get(SkillOptions.TURN_TIMEOUT)
         most = config.get(SkillOptions.WORKER_MAX_BLOCK) or turn or math.inf
-        memory = config.get(SkillOptions.WORKER_MAX_MEMORY)
+        memory = memory if (own := config.get(SkillOptions.WORKER_MAX_MEMORY)) is None else own
         first = self._thread is None
         self._warning = config.get(SkillOptions.WORKER_BLOCK_WARNING) or math.inf
         self._most = max(self._most, most)
@@ -67,6 +70,7 @@ class Watchdog:
             self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
             self._beat()
             self._thread.start()
+        return self._memory
 
     def stop(self) -> None:
         """End the thread; the worker closes, and what it does then has a deadline of its own."""
@@ -146,8 +150,8 @@ class Watchdog:
             self._end(
                 OUT_OF_MEMORY,
                 f"the worker is ended, because it holds {used >> 20} MiB of memory, more than "
-                f"{SkillOptions.WORKER_MAX_MEMORY.key} = {self._memory >> 20} MiB; its {self._turns()} turns resume in "
-                "the next one",
+                f"{SkillOptions.WORKER_MAX_MEMORY.key} = {self._memory >> 20} MiB; turns that resume in "
+                f"the next one: {self._turns()}",
             )
 
     @staticmethod

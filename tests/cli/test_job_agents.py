@@ -63,7 +63,7 @@ def test_events_pass_all_agents_and_records_name_theirs(job: Path, flink_skills:
     assert [record["agent"] for record in bad] == ["router", "router"]
     assert "the event has no key field 'team'" in bad[0]["error"]
     assert "a JSON list and not an object" in bad[1]["error"]
-    assert "1 events, 1 outputs, 2 errors" in done.stderr
+    assert "1 event, 2 turns, 1 output, 2 errors (2 unusable)" in done.stderr
 
 
 def test_one_agent_of_the_job_gets_the_events(job: Path, flink_skills: FlinkSkills) -> None:

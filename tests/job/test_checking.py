@@ -81,6 +81,18 @@ def test_a_sound_job(tmp_path: Path) -> None:
         ({"skills": "{resources: [skills/x]}"}, "skills", "the job JAR has no such folder"),
         ({"options": "{skills.from.paths: [/none/x]}"}, "skills", "/none/x: does not exist"),
         ({"agent": "{model: offline, skills: {paths: [nowhere]}}"}, "skills", "nowhere: does not exist"),
+        (
+            {"agent": "{model: offline, prompts: {main: {user: 'Job {jbo}'}}}"},
+            "agent",
+            "unknown field 'jbo' in prompt 'main' of agent plain: did you mean '{job}'?",
+        ),
+        (
+            {"agent": "{chat_model_setups: {m: {clazz: offline.setup, prompt: p}}}", "prompts": "{p: {user: '{jbo}'}}"},
+            "agent",
+            "unknown field 'jbo' in prompt 'p' of agent plain: did you mean '{job}'?",
+        ),
+        ({"agent": "{model: offline, instructions: 'Job {job}'}"}, "agent", "2:39: agent.instructions: '{job}' in in"),
+        ({"prompts": "{tone: 'Job {job}'}"}, "flink", "job.yaml:10:17: prompts.tone: '{job}' in instructions"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, replaced: dict[str, str], name: str, said: str) -> None:
@@ -335,6 +347,15 @@ def test_a_wrong_agent_hides_nothing_of_the_others(tmp_path: Path) -> None:
         "nowhere: does not exist",
     ):
         assert part in said, (part, errors(checks))
+
+
+def test_numbers_and_their_nouns(tmp_path: Path) -> None:
+    text = PLAIN.replace("(id INT, job STRING)", "(job STRING)").replace(
+        "{table: answers}", "{table: answers, columns: {id: null}}"
+    )
+    checks = found(tmp_path, text, options="{skills.turn.timeout: 1 min}")
+    assert checks["file"] == [("ok", "job.yaml: 3 statements, 1 option")]
+    assert checks["input"] == [("ok", "1 column, key job")]
 
 
 def test_every_table_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@
         out/                what commands hand back
         runs/run_<…>/       one folder per command
         tmp/, home/         temporary files; what programs keep for their user
+        bin/                python, python3 and pip, if the path of commands does not have the worker's
         metadata.json       what is in it
 
 Everything that commands cannot write is worked on by its path. What is in the folders that they can write is only
@@ -34,7 +35,7 @@ from flink_skills.execution.workspace.inputs import EVENT_FILE, Input, put_file,
 from flink_skills.execution.workspace.job_folder import JobFolder
 from flink_skills.execution.workspace.metadata import Metadata, StagedSkill, now
 from flink_skills.execution.workspace.places import READABLE, WRITABLE, PlaceError, Reach
-from flink_skills.execution.workspace.placing import Destination, Mode, Placed
+from flink_skills.execution.workspace.placing import Destination, Mode, Placed, put_programs
 from flink_skills.execution.workspace.removal import remove_tree
 from flink_skills.execution.workspace.rights import folder_in, pinned
 from flink_skills.execution.workspace.staging import (
@@ -54,6 +55,7 @@ __all__ = ["Workspace"]
 _TRIES = 20
 _HOLD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNFINISHED = ".new-"
+_BIN = "bin"
 
 
 class Workspace:
@@ -72,6 +74,7 @@ class Workspace:
         self.runs_dir = root / "runs"
         self.tmp_dir = root / "tmp"
         self.home_dir = root / "home"
+        self.bin_dir = root / _BIN
         self._job = job
         self._ownership = job.ownership
         self._base_env = base_env
@@ -178,6 +181,8 @@ class Workspace:
             "SKILL_NAME": skill_name or "",
             "FLINK_SKILLS_CALL_ID": call_id,
         }
+        if self._job.programs:
+            env["PATH"] = f"{self.bin_dir}{os.pathsep}{env.get('PATH') or os.defpath}"
         if skill_name:
             skill = self.skills_dir / folder_name(skill_name)
             path = [env["PATH"]] if env.get("PATH") else [os.defpath]
@@ -380,6 +385,7 @@ class Workspace:
             if begins:
                 self._metadata = Metadata.read(descriptor)
                 self._metadata.write(descriptor, self._ownership.data)
+                put_programs(descriptor, _BIN, self._job.programs, self._ownership)
             yield descriptor
         finally:
             os.close(descriptor)

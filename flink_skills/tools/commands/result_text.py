@@ -42,7 +42,7 @@ def describe(
     }
     if result.error is not None:
         return ToolResult(f"The command could not be run safely: {result.error}", is_error=True, value=value)
-    said = [*notes]
+    said = [*notes, *result.notes]
     if result.timed_out:
         said.append(_timed_out(limits.wall_time, longest))
     if result.limit is not None and not (result.timed_out and result.limit == "wall_time"):

@@ -48,9 +48,10 @@ async def answer(
         value["interaction"] = interaction.to_json()
     said = list(warnings)
     if piece.lost:
-        said.append(f"{piece.lost} lines before these are no longer kept")
+        said.append(f"lines before these are no longer kept: {piece.lost}")
     if piece.left:
-        said.append(f"{piece.left} more lines are there: poll for them")
+        many = f"{piece.left} more lines are there: poll for them"
+        said.append("1 more line is there: poll for it" if piece.left == 1 else many)
     if process.reads_slowly:
         said.append("the program has not read all of its input yet")
     if process.result is not None:
@@ -93,7 +94,7 @@ def ending(result: CommandResult, because: str = "", *, killed: bool = False) ->
         said.append(f"it reached the limit {result.limit} of this job: do it in smaller parts")
     elif result.signal is not None and not (because or result.timed_out or killed):
         said.append(f"it was ended by {_signal_name(result.signal)}")
-    return said
+    return [*said, *result.notes]
 
 
 def _signal_name(number: int) -> str:

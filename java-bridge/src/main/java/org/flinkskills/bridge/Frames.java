@@ -210,6 +210,11 @@ final class Frames {
       return content[0] & 0xFF;
     }
 
+    /** The type byte and the body. */
+    byte[] content() {
+      return content;
+    }
+
     /** Whether a turn has ended, or a step of it that it need not do again. */
     boolean isProgress() {
       return type() == END
@@ -262,6 +267,18 @@ final class Frames {
       return values;
     }
 
+    /** Skips {@code bytes} or {@code str}. */
+    void skip() throws FrameException {
+      int length = u32();
+      require(length);
+      position += length;
+    }
+
+    /** The bytes that are not read yet. */
+    int left() {
+      return content.length - position;
+    }
+
     /** What is to be emitted. */
     List<Output> outputs() throws FrameException {
       int count = u32();
@@ -278,7 +295,7 @@ final class Frames {
     }
 
     private void require(long bytes) throws FrameException {
-      if (bytes < 0 || bytes > content.length - position) {
+      if (bytes < 0 || bytes > (long) content.length - position) {
         throw new FrameException(
             String.format(
                 "A frame of type 0x%02x from the agent worker is cut off: %d bytes wanted at offset"
