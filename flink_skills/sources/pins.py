@@ -41,7 +41,7 @@ def check_pin(path: str, pin: str, origin: str, generated: Sequence[str] = ()) -
 
 
 def other_content(sha256: str, origin: str, generated: Sequence[str] = ()) -> SourceError:
-    """Return the error for content with another digest than the pinned one. The arguments are those of :func:`check_pin`."""
+    """Return the error for content with another digest than the pinned one, with the arguments of :func:`check_pin`."""
     message = f"skill source {origin}: its sha256 is {sha256} and not the pinned one"
     if generated:
         files = "1 generated file," if len(generated) == 1 else f"{len(generated)} generated files, such as"

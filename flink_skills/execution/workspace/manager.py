@@ -16,10 +16,10 @@ from pathlib import Path
 
 from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.execution.environment import base_environment
-from flink_skills.execution.interpreter import command_python
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.ages import Ages
 from flink_skills.execution.workspace.inputs import name_inputs
+from flink_skills.execution.workspace.interpreter import command_python
 from flink_skills.execution.workspace.job_folder import SHARED_SKILLS, JobFolder, left_alone
 from flink_skills.execution.workspace.metadata import METADATA_FILE
 from flink_skills.execution.workspace.removal import DOOMED, remove_tree, set_aside

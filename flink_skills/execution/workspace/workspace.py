@@ -32,6 +32,7 @@ from flink_skills.execution.workspace.collecting import Collected, FilePart, col
 from flink_skills.execution.workspace.copying import CopySource
 from flink_skills.execution.workspace.globs import Globs
 from flink_skills.execution.workspace.inputs import EVENT_FILE, Input, put_file, put_link
+from flink_skills.execution.workspace.interpreter import PROGRAMS, make_programs
 from flink_skills.execution.workspace.job_folder import JobFolder
 from flink_skills.execution.workspace.metadata import Metadata, StagedSkill, now
 from flink_skills.execution.workspace.places import READABLE, WRITABLE, PlaceError, Reach
@@ -55,7 +56,6 @@ __all__ = ["Workspace"]
 _TRIES = 20
 _HOLD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNFINISHED = ".new-"
-_BIN = "bin"
 
 
 class Workspace:
@@ -74,7 +74,6 @@ class Workspace:
         self.runs_dir = root / "runs"
         self.tmp_dir = root / "tmp"
         self.home_dir = root / "home"
-        self.bin_dir = root / _BIN
         self._job = job
         self._ownership = job.ownership
         self._base_env = base_env
@@ -182,7 +181,7 @@ class Workspace:
             "FLINK_SKILLS_CALL_ID": call_id,
         }
         if self._job.programs:
-            env["PATH"] = f"{self.bin_dir}{os.pathsep}{env.get('PATH') or os.defpath}"
+            env["PATH"] = f"{self.root / PROGRAMS}{os.pathsep}{env.get('PATH') or os.defpath}"
         if skill_name:
             skill = self.skills_dir / folder_name(skill_name)
             path = [env["PATH"]] if env.get("PATH") else [os.defpath]
@@ -385,17 +384,10 @@ class Workspace:
             if begins:
                 self._metadata = Metadata.read(descriptor)
                 self._metadata.write(descriptor, self._ownership.data)
-                self._make_programs(descriptor)
+                make_programs(descriptor, self._job.programs, self._ownership)
             yield descriptor
         finally:
             os.close(descriptor)
-
-    def _make_programs(self, root: int) -> None:
-        if not self._job.programs:
-            return
-        with folder_in(root, _BIN, self._ownership.closed) as folder:
-            for name, program in self._job.programs.items():
-                put_file(root, folder, name, program.encode(), self._ownership.program)
 
     def _check_ours(self) -> None:
         found = self.root.lstat()

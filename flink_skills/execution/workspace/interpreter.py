@@ -10,9 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flink_skills.execution.request import CommandUser
-from flink_skills.execution.workspace.rights import can_pass
+from flink_skills.execution.workspace.inputs import put_file
+from flink_skills.execution.workspace.rights import Ownership, can_pass, folder_in
 
-__all__ = ["CommandPython", "command_python"]
+__all__ = ["PROGRAMS", "CommandPython", "command_python", "make_programs"]
+
+PROGRAMS = "bin"
+"""The folder of a workspace that contains :attr:`CommandPython.programs`."""
 
 _PYTHONS = ("python", "python3")
 _PIPS = ("pip", "pip3")
@@ -61,6 +65,14 @@ def command_python(path: str, python: str, user: CommandUser | None = None) -> C
         if not found or os.path.dirname(found) != folder:
             programs[name] = _script(python, "-m", "pip")
     return CommandPython(path, programs)
+
+
+def make_programs(root: int, programs: Mapping[str, str], ownership: Ownership) -> None:
+    """Write ``programs`` to their folder in the open workspace ``root``. Raises :class:`OSError`."""
+    if programs:
+        with folder_in(root, PROGRAMS, ownership.closed) as folder:
+            for name, script in programs.items():
+                put_file(root, folder, name, script.encode(), ownership.program)
 
 
 def _without(path: str, python: str, user: CommandUser | None) -> CommandPython:

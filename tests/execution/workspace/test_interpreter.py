@@ -15,7 +15,7 @@ import pytest
 
 from flink_skills.errors import IsolationError
 from flink_skills.execution import CommandUser, WorkspaceManager, command_user
-from flink_skills.execution.interpreter import command_python
+from flink_skills.execution.workspace import command_python
 from flink_skills.options import SkillConfig
 from flink_skills.tools import ShellRunner
 
