@@ -90,6 +90,11 @@ class Workspace:
         return self._job.user
 
     @property
+    def interpreters(self) -> Mapping[str, str]:
+        """The scripts in ``bin/`` that only start an interpreter, by name, with its path."""
+        return self._job.interpreters
+
+    @property
     def writable(self) -> tuple[str, ...]:
         """The folders that commands may write: their contents count against the quota."""
         folders = (self.work_dir, self.out_dir, self.runs_dir, self.tmp_dir, self.home_dir)
