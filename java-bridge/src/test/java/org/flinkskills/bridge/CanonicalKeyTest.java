@@ -45,7 +45,7 @@ class CanonicalKeyTest {
     }
   }
 
-  /** A key that came as a text, such as that of a line, is sent as it is. */
+  /** Keys of lines, for example, are sent unchanged. */
   @Test
   void differentTextsStayDifferentInFrames() {
     Random random = new Random(7);
