@@ -61,6 +61,13 @@ def test_a_ping_is_answered_while_a_turn_waits(bridge: Bridge) -> None:
         assert bridge.receive() == (frames.PONG, b"")
 
 
+def test_lone_surrogates_of_a_key_arrive_as_the_jvm_has_them(bridge: Bridge) -> None:
+    bridge.open(Unruly)
+    for turn, key in enumerate(('"a\ud800"', '"a\udc00"', '"a?"')):
+        bridge.turn(turn, "key", key=key)
+        assert bridge.end()["outputs"] == [("", ascii(key[1:-1]))]
+
+
 def test_the_time_of_a_turn_bounds_how_long_it_may_block(bridge: Bridge) -> None:
     bridge.open(Unruly, **{"skills.turn.timeout": "2 s"})
     bridge.turn(1, "sleep")
