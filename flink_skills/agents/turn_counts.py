@@ -1,4 +1,4 @@
-"""Numbers of ended and failed turns, and their texts for people."""
+"""Counts of ended and failed turns."""
 
 from __future__ import annotations
 

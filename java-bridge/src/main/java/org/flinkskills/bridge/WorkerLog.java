@@ -72,7 +72,7 @@ final class WorkerLog implements Runnable {
       while ((line = readLine(reader)) != null) {
         int mark = line.indexOf(MARK);
         if (mark != 0) {
-          // A print without an end may stand before the line of the log.
+          // A print without an end may precede the line of the log.
           printed(mark < 0 ? line : line.substring(0, mark));
         }
         if (mark >= 0) {
