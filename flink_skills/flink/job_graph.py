@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyflink.common import Configuration
 from pyflink.datastream import DataStream
 from pyflink.java_gateway import get_gateway
 from pyflink.table import Schema, StreamTableEnvironment, Table
 from pyflink.table import types as table_types
+from pyflink.util.exceptions import JavaException
 from pyflink.util.java_utils import get_j_env_configuration
 
 from flink_skills.agents.agent import Agent
@@ -27,7 +29,7 @@ from flink_skills.flink.environment import AgentsExecutionEnvironment
 from flink_skills.flink.execution import execute
 from flink_skills.flink.minicluster import flink_environment
 from flink_skills.flink.option_keys import refused_values
-from flink_skills.flink.sql_errors import sql_errors
+from flink_skills.flink.sql_errors import SqlError, sql_errors
 from flink_skills.flink.stream import AgentOutput, StreamInput
 from flink_skills.flink.summary import JobSummary
 from flink_skills.flink.table_types import column_type
@@ -145,6 +147,10 @@ class JobGraph:
         with sql_errors():
             given = self.t_env.sql_query(query) if query is not None else self.t_env.from_path(str(table))
             given.explain()
+        options = self._options(table) if table is not None else {}
+        file = _local_file(options)
+        if file is not None and not file.exists() and "source.monitor-interval" not in options:
+            raise SqlError(f"the path {file} does not exist", table=table)
 
     def check_sink(self, name: str) -> None:
         """Raise :class:`SkillsError` if Flink cannot create the sink of a table."""
@@ -168,6 +174,23 @@ class JobGraph:
                 self.t_env._j_tenv.getPlanner().getFlinkContext().getClassLoader(),
                 found.isTemporary(),
             )
+        file = _local_file(self._options(name))
+        if file is not None and file.is_file():
+            raise SqlError(f"the path {file} is a file, and this table is written to a folder", table=name)
+
+    def has_file_system(self, uri: str) -> bool:
+        """Return True if this Flink has the file system of a URI."""
+        try:
+            get_gateway().jvm.org.apache.flink.core.fs.Path(uri).getFileSystem()
+        except (Py4JJavaError, JavaException):
+            return False
+        return True
+
+    def _options(self, name: str) -> Mapping[str, str]:
+        """Return the options of a table. A view has none."""
+        tables = self.t_env._j_tenv.getCatalogManager()
+        found = tables.getTable(tables.qualifyIdentifier(self._path(name))).get().getTable()
+        return dict(found.getOptions() or {})
 
     def table_names(self) -> list[str]:
         """The tables and views that are defined, without those of other catalogs."""
@@ -329,6 +352,16 @@ def refused_options(options: Mapping[str, str]) -> dict[str, str]:
             except SkillsError as error:
                 found[key] = str(error)
     return found
+
+
+def _local_file(options: Mapping[str, str]) -> Path | None:
+    """Return the local path of a table of files, or None for another table."""
+    if options.get("connector") != "filesystem" or not options.get("path"):
+        return None
+    scheme, found, rest = options["path"].partition(":")
+    if found and "/" not in scheme:
+        return Path("/" + rest.lstrip("/")) if scheme == "file" else None
+    return Path(options["path"])
 
 
 def _column(column: Any) -> TableColumn:

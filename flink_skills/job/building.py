@@ -120,7 +120,7 @@ class JobBuilder:
         except SkillsError:
             # Each by itself, to know which; where none is to blame, it is said below.
             refused = refused_options(options)
-        problems += [self._option_problem(key, message) for key, message in refused.items()]
+        problems += [self.option_problem(key, message) for key, message in refused.items()]
         if problems and note is None:
             raise DocumentError(problems)
         for problem in problems:
@@ -162,7 +162,8 @@ class JobBuilder:
             self.placing.all_defined = False
             raise DocumentError(problems)
 
-    def _option_problem(self, key: str, message: str) -> Problem:
+    def option_problem(self, key: str, message: str) -> Problem:
+        """Return a problem at an option of Flink, wherever it is set."""
         keys = self.read.document.keys
         path = next((path for path in keys if path[:1] == ("flink",) and ".".join(map(str, path[1:])) == key), ())
         if not path:

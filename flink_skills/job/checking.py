@@ -22,9 +22,10 @@ from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.job.advice import job_warnings
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.building import JobBuilder
+from flink_skills.job.machine import agent_requirements, job_requirements
 from flink_skills.job.model_problems import problems_of_declared, sound_part
 from flink_skills.job.reading import ReadJob, survey_job
-from flink_skills.job.servers_here import reached_servers
+from flink_skills.job.servers_here import declared_servers, reached_servers
 from flink_skills.job.skills_here import SkillsHere, skills_here
 from flink_skills.job.stages import Stage
 from flink_skills.options import SkillConfig, SkillOptions
@@ -155,6 +156,7 @@ class _Checker:
 
     def _tables(self, builder: JobBuilder, graph: JobGraph, agents: Mapping[str, Agent], *, reach: bool) -> None:
         read = builder.read
+        self._here("flink", job_requirements(builder))
         defined = self._step("tables", lambda: _done(builder.define_tables))
         if defined and not _is_broken(read, "tables"):
             self._ok("tables", ", ".join(statement.title for statement in read.statements))
@@ -195,6 +197,9 @@ class _Checker:
             models = ", ".join(f"{model.name} ({model.setup.label})" for model in plan.models) or "no model"
             self._ok("agent", f"agent {stage.name or plan.agent_id}: {models}")
             self._skills(stage, graph, plan, reach=reach)
+            self._here("machine", agent_requirements(builder, each, plan))
+            if not reach:
+                self._programs(stage, agent)
 
     def _fill(self, builder: JobBuilder, each: AgentBuilder) -> bool:
         """Check the tables of one agent, and return whether it can be connected."""
@@ -227,6 +232,17 @@ class _Checker:
                 self._diagnose(skills_here(plan, graph, remote=reach))
         except SkillsError as error:
             self._add(Check("skills", "error", str(error)))
+
+    def _here(self, name: str, problems: Iterable[Problem]) -> None:
+        """Report what this machine lacks."""
+        self._step(name, lambda: _raised(list(problems)))
+
+    def _programs(self, stage: Stage, agent: Agent) -> None:
+        """Check that the programs of MCP servers exist. Nothing is started."""
+        for server in declared_servers(agent):
+            if server.problem is not None:
+                status: Status = "error" if server.required else "warning"
+                self._add(Check("servers", status, stage.title(server.problem)))
 
     def _skills(self, stage: Stage, graph: JobGraph, plan: AgentPlan, *, reach: bool) -> None:
         if not plan.scopes:
@@ -307,10 +323,10 @@ class _Checker:
             for problem in error.problems:
                 if problem.not_here is not None:
                     kind, what = problem.not_here
-                    message = (
-                        f"the {kind} {what!r} is not here, so what depends on it is not checked: name its jar under "
-                        "'jars', or check where it is"
-                    )
+                    fix = "name its jar under 'jars', or check where it is"
+                    if kind not in ("connector", "format", "catalog"):
+                        fix = "the job needs it on each machine that runs it"
+                    message = f"the {kind} {what!r} is not here, so what depends on it is not checked: {fix}"
                     self._add(Check(name, "unknown", message, problem))
                 else:
                     self._add(Check(name, "error", str(problem), problem))

@@ -195,6 +195,77 @@ def test_a_view_is_not_an_output(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("replaced", "name", "said"),
+    [
+        (
+            {"agent": "{model: 'openai:gpt-5'}"},
+            "machine",
+            "job.yaml:2:8: agent: chat model 'model': model openai:gpt-5 needs an API key, and the environment "
+            "variable OPENAI_API_KEY is not set",
+        ),
+        (
+            {"skills": SKILLS, "options": "{skills.shell.backend: bwrapp}"},
+            "machine",
+            "options.skills.shell.backend: unknown execution backend 'bwrapp'",
+        ),
+        (
+            {"skills": SKILLS, "options": "{skills.shell.min-isolation: REMOTE}"},
+            "machine",
+            "commands cannot be isolated at REMOTE on this machine",
+        ),
+        (
+            {"skills": SKILLS, "options": "{skills.lock: /none/skills.lock}"},
+            "machine",
+            "options.skills.lock: skills.lock /none/skills.lock: cannot be read",
+        ),
+        (
+            {"options": "{skills.artifacts.dir: 'nope://x'}"},
+            "machine",
+            "options.skills.artifacts.dir: option skills.artifacts.dir: 'nope://x': nothing here knows the protocol",
+        ),
+        (
+            {"flink": "{state.backend.type: rocksbd}"},
+            "flink",
+            "flink.state.backend.type: unknown state backend 'rocksbd': did you mean 'rocksdb'?",
+        ),
+        (
+            {"agent": "{model: offline, mcp_servers: {shop: {command: [no-such-program], sandbox: false}}}"},
+            "servers",
+            "the MCP server 'shop': there is no program 'no-such-program' on this machine",
+        ),
+    ],
+)
+def test_what_a_run_on_this_machine_would_not_find_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: dict[str, str], name: str, said: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    checks = found(tmp_path, **replaced)  # type: ignore[arg-type]
+    assert any(status == "error" and said in message for status, message in checks[name]), checks
+
+
+def test_files_of_tables_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    files = "'connector' = 'filesystem', 'format' = 'json', 'path' = '${job:dir}"
+    text = PLAIN.replace("'connector' = 'datagen', 'number-of-rows' = '1'", f"{files}/none.json'")
+    text = text.replace("'connector' = 'blackhole'", f"{files}/job.yaml'", 1)
+    assert [message.partition(": ")[2] for message in errors(found(tmp_path, text))] == [
+        "tables: CREATE TABLE events: the path none.json does not exist",
+        "tables: CREATE TABLE answers: the path job.yaml is a file, and this table is written to a folder",
+    ]
+    # A source that looks for new files may have none yet.
+    waiting = text.replace("none.json'", "none', 'source.monitor-interval' = '1 s'").replace("/job.yaml'", "/out'")
+    assert errors(found(tmp_path, waiting)) == []
+
+
+def test_what_only_other_machines_may_have_is_unknown(tmp_path: Path) -> None:
+    flink = "{python.executable: /none/python, execution.checkpointing.dir: 'nope://x/y'}"
+    unknown = [message for status, message in found(tmp_path, flink=flink)["flink"] if status == "unknown"]
+    assert [message.partition(" is not here")[0] for message in unknown] == [
+        "the Python interpreter '/none/python'",
+        "the file system 'nope://'",
+    ]
+
+
 def errors(checks: dict[str, list[tuple[str, str]]]) -> list[str]:
     return [message for of in checks.values() for status, message in of if status == "error"]
 
