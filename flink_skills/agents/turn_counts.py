@@ -1,4 +1,4 @@
-"""Numbers of ended and failed turns, and their texts for people."""
+"""Counts of ended and failed turns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["TurnCounts", "counted", "kind_of", "listed_kinds"]
+__all__ = ["TurnCounts", "kind_of", "listed_kinds"]
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,3 @@ def listed_kinds(kinds: Mapping[str, int]) -> str:
     return ", ".join(
         f"{number:,} {kind}" for kind, number in sorted(kinds.items(), key=lambda pair: (-pair[1], pair[0]))
     )
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun.
-
-    >>> counted(1, "skill"), counted(2, "skill")
-    ('1 skill', '2 skills')
-    """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flink_skills.agents.session import Session, SessionChange
-from flink_skills.agents.turn_counts import counted
+from flink_skills.errors import counted
 from flink_skills.options import SkillConfig, SkillOptions
 
 __all__ = ["ERROR_TAG", "TurnOutcome", "TurnStart", "TurnStatus", "crash_problem"]

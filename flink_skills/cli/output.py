@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
-from flink_skills.agents.turn_counts import counted
+from flink_skills.errors import counted
 from flink_skills.job.terminal_text import visible, without_hidden
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from flink_skills.execution.live import LiveProcess
 from flink_skills.execution.registry import backend_names, create_backend, register_backend, unregister_backend
 from flink_skills.execution.request import CommandRequest, CommandResult, CommandUser, Limits
 from flink_skills.execution.workspace import Workspace, WorkspaceManager, folder_name, open_workspaces
-from flink_skills.execution.workspace.interpreter import command_python
 from flink_skills.execution.workspace.removal import remove_tree
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "Workspace",
     "WorkspaceManager",
     "backend_names",
-    "command_python",
     "command_user",
     "create_backend",
     "folder_name",

@@ -25,6 +25,7 @@ from flink_skills.agents.shared import SharedResources
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.configuration import AgentsConfiguration
 from flink_skills.flink.inputs import check_environment, check_events, check_stream, check_table
+from flink_skills.flink.package_warnings import ignore_package_warnings
 from flink_skills.flink.stream import AgentInput, ListEvents, ListInput, StreamInput, plan_json
 from flink_skills.flink.validation import check_artifacts, check_paths, embed_lock, resolve_skills
 from flink_skills.manager import SkillScope
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from pyflink.table import StreamTableEnvironment, Table
 
     from flink_skills.flink.execution import CollectedRecords
+
+# Here, because PyFlink loads these packages when the script creates its first environment.
+ignore_package_warnings()
 
 if find_spec("cloudpickle"):
     # Here, because PyFlink pickles the functions of a stream when the script declares them.

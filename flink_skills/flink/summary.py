@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from flink_skills.agents.turn_counts import TurnCounts, counted, listed_kinds
+from flink_skills.agents.turn_counts import TurnCounts, listed_kinds
+from flink_skills.errors import counted
 
 __all__ = ["Applied", "JobSummary", "summary_of"]
 
@@ -22,9 +23,10 @@ class Applied(Protocol):
 
 @dataclass(frozen=True)
 class JobSummary:
-    """Turns of the agents of a job, the agents whose error records the job does not read, and the log of a local job.
+    """Turns of the agents of a job.
 
-    The numbers are those of the job and not of its last attempt: after a restart they continue from the checkpoint.
+    ``unread`` are the agents whose error records the job does not read, and ``log`` is the log of a local job. After a
+    restart the numbers continue from the checkpoint.
     """
 
     agents: Sequence[TurnCounts]

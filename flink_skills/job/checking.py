@@ -17,9 +17,8 @@ from flink_skills.agents.messages import ModelRequest, UserMessage
 from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.plan import AgentPlan, ModelPlan
 from flink_skills.agents.record_rows import RecordRows
-from flink_skills.agents.turn_counts import counted
 from flink_skills.documents.problems import DocumentError, Problem
-from flink_skills.errors import ConfigError, SkillsError
+from flink_skills.errors import ConfigError, SkillsError, counted
 from flink_skills.job.advice import job_warnings
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.building import JobBuilder

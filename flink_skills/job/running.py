@@ -27,7 +27,7 @@ def run_job_file(
 ) -> int:
     """Read, check and run a job file, and return the number of failed turns.
 
-    It is 0 for a job that is submitted with ``flink run --detached``, because nothing waits for its end.
+    The number is 0 after ``flink run --detached``.
 
     Args:
         path: The file.

@@ -13,7 +13,7 @@ from itertools import chain
 from types import TracebackType
 from typing import Any, ClassVar
 
-from flink_skills.errors import ConfigError, SkillFormatError, SkillsError, SourceError, UnknownNameError
+from flink_skills.errors import ConfigError, SkillFormatError, SkillsError, SourceError, UnknownNameError, counted
 from flink_skills.manager.audit import AuditHook, log_event
 from flink_skills.manager.catalog import Catalog
 from flink_skills.manager.entry import Entry
@@ -357,12 +357,12 @@ class AgentSkillManager(Resource):
         menu = self.view(names).rendered()
         if not menu.shortened and not menu.left_out:
             return []
-        parts = []
-        if menu.shortened:
-            parts.append(f"{menu.shortened} description{'s were' if menu.shortened > 1 else ' was'} shortened")
-        if number := len(menu.left_out):
+        parts = (
+            [f"{counted(menu.shortened, 'description was', 'descriptions were')} shortened"] if menu.shortened else []
+        )
+        if menu.left_out:
             parts.append(
-                f"{number} skill{'s were' if number > 1 else ' was'} left out: {', '.join(menu.left_out[:20])}"
+                f"{counted(len(menu.left_out), 'skill was', 'skills were')} left out: {', '.join(menu.left_out[:20])}"
             )
         mend = f"raise {SkillOptions.PROMPT_MAX_CHARS.key} or choose fewer skills with skill_names"
         return [Diagnostic("P01", "warning", f"to fit {budget} characters, {' and '.join(parts)}", mend=mend)]

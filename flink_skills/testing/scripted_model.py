@@ -8,7 +8,7 @@ from typing import Any
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall, Usage
 from flink_skills.agents.models.base import ChatModel
-from flink_skills.agents.turn_counts import counted
+from flink_skills.errors import counted
 
 __all__ = ["Answer", "ScriptedModel", "call", "calls"]
 

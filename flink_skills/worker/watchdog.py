@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.errors import counted
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry.metrics import resident_memory
 from flink_skills.worker.exit_codes import BLOCKED, OUT_OF_MEMORY
@@ -135,11 +136,11 @@ class Watchdog:
         ours = next((i for i, text in enumerate(stack) if "asyncio/events.py" in text), -1) + 1
         del frame
         _log.error(
-            "%s has blocked the worker's event loop for %.0f s, and %d turns of this worker wait; await what waits, "
+            "%s has blocked the worker's event loop for %.0f s, while this worker has %s; await what waits, "
             "and put what computes into ctx.step(name, function) or asyncio.to_thread. It is here:\n%s",
             whose or "something",
             seconds,
-            self._turns(),
+            counted(self._turns(), "turn"),
             "".join(stack[ours:]).rstrip(),
         )
 
@@ -147,11 +148,12 @@ class Watchdog:
         # Not known outside of Linux; without a free descriptor it is looked at again later.
         used = resident_memory()
         if used is not None and used > self._memory:
+            turns = counted(self._turns(), "turn")
             self._end(
                 OUT_OF_MEMORY,
                 f"the worker is ended, because it holds {used >> 20} MiB of memory, more than "
-                f"{SkillOptions.WORKER_MAX_MEMORY.key} = {self._memory >> 20} MiB; turns that resume in "
-                f"the next one: {self._turns()}",
+                f"{SkillOptions.WORKER_MAX_MEMORY.key} = {self._memory >> 20} MiB; its {turns} will run in "
+                "the next one",
             )
 
     @staticmethod

@@ -87,7 +87,7 @@ def test_a_run_with_failed_turns_ends_with_their_number_and_exit_code_3(tmp_path
     write_job(tmp_path, text, agent="odd:Odd", errors="")
     done = run("job.yaml", "--parallelism", "1", "--set", "skills.worker.processes=1", cwd=tmp_path)
     assert done.code == 3, done.stderr
-    # In the worker they are no part of its protocol, and one that looks like a line of a log is shown as well.
+    # Prints are not parsed as frames of the worker, and one that looks like a log line is shown as well.
     printed = done.stdout.splitlines()
     assert sorted(printed) == sorted(
         [

@@ -1,9 +1,10 @@
-"""What a job reports when it has ended: turns, failures, error records that nothing reads, and its own error."""
+"""The summary of a job that has ended, and the error of one that has failed."""
 
 from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from pyflink.common import Types
 
 from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment
 from flink_skills.flink import JobFailedError, summary_of
-from tests.flink.running import flink_environment
+from tests.flink.running import agents_environment, flink_environment
 
 
 @dataclass
@@ -93,6 +94,38 @@ def test_execute_ends_with_turns_failures_and_unread_error_records(capsys: pytes
         else:
             (unread,) = rest
             assert unread.startswith("agent odd: 2 error records were not read, the first: KeyError: ")
+
+
+@pytest.mark.flink
+def test_after_a_restart_the_numbers_are_those_of_the_whole_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    restarts = {
+        "execution.checkpointing.interval": "200 ms",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": "1",
+        "restart-strategy.fixed-delay.delay": "1 s",
+    }
+    agents_env = agents_environment(restarts, parallelism=2)
+    t_env = agents_env.table_environment()
+    t_env.execute_sql(
+        "CREATE TABLE numbers (id INT) WITH ('connector' = 'datagen', 'rows-per-second' = '10', "
+        "'number-of-rows' = '30', 'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '30')"
+    )
+    failed = tmp_path / "failed"
+
+    def fail_once(output: Any) -> Any:
+        if output["id"] > 20 and not failed.exists():
+            failed.touch()
+            raise RuntimeError("planned")
+        return output
+
+    output = agents_env.from_table(t_env.from_path("numbers"), "id").apply(Odd)
+    output.to_datastream().map(fail_once).print()
+    agents_env.execute("odd")
+    assert failed.exists()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("30 turns, 15 failed (15 KeyError); the log is /")]
 
 
 @pytest.mark.flink

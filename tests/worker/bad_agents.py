@@ -27,6 +27,9 @@ class Unruly(Agent):
     async def do_well(self, ctx: Any) -> Any:
         return "well"
 
+    async def do_key(self, ctx: Any) -> Any:
+        return ascii(ctx.key)
+
     async def do_wait(self, ctx: Any) -> Any:
         await asyncio.sleep(3600)
 

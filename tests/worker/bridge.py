@@ -155,7 +155,9 @@ class Bridge:
             given.get("version", 0),
         )
         data = event if isinstance(event, bytes) else pickle.dumps(event)
-        body = head + sized(given.get("key", '"k"').encode()) + sized(data) + many(session or [])
+        body = (
+            head + sized(given.get("key", '"k"').encode("utf-8", "surrogatepass")) + sized(data) + many(session or [])
+        )
         self.send(frames.TURN, body + many(given.get("journal", [])))
 
     def end(self) -> dict[str, Any]:

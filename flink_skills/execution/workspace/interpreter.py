@@ -10,9 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flink_skills.execution.request import CommandUser
-from flink_skills.execution.workspace.rights import can_pass
+from flink_skills.execution.workspace.inputs import put_file
+from flink_skills.execution.workspace.rights import Ownership, can_pass, folder_in
 
-__all__ = ["CommandPython", "command_python"]
+__all__ = ["PROGRAMS", "CommandPython", "command_python", "make_programs"]
+
+PROGRAMS = "bin"
+"""The folder of a workspace that contains :attr:`CommandPython.programs`."""
 
 _PYTHONS = ("python", "python3")
 _PIPS = ("pip", "pip3")
@@ -26,13 +30,20 @@ class CommandPython:
 
     Attributes:
         path: The value of ``PATH``.
+        interpreter: The path of the interpreter; empty if there is none.
         programs: Scripts to create in a folder that precedes the path, by name.
         remark: Why the interpreter is not the worker's, for an operator; empty if it is.
     """
 
     path: str
+    interpreter: str = ""
     programs: Mapping[str, str] = field(default_factory=dict)
     remark: str = ""
+
+    @property
+    def interpreters(self) -> dict[str, str]:
+        """The programs that only start the interpreter, by name, with its path."""
+        return {name: self.interpreter for name in _PYTHONS if name in self.programs}
 
 
 def command_python(path: str, python: str, user: CommandUser | None = None) -> CommandPython:
@@ -51,7 +62,7 @@ def command_python(path: str, python: str, user: CommandUser | None = None) -> C
     if not _can_run(python, user):
         return _without(path, python, user)
     if all(_is_same(_first(name, path, user), python) for name in _PYTHONS):
-        return CommandPython(path)
+        return CommandPython(path, python)
     folder = os.path.dirname(python)
     if os.path.realpath(folder) not in _SHARED_FOLDERS:
         path = os.pathsep.join([folder, *(entry for entry in path.split(os.pathsep) if entry != folder)])
@@ -60,7 +71,15 @@ def command_python(path: str, python: str, user: CommandUser | None = None) -> C
         found = _first(name, path, user)
         if not found or os.path.dirname(found) != folder:
             programs[name] = _script(python, "-m", "pip")
-    return CommandPython(path, programs)
+    return CommandPython(path, python, programs)
+
+
+def make_programs(root: int, programs: Mapping[str, str], ownership: Ownership) -> None:
+    """Write ``programs`` to their folder in the open workspace ``root``. Raises :class:`OSError`."""
+    if programs:
+        with folder_in(root, PROGRAMS, ownership.closed) as folder:
+            for name, script in programs.items():
+                put_file(root, folder, name, script.encode(), ownership.program)
 
 
 def _without(path: str, python: str, user: CommandUser | None) -> CommandPython:
@@ -74,7 +93,7 @@ def _without(path: str, python: str, user: CommandUser | None) -> CommandPython:
     if not other:
         return CommandPython(path, remark=remark)
     programs = {name: _script(other) for name in _PYTHONS if not _is_same(_first(name, path, user), other)}
-    return CommandPython(path, programs, remark)
+    return CommandPython(path, other, programs, remark)
 
 
 def _first(name: str, path: str, user: CommandUser | None) -> str:

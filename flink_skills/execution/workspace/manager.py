@@ -90,7 +90,7 @@ class WorkspaceManager:
         if base_env is None:
             python = command_python(self._base_env["PATH"], sys.executable, user)
             self._base_env["PATH"] = python.path
-            self._job.programs = python.programs
+            self._job.programs, self._job.interpreters = python.programs, python.interpreters
             self.remarks = (python.remark,) if python.remark else ()
         self._live: weakref.WeakValueDictionary[str, Workspace] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -17,7 +17,7 @@ from flink_skills.execution.workspace.places import PlaceError, kind_of, parts_o
 from flink_skills.execution.workspace.removal import remove_tree
 from flink_skills.execution.workspace.rights import Ownership, folder_in
 
-__all__ = ["Destination", "Mode", "Placed", "default_place", "place_parts", "put_programs"]
+__all__ = ["Destination", "Mode", "Placed", "default_place", "place_parts"]
 
 Mode = Literal["copy", "link"]
 
@@ -128,11 +128,3 @@ class Destination:
             found = os.stat(self._parts[-1], dir_fd=folder, follow_symlinks=False)
             if stat.S_ISDIR(found.st_mode) and not replace:
                 raise PlaceError(f"{self.shown!r} is a folder that is there already: choose another place", "taken")
-
-
-def put_programs(root: int, name: str, programs: Mapping[str, str], ownership: Ownership) -> None:
-    """Write scripts, by their names, to the folder ``name`` of a workspace. Without scripts it is not created."""
-    if programs:
-        with folder_in(root, name, ownership.closed) as folder:
-            for program, text in programs.items():
-                put_file(root, folder, program, text.encode(), ownership.program)

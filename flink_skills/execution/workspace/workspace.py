@@ -32,10 +32,11 @@ from flink_skills.execution.workspace.collecting import Collected, FilePart, col
 from flink_skills.execution.workspace.copying import CopySource
 from flink_skills.execution.workspace.globs import Globs
 from flink_skills.execution.workspace.inputs import EVENT_FILE, Input, put_file, put_link
+from flink_skills.execution.workspace.interpreter import PROGRAMS, make_programs
 from flink_skills.execution.workspace.job_folder import JobFolder
 from flink_skills.execution.workspace.metadata import Metadata, StagedSkill, now
 from flink_skills.execution.workspace.places import READABLE, WRITABLE, PlaceError, Reach
-from flink_skills.execution.workspace.placing import Destination, Mode, Placed, put_programs
+from flink_skills.execution.workspace.placing import Destination, Mode, Placed
 from flink_skills.execution.workspace.removal import remove_tree
 from flink_skills.execution.workspace.rights import folder_in, pinned
 from flink_skills.execution.workspace.staging import (
@@ -55,7 +56,6 @@ __all__ = ["Workspace"]
 _TRIES = 20
 _HOLD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNFINISHED = ".new-"
-_BIN = "bin"
 
 
 class Workspace:
@@ -74,7 +74,6 @@ class Workspace:
         self.runs_dir = root / "runs"
         self.tmp_dir = root / "tmp"
         self.home_dir = root / "home"
-        self.bin_dir = root / _BIN
         self._job = job
         self._ownership = job.ownership
         self._base_env = base_env
@@ -89,6 +88,11 @@ class Workspace:
     def user(self) -> CommandUser | None:
         """The user that commands run as, where it is not the worker's own."""
         return self._job.user
+
+    @property
+    def interpreters(self) -> Mapping[str, str]:
+        """The scripts in ``bin/`` that only start an interpreter, by name, with its path."""
+        return self._job.interpreters
 
     @property
     def writable(self) -> tuple[str, ...]:
@@ -182,7 +186,7 @@ class Workspace:
             "FLINK_SKILLS_CALL_ID": call_id,
         }
         if self._job.programs:
-            env["PATH"] = f"{self.bin_dir}{os.pathsep}{env.get('PATH') or os.defpath}"
+            env["PATH"] = f"{self.root / PROGRAMS}{os.pathsep}{env.get('PATH') or os.defpath}"
         if skill_name:
             skill = self.skills_dir / folder_name(skill_name)
             path = [env["PATH"]] if env.get("PATH") else [os.defpath]
@@ -385,7 +389,7 @@ class Workspace:
             if begins:
                 self._metadata = Metadata.read(descriptor)
                 self._metadata.write(descriptor, self._ownership.data)
-                put_programs(descriptor, _BIN, self._job.programs, self._ownership)
+                make_programs(descriptor, self._job.programs, self._ownership)
             yield descriptor
         finally:
             os.close(descriptor)

@@ -18,7 +18,7 @@ from flink_skills.options import SkillOptions
 __all__ = ["Denials"]
 
 _STDERR_TAIL = 8_192
-# What a command prints is data. Only the last lines of one that failed may be about its failure.
+# Printed text is data. Only the last lines of a failed command may be about the failure.
 _STDOUT_TAIL = 2_048
 _STDIN_HEAD = 65_536
 _MOST_PATH = 200
@@ -30,7 +30,7 @@ _VIEW = "which see the workspace and the system's programs only"
 _INPUTS = "read inputs from $WORK_DIR/inputs"
 _NO_NETWORK = (
     f"the network is closed to commands ({SkillOptions.SHELL_NETWORK.key} is deny), so no address can be reached and "
-    "no name resolves: use the event and the files that are there"
+    "no name resolves: use the event and the files of the workspace"
 )
 _UNREACHABLE = re.compile(
     r"could(?: not|n't) (?:resolve|connect)|name or service not known|nodename nor servname|no address associated with|"

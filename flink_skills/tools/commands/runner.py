@@ -276,6 +276,7 @@ class ShellRunner:
             env=env,
             skill_folder=lambda name: workspace.skills_dir / folder_name(name),
             writable=workspace.writable,
+            interpreters=workspace.interpreters,
         )
         return CommandRequest(
             argv=await self._argv(call.command, place) if judged else tuple(call.command),

@@ -183,6 +183,7 @@ async def real(
 async def test_real_commands_at_each_level(real: Any) -> None:
     offline = await real("python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 9))'")
     assert "note: the network is closed to commands" in offline.content
+    assert offline.value["notes"][0].startswith("the network is closed to commands")
     unresolved = await real("python3 -c 'import socket; socket.getaddrinfo(\"a.example\", 80)'")
     assert "note: the network is closed to commands" in unresolved.content
     # Root that switches commands to another user cannot write there at HYGIENE either.
@@ -195,6 +196,7 @@ async def test_real_commands_at_each_level(real: Any) -> None:
         assert "/skills/x is read-only: write results to $OUTPUT_DIR" in skills.content
     fine = await real("echo Permission denied; echo a > $OUTPUT_DIR/a")
     assert "note:" not in fine.content
+    assert "notes" not in fine.value
 
 
 async def test_a_file_in_tmp_is_kept_or_explained(real: Any) -> None:

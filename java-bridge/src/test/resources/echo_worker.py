@@ -1,8 +1,8 @@
 """A small agent worker for the tests: it answers each event with the event itself.
 
 An event "crash" kills the process, "stop" stops it, "sleep" answers nothing, "child" starts a process that outlives its
-turn and answers with its id. "leave" and words start a process that tries to outlive the worker: "session" in a session
-of its own, "orphan" without a living parent, "bare" without an environment, "quiet" without the pipes of the worker,
+turn and answers with its id. "leave" and words start a process that tries to outlive the worker: "session" in a new
+session, "orphan" without a living parent, "bare" without an environment, "quiet" without the pipes of the worker,
 "stubborn" one that ignores SIGTERM.
 """
 

@@ -1,5 +1,6 @@
 package org.flinkskills.bridge;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -160,8 +161,35 @@ final class Frames {
       return this;
     }
 
+    /** A text as UTF-8. A lone surrogate is three bytes, as with Python's "surrogatepass". */
     Writer str(String value) {
-      return bytes(value.getBytes(StandardCharsets.UTF_8));
+      return bytes(hasSurrogates(value) ? encoded(value) : value.getBytes(StandardCharsets.UTF_8));
+    }
+
+    private static boolean hasSurrogates(String text) {
+      for (int i = 0; i < text.length(); i++) {
+        if (Character.isSurrogate(text.charAt(i))) {
+          return true;
+        }
+      }
+      return false;
+    }
+
+    /** Java itself would write "?" for a lone surrogate, and two keys would become one. */
+    private static byte[] encoded(String text) {
+      ByteArrayOutputStream bytes = new ByteArrayOutputStream(text.length() + 16);
+      text.codePoints()
+          .forEach(
+              c -> {
+                if (c >= Character.MIN_SURROGATE && c <= Character.MAX_SURROGATE) {
+                  bytes.write(0xE0 | c >> 12);
+                  bytes.write(0x80 | c >> 6 & 0x3F);
+                  bytes.write(0x80 | c & 0x3F);
+                } else {
+                  bytes.writeBytes(Character.toString(c).getBytes(StandardCharsets.UTF_8));
+                }
+              });
+      return bytes.toByteArray();
     }
 
     Writer list(List<byte[]> values) {

@@ -16,7 +16,7 @@ interface WorkerLauncher extends AutoCloseable {
    */
   Worker launch(int index) throws IOException;
 
-  /** Where the prints of user code are shown; null: only in the log. */
+  /** Returns the stream that shows the prints of user code. Null: prints are only in the log. */
   default PrintStream prints() {
     return null;
   }

@@ -189,7 +189,7 @@ final class WorkerLog implements Runnable {
     line.reset();
     int mark = text.indexOf(MARK);
     if (mark != 0) {
-      // A print without an end may stand before the line of the log.
+      // A print without an end may precede the line of the log.
       printed(mark < 0 ? text : text.substring(0, mark));
     }
     if (mark >= 0) {

@@ -283,7 +283,8 @@ final class WorkerProcess {
     /** Runs until the worker is gone and answers why it is. */
     String run() {
       Thread writer = daemon(() -> guarded("writing to the worker", this::write), name + "-writer");
-      Thread drain = daemon(() -> guarded("reading the worker's log", this::readLog), name + "-log");
+      Thread drain =
+          daemon(() -> guarded("reading the worker's log", this::readLog), name + "-log");
       try {
         writer.start();
         drain.start();

@@ -82,7 +82,7 @@ public class ClassLoaderReleaseTest {
   @Test
   void nothingKeepsTheClassesOfAJobThatHasEnded() throws Exception {
     PythonWorkerTest.installEchoWorker(modules);
-    // Objects of the whole JVM, such as the hook of its logs, are created outside of the job.
+    // The first job creates objects that the JVM keeps, such as the hook of its logs.
     new Job().apply(tmp, modules);
     WeakReference<ClassLoader> loader = runJob();
     Waiting.until(

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import IsolationError
-from flink_skills.execution import CommandUser, WorkspaceManager, command_python, command_user
+from flink_skills.execution import CommandUser, WorkspaceManager, command_user
+from flink_skills.execution.workspace import command_python
 from flink_skills.options import SkillConfig
-from flink_skills.tools import ShellRunner
+from flink_skills.tools import ArgumentError, ShellRunner
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 
@@ -145,3 +146,32 @@ async def test_programs_of_a_workspace_return_with_it(worker: Worker) -> None:
     assert "-m pip" in await worker.says("cat $(command -v pip)")
     worker.workspaces.for_key("k").remove()
     assert "-m pip" in await worker.says("cat $(command -v pip)")
+
+
+@pytest.mark.parametrize(("option", "permitted"), [("allowed-commands", True), ("denied-commands", False)])
+async def test_a_command_list_is_about_the_interpreter(
+    option: str, permitted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script in ``bin/`` of the workspace is neither another program nor a way around a list."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        python = Path(folder) / "apart" / "python3.99"
+        python.parent.mkdir(mode=0o755)
+        python.symlink_to(SYSTEM_PYTHON)
+        monkeypatch.setattr(sys, "executable", str(python))
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")
+        options = {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}
+        config = SkillConfig({**options, f"skills.shell.{option}": str(python)})
+        workspaces = WorkspaceManager(Path(folder) / "job", user=command_user(config))
+        shell = await ShellRunner.start(config, workspaces)
+        try:
+            workspace = workspaces.for_key("k")
+            if permitted:
+                result = await shell.run("python -c 'import sys; print(sys.executable)'", workspace=workspace)
+                assert result.stdout.decode().strip() == str(python)
+            else:
+                with pytest.raises(ArgumentError, match="does not permit 'python'"):
+                    await shell.run("python -c pass", workspace=workspace)
+        finally:
+            await shell.close()
+            workspaces.close()
