@@ -88,9 +88,7 @@ class AgentSkillManager(Resource):
         listed = []
         for kind, items in (("paths", paths), ("resources", resources), ("urls", urls)):
             if not (items is None or isinstance(items, (str, Iterable))) or isinstance(items, Mapping):
-                raise ConfigError(
-                    f"AgentSkillManager: {kind} is of type {type(items).__name__}: give a list of strings"
-                )
+                raise ConfigError(f"AgentSkillManager: {kind} of type {type(items).__name__}: give a list of strings")
             listed.append([items] if isinstance(items, str) else items or ())
         if not (config is None or isinstance(config, SkillConfig)):
             raise ConfigError(f"AgentSkillManager: config is of type {type(config).__name__}: give a SkillConfig")

@@ -14,7 +14,7 @@ __all__ = ["Places"]
 
 # struct flock: type, whence, start, length, process. The kernel wants 0 as the process of these locks.
 _FLOCK = struct.Struct("hhqqi4x")
-# How many places to try before the kernel is asked for ranges that are held.
+# The number of places to try before asking the kernel for the ranges that are held.
 _TRIES = 4
 
 

@@ -21,7 +21,7 @@ import org.apache.flink.util.function.ThrowingRunnable;
  * their turn.
  */
 final class ReportQueue implements AutoCloseable {
-  /** What a frame needs beside its content. */
+  /** The bytes of a frame's objects, without its content. */
   private static final int OBJECT_BYTES = 64;
 
   private final MemoryBudget budget;
@@ -40,7 +40,7 @@ final class ReportQueue implements AutoCloseable {
     private int next;
     private long bytes;
 
-    /** Where the frames are in the file, and their lengths; null if they are in memory. */
+    /** The lengths of frames that are in the file; null if they are in memory. */
     private int[] lengths;
 
     private long position;

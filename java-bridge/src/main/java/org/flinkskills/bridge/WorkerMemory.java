@@ -17,7 +17,7 @@ final class WorkerMemory {
   private static final Logger LOG = LoggerFactory.getLogger(WorkerMemory.class);
   private static final long MEBIBYTE = 1 << 20;
 
-  /** What a worker with a client for models needs, and some room. */
+  /** Enough for a worker with a client for models. */
   private static final long LEAST = 256 * MEBIBYTE;
 
   /** Code, threads and compiled methods of the JVM: Flink's smallest overhead. */

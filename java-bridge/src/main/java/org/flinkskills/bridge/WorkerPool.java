@@ -48,7 +48,7 @@ final class WorkerPool {
   private final ScratchDirectory scratch;
   private final WorkerLauncher launcher;
 
-  /** What OPEN says of each plan to each worker. */
+  /** The part of OPEN that is the same for all plans and workers. */
   private final ObjectNode config;
 
   private final WorkerProcess[] workers;
@@ -102,7 +102,7 @@ final class WorkerPool {
             .put("workers", blueprint.workers())
             .put("memory", blueprint.workerMemory())
             .put("task_manager", blueprint.taskManager())
-            // What a worker learned about a source since the job opened here counts for all.
+            // Workers share what one of them has fetched since the job opened here.
             .put("opened", System.currentTimeMillis() / 1000.0);
     this.workers = new WorkerProcess[blueprint.workers()];
     this.lanes = new WorkerLane[blueprint.workers()];
@@ -364,7 +364,7 @@ final class WorkerPool {
           frame(worker, epoch, frame, answers);
         }
       } finally {
-        // What came before a broken frame counts.
+        // The frames before a broken one are handled.
         answers.forEach((operator, found) -> answered(worker, epoch, operator, found));
       }
     }

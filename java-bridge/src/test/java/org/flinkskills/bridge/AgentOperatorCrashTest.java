@@ -417,7 +417,7 @@ class AgentOperatorCrashTest {
       for (int i = 1; i < body.length; i++) {
         frame.u8(body[i]);
       }
-      // What the worker sent before counts.
+      // The frames before it are handled.
       first.step(turns.get(1), false, "done");
       first.answer(frame);
       for (Turn again : take(workers.started(1), agent, 2)) {

@@ -21,7 +21,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What an operator does with answers while the tasks behind it accept no records. */
+/** Answers that arrive while the tasks behind the operator accept no records. */
 @Timeout(60)
 class BlockedOutputsTest {
   @TempDir File tmp;
