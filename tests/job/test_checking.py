@@ -9,26 +9,15 @@ from typing import Any
 
 import pytest
 
-from flink_skills.job import Check, check_job, explain_job
+from flink_skills.job import explain_job
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
+from tests.job.checks import errors, found
 from tests.job.files import PLAIN, write_job
 
 pytestmark = pytest.mark.flink
 
 ROOT = Path(__file__).parents[2]
 SKILLS = f"{{paths: ['{ROOT}/skills']}}"
-
-
-def found(folder: Path, text: str = PLAIN, reach: bool = False, **replaced: str) -> dict[str, list[tuple[str, str]]]:
-    """Status and message of all checks, by what they are about."""
-    noted: list[Check] = []
-    report = check_job(write_job(folder, text, **replaced), reach=reach, note=noted.append)
-    assert noted == report.checks
-    assert report.sound == all(check.status != "error" for check in report.checks)
-    by_name: dict[str, list[tuple[str, str]]] = {}
-    for check in report.checks:
-        by_name.setdefault(check.name, []).append((check.status, check.message.replace(f"{folder}/", "")))
-    return by_name
 
 
 def test_a_sound_job(tmp_path: Path) -> None:
@@ -110,91 +99,6 @@ def test_statements_that_flink_does_not_take_are_all_named_with_their_lines(tmp_
     ]
 
 
-def test_columns_that_cannot_be_filled(tmp_path: Path) -> None:
-    text = PLAIN.replace("answer STRING)", "answer STRING, i MULTISET<STRING>, more STRING)")
-    checks = found(tmp_path, text)
-    messages = [message for status, message in checks["columns"] if status == "error"]
-    assert any("column 'i' of answers is MULTISET<STRING>" in message for message in messages)
-    assert any("nothing fills column 'more' of answers" in message for message in messages)
-
-
-def test_connectors_that_are_not_here_leave_the_rest_to_be_checked(tmp_path: Path) -> None:
-    kafka = """'connector' = 'kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'h:9092',
-    'properties.sasl.jaas.config' = '${env:NOT_SET}', 'format' = 'json', 'scan.startup.mode' = 'earliest-offset',
-    'properties.ssl.key.password' = 'pl4nted'"""
-    text = PLAIN.replace("'connector' = 'datagen', 'number-of-rows' = '1'", kafka)
-    checks = found(tmp_path, text)
-    assert checks["input"] == [("ok", "2 columns, key job")]
-    assert [status for status, _ in checks["columns"]] == ["ok", "ok"]
-    (connectors,) = checks["connectors"]
-    assert connectors[0] == "unknown"
-    assert "the connector 'kafka' is not here" in connectors[1]
-    (missing,) = checks["references"]
-    assert missing == (
-        "error",
-        "job.yaml:5: tables: the environment variable 'NOT_SET', which ${env:NOT_SET} asks for, is not set; set it "
-        "where the job is submitted",
-    )
-    plain = [message for _, message in checks["warning"] if "properties.ssl.key.password" in message]
-    assert plain
-    assert "pl4nted" not in json.dumps(checks)
-
-
-@pytest.mark.parametrize(
-    ("at", "options", "line", "said"),
-    [
-        ("'datagen', 'number-of-rows' = '1'", "'datgen'", 4, "unknown connector 'datgen': did you mean 'datagen'?"),
-        ("'datagen', 'number-of-rows' = '1'", "'kafak'", 4, "unknown connector 'kafak': did you mean 'kafka'?"),
-        ("'blackhole'", "'blackhol'", 5, "unknown connector 'blackhol': did you mean 'blackhole'?"),
-        (
-            "'blackhole'",
-            "'filesystem', 'path' = '/x', 'format' = 'jsn'",
-            5,
-            "unknown format 'jsn': did you mean 'json'",
-        ),
-    ],
-)
-def test_a_connector_or_format_that_does_not_exist_is_an_error(
-    tmp_path: Path, at: str, options: str, line: int, said: str
-) -> None:
-    # The agent is wrong too, which says nothing of the tables.
-    for agent in ("{model: offline}", "{model: nowhere}"):
-        checks = found(tmp_path, PLAIN.replace(at, options, 1), agent=agent)
-        ((status, message),) = checks["connectors"]
-        assert status == "error"
-        assert message.startswith(f"job.yaml:{line}: tables: CREATE TABLE ")
-        assert said in message
-
-
-def test_connectors_of_all_tables_are_checked(tmp_path: Path) -> None:
-    text = PLAIN.replace("'datagen', 'number-of-rows' = '1'", "'acme'").replace("'blackhole'", "'blackhole', 'x' = 'y'")
-    checks = found(tmp_path, text)
-    statuses = [(status, message.partition(": ")[0]) for status, message in checks["connectors"]]
-    assert statuses == [
-        ("unknown", "the connector 'acme' is not here, so what depends on it is not checked"),
-        ("error", "job.yaml:5"),
-        ("error", "job.yaml:6"),
-    ]
-
-
-def test_a_view_of_a_table_whose_connector_is_not_here_is_unknown(tmp_path: Path) -> None:
-    text = PLAIN.replace("'datagen', 'number-of-rows' = '1');", "'acme');\n  CREATE VIEW v AS SELECT * FROM events;")
-    ((status, message),) = found(tmp_path, text)["tables"]
-    assert status == "unknown"
-    assert "the connector 'acme' is not here" in message
-
-
-def test_a_view_is_not_an_output(tmp_path: Path) -> None:
-    text = PLAIN.replace(
-        "  CREATE TABLE failures", "  CREATE VIEW v AS SELECT id FROM events;\n  CREATE TABLE failures"
-    )
-    ((status, message),) = found(tmp_path, text, output="{table: v, columns: {id: output}}")["connectors"]
-    assert (status, message) == (
-        "error",
-        "job.yaml:9:17: output.table: v is a view, which cannot be written to; name a table",
-    )
-
-
 @pytest.mark.parametrize(
     ("replaced", "name", "said"),
     [
@@ -244,19 +148,6 @@ def test_what_a_run_on_this_machine_would_not_find_is_an_error(
     assert any(status == "error" and said in message for status, message in checks[name]), checks
 
 
-def test_files_of_tables_that_cannot_be_read_or_written(tmp_path: Path) -> None:
-    files = "'connector' = 'filesystem', 'format' = 'json', 'path' = '${job:dir}"
-    text = PLAIN.replace("'connector' = 'datagen', 'number-of-rows' = '1'", f"{files}/none.json'")
-    text = text.replace("'connector' = 'blackhole'", f"{files}/job.yaml'", 1)
-    assert [message.partition(": ")[2] for message in errors(found(tmp_path, text))] == [
-        "tables: CREATE TABLE events: the path none.json does not exist",
-        "tables: CREATE TABLE answers: the path job.yaml is a file, and this table is written to a folder",
-    ]
-    # A source that looks for new files may have none yet.
-    waiting = text.replace("none.json'", "none', 'source.monitor-interval' = '1 s'").replace("/job.yaml'", "/out'")
-    assert errors(found(tmp_path, waiting)) == []
-
-
 def test_what_only_other_machines_may_have_is_unknown(tmp_path: Path) -> None:
     flink = "{python.executable: /none/python, execution.checkpointing.dir: 'nope://x/y'}"
     unknown = [message for status, message in found(tmp_path, flink=flink)["flink"] if status == "unknown"]
@@ -264,10 +155,6 @@ def test_what_only_other_machines_may_have_is_unknown(tmp_path: Path) -> None:
         "the Python interpreter '/none/python'",
         "the file system 'nope://'",
     ]
-
-
-def errors(checks: dict[str, list[tuple[str, str]]]) -> list[str]:
-    return [message for of in checks.values() for status, message in of if status == "error"]
 
 
 def test_what_is_wrong_with_one_part_hides_nothing_of_the_others(tmp_path: Path) -> None:
@@ -367,96 +254,6 @@ def test_every_table_that_is_not_there_is_named(tmp_path: Path) -> None:
         "'a2'",
         "'a3'",
         "'a4'",
-    ]
-
-
-def test_columns_whose_type_nothing_fits(tmp_path: Path) -> None:
-    columns = "id INT, skills INT, `usage` ARRAY<STRING>, turn DATE, tool_calls ARRAY<STRING>, answer INT"
-    checks = found(tmp_path, PLAIN.replace("id INT, answer STRING", columns))
-    assert [message.partition("column ")[2] for message in errors(checks)] == [
-        "'skills' of answers is INT and can never be filled: skills is no number",
-        "'usage' of answers is ARRAY<STRING> and can never be filled: usage is no list",
-        "'turn' of answers is DATE and can never be filled: turn is no date; a date is YYYY-MM-DD",
-    ]
-
-
-ANSWER = "{model: offline, output_type: {grade: str, n: int, ratio: float, tags: list, ok: bool, more: dict}}"
-
-
-def test_columns_whose_type_cannot_hold_the_field_of_the_answer(tmp_path: Path) -> None:
-    columns = "n BOOLEAN, ratio ARRAY<DOUBLE>, tags INT, ok INT, more INT, grade MAP<STRING, STRING>, id DATE"
-    checks = found(tmp_path, PLAIN.replace("id INT, answer STRING", columns), agent=ANSWER)
-    assert [message.partition("column ")[2] for message in errors(checks)] == [
-        "'n' of answers is BOOLEAN and can never be filled: output.n is neither true nor false",
-        "'ratio' of answers is ARRAY<DOUBLE> and can never be filled: output.ratio is no list",
-        "'tags' of answers is INT and can never be filled: output.tags is no number",
-        "'ok' of answers is INT and can never be filled: output.ok is no number",
-        "'more' of answers is INT and can never be filled: output.more is no number",
-        "'grade' of answers is MAP<STRING, STRING> and can never be filled: output.grade is no mapping",
-        "'id' of answers is DATE and can never be filled: event.id is no date; a date is YYYY-MM-DD",
-    ]
-    (text,) = errors(found(tmp_path, PLAIN.replace("answer STRING", "answer ARRAY<STRING>")))
-    assert "column 'answer' of answers is ARRAY<STRING> and can never be filled: output is no list" in text
-    (whole,) = errors(found(tmp_path, PLAIN.replace("answer STRING", "n INT, grades INT"), agent=ANSWER))
-    assert "column 'grades' of answers is INT and can never be filled: output is no number" in whole
-
-
-def test_columns_whose_type_holds_only_some_answers_are_a_warning(tmp_path: Path) -> None:
-    columns = "grade INT, n TINYINT, ratio BIGINT, tags ARRAY<STRING>, ok BOOLEAN, more ROW<a INT>, id STRING"
-    checks = found(tmp_path, PLAIN.replace("id INT, answer STRING", columns), agent=ANSWER)
-    assert errors(checks) == []
-    warnings = [message.partition("; use")[0] for _, message in checks["warning"] if "column" in message]
-    assert warnings == [
-        "output: column 'grade' of answers is INT, so an output becomes an error record if output.grade is no number",
-        "output: column 'ratio' of answers is BIGINT, so an output becomes an error record if output.ratio is no whole "
-        "number",
-    ]
-
-
-def test_answers_of_a_pydantic_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "shop_answers.py").write_text(
-        """
-from datetime import date, datetime
-from decimal import Decimal
-from enum import Enum
-from typing import Literal
-from pydantic import BaseModel
-
-class Size(Enum):
-    SMALL = "small"
-    LARGE = "large"
-
-class Line(BaseModel):
-    price: Decimal
-    parts: list["Line"] = []
-
-class Answer(BaseModel):
-    day: date
-    at: datetime | None
-    total: Decimal
-    size: Size
-    kind: Literal["a", "b"]
-    first: Line
-    lines: list[Line]
-    numbers: list[int]
-    choice: int | str
-""",
-        encoding="utf-8",
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    agent = "{model: offline, output_type: 'shop_answers:Answer'}"
-    fits = (
-        "`day` DATE, `at` TIMESTAMP(3), total DECIMAL(10, 2), size STRING, kind STRING, `first` STRING, "
-        "`lines` ARRAY<ROW<price DOUBLE>>, numbers ARRAY<INT>, choice STRING"
-    )
-    assert errors(found(tmp_path, PLAIN.replace("id INT, answer STRING", fits), agent=agent)) == []
-    wrong = (
-        "`day` INT, `at` BOOLEAN, total DATE, size INT, kind BOOLEAN, `first` ARRAY<INT>, `lines` INT, "
-        "numbers ARRAY<BOOLEAN>, choice ARRAY<INT>"
-    )
-    checks = found(tmp_path, PLAIN.replace("id INT, answer STRING", wrong), agent=agent)
-    assert [message.partition("column '")[2].partition("'")[0] for message in errors(checks)] == [
-        *("day", "at", "size", "kind", "first", "lines", "numbers", "choice"),
     ]
 
 
