@@ -18,7 +18,7 @@ __all__ = ["check_java_version", "start_java"]
 _NEEDED = 17
 _FIX = f"install a JDK {_NEEDED}, and set JAVA_HOME to its folder"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
-# A program that is not Java may wait for input, or for ever.
+# A program that is not Java may wait for input.
 _PATIENCE = 20.0
 
 
