@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import os.path
 from collections.abc import Mapping
 from pathlib import Path as FilePath
@@ -13,7 +14,7 @@ from flink_skills.agents.declarative import DeclarativeAgent
 from flink_skills.agents.spec import AgentSpec
 from flink_skills.agents.spec_problems import setup_problems
 from flink_skills.documents import Document, DocumentError, Path, Problem, path_text, read_document, schema_problems
-from flink_skills.errors import SkillsError
+from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.options import SkillConfig
 
 __all__ = ["absolute_path", "agent_of", "load_agent_yaml", "read_agent_document", "with_absolute_paths"]
@@ -40,6 +41,8 @@ def load_agent_yaml(path: str | FilePath) -> Agent:
     >>> load_agent_yaml("triage.yaml").name  # doctest: +SKIP
     'triage'
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise ConfigError(f"load_agent_yaml: path is of type {type(path).__name__}: give the path of a file")
     document = read_agent_document(path)
     problems = schema_problems(document, AgentSpec)
     if problems:

@@ -13,7 +13,7 @@ from flink_skills.agents.decorators import mark_of
 from flink_skills.errors import PlanError
 from flink_skills.other_frameworks import AGENT_WORDS
 
-__all__ = ["check_attributes"]
+__all__ = ["check_attributes", "reads_attribute"]
 
 _PACKAGE = __name__.partition(".")[0]
 # 'skill_name' and 'instruction' are near known names, 'model_path' is not.
@@ -31,7 +31,7 @@ def check_attributes(agent: object, base: type, id_: str) -> None:
     problems = []
     for name in _attributes(agent, known):
         advice = _advice(name, known)
-        if advice and not _reads(type(agent), name):
+        if advice and not reads_attribute(type(agent), name):
             problems.append(f"attribute {name!r}: {advice}")
     if problems:
         raise PlanError(
@@ -67,7 +67,7 @@ def _advice(name: str, known: Sequence[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else ""
 
 
-def _reads(cls: type, name: str) -> bool:
+def reads_attribute(cls: type, name: str) -> bool:
     """Return whether a method of the class reads an attribute ``name``."""
     codes = (
         code for base in cls.__mro__ if _is_of_users(base) for value in vars(base).values() for code in _codes(value)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from pydantic import TypeAdapter
 
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.declaration import (
@@ -19,9 +19,12 @@ from flink_skills.agents.declaration import (
     name_list,
     read_declaration,
 )
-from flink_skills.agents.models.registry import ModelSetup, check_setup
+from flink_skills.agents.kinds import not_an_agent
+from flink_skills.agents.models.registry import ModelSetup, check_setup, provider_names
 from flink_skills.agents.models.setup import SETTINGS, is_setting
+from flink_skills.agents.models.suggestions import class_advice
 from flink_skills.agents.plan import AgentPlan, ModelPlan
+from flink_skills.agents.prompt_checks import check_prompts, fields_of_input
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.agents.shared import SharedResources
 from flink_skills.agents.subagent import agent_tool_spec
@@ -30,6 +33,7 @@ from flink_skills.manager import SkillScope
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.other_frameworks import SETUP_WORDS
 from flink_skills.sources.prefixes import AllowedPrefixes
+from flink_skills.tools.dynamic.registry import check_tool_name
 from flink_skills.tools.profiles import TOOL_NAMES
 from flink_skills.tools.settings import MODEL_KEYS, SkillSettings
 
@@ -49,6 +53,7 @@ def compile_plan(
     outputs: str = "value",
     model: ModelSetup | None = None,
     shared: SharedResources | None = None,
+    fields: Sequence[str] | None = None,
     _callers: tuple[str, ...] = (),
 ) -> AgentPlan:
     """Compile and check ``agent``. Nothing is contacted.
@@ -61,6 +66,7 @@ def compile_plan(
         outputs: The form of outputs, see :class:`AgentPlan`.
         model: Replaces the models that the agent declares, which keep their skills, tools and prompts.
         shared: The resources that all agents of the job share.
+        fields: The names of the fields of all events. None: those of the agent's ``input_type``, or not known.
 
     Raises:
         SkillsError: A declaration is wrong.
@@ -81,6 +87,10 @@ def compile_plan(
     tools = [tool.make().spec for tool in declared.own_tools.values()]
     tools += [agent_tool_spec(name, of.description, of.agent) for name, of in declared.agents.items()]
     for spec in tools:
+        try:
+            check_tool_name(spec.name)
+        except ConfigError as error:
+            raise PlanError(f"agent {declared.agent_id}: {error}") from error
         if spec.name in TOOL_NAMES:
             raise PlanError(
                 f"agent {declared.agent_id}: a tool is named {spec.name!r} like one of the runtime's; rename it "
@@ -97,9 +107,15 @@ def compile_plan(
         )
     for names in declared.skill_filters:
         _check_filter(names, f"agent {declared.agent_id}", bool(scopes))
+    for name, connection in declared.connections.items():
+        _provider(connection.clazz, "connection", f"connection {name!r} of agent {declared.agent_id}")
     models = [_model_plan(declared, name, setup, bool(scopes), config) for name, setup in declared.setups.items()]
     if model is not None:
         models = [replace(of, setup=_replaced(of.setup, model)) for of in models]
+    if fields is None:
+        fields = fields_of_input(agent.input_type, is_tool=bool(_callers))
+    used = (of.prompt for of in models if of.prompt is not None)
+    check_prompts(declared.agent_id, declared.prompts, used, fields)
     return AgentPlan(
         agent_id=declared.agent_id,
         # The code of an agent that is a tool travels with its caller.
@@ -161,7 +177,7 @@ def instantiate(agent: Agent | type[Agent]) -> Agent:
             raise PlanError(
                 f"agent class {agent.__qualname__} cannot be made: {type(error).__name__}: {error}"
             ) from error
-    raise PlanError(f"apply() takes an Agent class or instance, not {agent!r}")
+    raise not_an_agent(agent)
 
 
 def _output_schema(declared: Declaration) -> Mapping[str, Any] | None:
@@ -169,10 +185,12 @@ def _output_schema(declared: Declaration) -> Mapping[str, Any] | None:
         return None
     try:
         return TypeAdapter(declared.output_type).json_schema()
-    except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
+    except Exception as error:  # raised by pydantic, and by the user's types
+        of = declared.output_type
+        reason = str(error).splitlines()[0].partition(". Set ")[0] if str(error) else type(error).__name__
         raise PlanError(
-            f"agent {declared.agent_id}: output_type {declared.output_type!r} has no JSON schema "
-            f"({str(error).splitlines()[0]}): use a pydantic model"
+            f"agent {declared.agent_id}: output_type {of.__name__ if isinstance(of, type) else of} has no JSON schema "
+            f"({reason}): use a pydantic model"
         ) from error
 
 
@@ -185,6 +203,9 @@ def _model_plan(
     model = arguments.pop("model", None) or model
     connection: Mapping[str, Any] = {}
     connection_name = arguments.pop("connection", None)
+    for key, given in (("connection", connection_name), ("model", model), ("prompt", arguments.get("prompt"))):
+        if given is not None and not isinstance(given, str):
+            raise PlanError(f"{place}: {key} is of type {type(given).__name__}: give a name")
     if connection_name is not None:
         if connection_name not in declared.connections:
             raise UnknownNameError("connection", str(connection_name), declared.connections, place=place)
@@ -259,8 +280,7 @@ def _provider(clazz: str, kind: str, place: str) -> tuple[str, str | None]:
     provider, dot, last = clazz.rpartition(".")
     if not dot or last != kind:
         raise PlanError(
-            f"{place}: clazz {clazz!r} is not a chat model {kind}; use a …_{kind.upper()} constant of "
-            "ResourceName.ChatModel" + (" or 'provider:model'" if kind == "setup" else "")
+            f"{place}: clazz {clazz!r} is not a chat model {kind}: {class_advice(clazz, kind, provider_names())}"
         )
     return provider, None
 

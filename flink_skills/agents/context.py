@@ -36,6 +36,14 @@ class AgentContext:
             advice = CONTEXT_WORDS.get(name) or (f"did you mean {near[0]!r}?" if near else "")
             raise AttributeError(f"AgentContext has no attribute {name!r}{': ' if advice else ''}{advice}")
 
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name not in ("_run", "state"):
+                raise AttributeError(
+                    f"ctx.{name} cannot be set, because a context lasts for one turn: keep values in ctx.state, such "
+                    f"as ctx.state[{name!r}] = …"
+                )
+            super().__setattr__(name, value)
+
     @property
     def key(self) -> Any:
         """The key of the event."""

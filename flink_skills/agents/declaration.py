@@ -12,6 +12,7 @@ from typing import Any
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.attributes import check_attributes
 from flink_skills.agents.decorators import MCP_DEFAULTS, Mark, mark_of
+from flink_skills.agents.kinds import check_kinds
 from flink_skills.agents.resource import ResourceDescriptor, ResourceName
 from flink_skills.agents.shared import SharedResources
 from flink_skills.errors import ConfigError, PlanError, UnknownNameError
@@ -198,6 +199,7 @@ def read_declaration(agent: Agent, shared: SharedResources = _NOT_SHARED) -> Dec
         PlanError: A declaration is wrong. The message names the agent and the declaration.
     """
     id_ = agent_id(agent)
+    check_kinds(agent, id_)
     if agent.session not in _SESSIONS:
         raise PlanError(f"agent {id_}: session={agent.session!r} is not known; write 'event' or 'key'")
     selector = agent.session_selector
@@ -234,7 +236,7 @@ def read_declaration(agent: Agent, shared: SharedResources = _NOT_SHARED) -> Dec
 
 
 def _setup_class(model: str) -> str:
-    return model if ":" in model or "." in model else f"{model}.setup"
+    return model if ":" in model or model.endswith(".setup") else f"{model}.setup"
 
 
 def _marked(cls: type) -> list[tuple[str, Mark]]:
@@ -254,10 +256,7 @@ def _marked(cls: type) -> list[tuple[str, Mark]]:
 
 def _descriptor(found: Declaration, agent: Agent, name: str, mark: Mark) -> ResourceDescriptor:
     place = f"agent {found.agent_id}: @{mark.kind} {name}()"
-    try:
-        value = getattr(agent, name)()
-    except TypeError as error:
-        raise PlanError(f"{place} is called without arguments: make it a @staticmethod ({error})") from error
+    value = _given(agent, name, place)
     if not isinstance(value, ResourceDescriptor):
         raise PlanError(f"{place} returns {type(value).__name__}; return a ResourceDescriptor")
     return value
@@ -303,13 +302,12 @@ def _read_setup(found: Declaration, agent: Agent, name: str, mark: Mark) -> None
 
 
 def _read_prompt(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
-    value = getattr(agent, name)()
+    place = f"agent {found.agent_id}: @prompt {name}()"
+    value = _given(agent, name, place)
     if isinstance(value, str) and not isinstance(value, Prompt):
         value = Prompt(system=value)
     if not isinstance(value, Prompt):
-        raise PlanError(
-            f"agent {found.agent_id}: @prompt {name}() returns {type(value).__name__}; return a text or a Prompt"
-        )
+        raise PlanError(f"{place} returns {type(value).__name__}; return a text or a Prompt")
     found.prompts[name] = value
 
 
@@ -344,7 +342,11 @@ def _made_tool(found: Declaration, agent: Agent, name: str, mark: Mark) -> Tool 
 
 
 def _given(agent: Agent, name: str, place: str) -> Any:
-    value = getattr(agent, name)()
+    """Return what a marked method returns. Raises :class:`PlanError` if it has arguments or is asynchronous."""
+    try:
+        value = getattr(agent, name)()
+    except TypeError as error:
+        raise PlanError(f"{place} is called without arguments: make it a @staticmethod ({error})") from error
     if inspect.iscoroutine(value):
         value.close()
         raise PlanError(f"{place} is asynchronous: make it a plain method")
@@ -448,7 +450,7 @@ def declared_pool(found: Declaration) -> ToolPool | None:
 
 def _read_agent(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
     place = f"agent {found.agent_id}: @agent_tool {name}()"
-    callee = getattr(agent, name)()
+    callee = _given(agent, name, place)
     if isinstance(callee, type) and issubclass(callee, Agent):
         try:
             callee = callee()

@@ -14,8 +14,8 @@ from flink_skills.agents.declaration import Declaration, DeclaredAgent, mcp_tool
 from flink_skills.agents.event import field_of
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.agents.state_schema import state_model
-from flink_skills.errors import ConfigError, PlanError, TurnError, UnknownNameError
-from flink_skills.prompts import Prompt
+from flink_skills.errors import ConfigError, PlanError, TurnError, UnknownNameError, near_misses
+from flink_skills.prompts import Prompt, check_instructions
 from flink_skills.tools.calling import ApprovalRequest
 
 __all__ = ["DeclarativeAgent", "descriptor_of", "prompt_of"]
@@ -58,6 +58,7 @@ class DeclarativeAgent(Agent):
         self.spec = dict(spec)
         self.name = _text(spec, "name")
         self.instructions = _text(spec, "instructions")
+        check_instructions(self.instructions, "instructions")
         self.session = _text(spec, "session") or "event"
         self.session_selector = _text(spec, "session_selector") or None
         self.model = _text(spec, "model") or None
@@ -202,21 +203,24 @@ def descriptor_of(value: Any, place: str) -> ResourceDescriptor:
 
 def prompt_of(value: Any, place: str) -> Prompt:
     """Return the prompt of a text, or of a mapping with ``system`` and ``user``. Raises :class:`ConfigError`."""
-    if isinstance(value, Prompt):
-        return value
     if isinstance(value, str):
-        return Prompt(system=value)
+        check_instructions(str(value), place)
+        return value if isinstance(value, Prompt) else Prompt(system=value)
     parts = _mapping(value, place)
     for key in parts:
         if key not in ("system", "user"):
             raise UnknownNameError("key", str(key), ("system", "user"), place=place)
-    return Prompt(system=_text(parts, "system"), user=_text(parts, "user"))
+    prompt = Prompt(system=_text(parts, "system"), user=_text(parts, "user"))
+    check_instructions(prompt.system, f"{place}.system")
+    return prompt
 
 
 def _answer_type(value: Any, model_name: str, key: str) -> Any:
     if value is None:
         return None
     if isinstance(value, str):
+        if value not in _TYPES and ":" not in value and near_misses(value, _TYPES):
+            raise ConfigError(f"{key}: {UnknownNameError('type', value, _TYPES)}")
         return _TYPES[value] if value in _TYPES else _load(value, key)
     fields: dict[str, Any] = {}
     for name, of in _mapping(value, key).items():
@@ -228,11 +232,19 @@ def _answer_type(value: Any, model_name: str, key: str) -> Any:
 
 
 def _load(path: str, place: str) -> Any:
-    from flink_skills.agents.plan import import_object
+    from flink_skills.agents.plan import import_object, unknown_in_module
 
     if ":" not in path:
-        raise ConfigError(f"{place}: {path!r} is not of the form 'module:name'")
+        module, _, name = path.rpartition(".")
+        meant = f": did you mean '{module}:{name}'?" if module else ""
+        raise ConfigError(f"{place}: {path!r} is not of the form 'module:name'{meant}")
     try:
         return import_object(path)
-    except (ImportError, AttributeError) as error:
+    except ImportError as error:
         raise PlanError(f"{place}: cannot import {path!r} ({error}): install or ship its module") from error
+    except AttributeError as error:
+        module, _, name = path.partition(":")
+        why = unknown_in_module(module, name) or error
+        raise PlanError(f"{place}: cannot import {path!r}: {why}") from error
+    except (Exception, SystemExit) as error:  # importing a user's module raises anything
+        raise PlanError(f"{place}: importing {path!r} failed: {type(error).__name__}: {error}") from error

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
+from flink_skills.errors import ConfigError
+
 __all__ = [
     "MCP_DEFAULTS",
     "Mark",
@@ -51,8 +53,19 @@ class Mark:
 
 
 def _set(target: F, mark: Mark) -> F:
+    """Mark a function, a method or a callable object. Raises :class:`ConfigError` for anything else."""
     function = target.__func__ if isinstance(target, (staticmethod, classmethod)) else target
-    setattr(function, _ATTRIBUTE, mark)
+    place = f"@{mark.kind}"
+    if isinstance(function, property):
+        raise ConfigError(f"{place} is given a property: write {place} above a method")
+    if not (callable(function) or hasattr(function, "__dict__")):
+        raise ConfigError(
+            f"{place} is given {target!r}, which is of type {type(target).__name__}: write {place} above a method"
+        )
+    try:
+        setattr(function, _ATTRIBUTE, mark)
+    except (AttributeError, TypeError) as error:  # a class of Python itself, or an object with slots
+        raise ConfigError(f"{place} cannot mark {target!r} ({error}): write {place} above a method") from None
     return target
 
 
@@ -128,6 +141,14 @@ def tool(
         "max_output": max_output,
         "max_concurrent": max_concurrent,
     }
+    for key in ("timeout", "max_output", "max_concurrent"):
+        limit = said[key]
+        wanted = (int, float) if key == "timeout" else int
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, wanted) or limit <= 0):
+            number = "a number of seconds" if key == "timeout" else "a whole number"
+            raise ConfigError(f"@tool: {key} is {limit!r}: give {number} above 0, or None")
+    if not isinstance(name, str) or not isinstance(description, str):
+        raise ConfigError(f"@tool: name is {name!r} and description is {description!r}: give strings")
     limits = {key: value for key, value in said.items() if value not in (None, True)}
     if target is None:
         return lambda function: _set(function, Mark("tool", name, description, dynamic, limits))
@@ -195,6 +216,8 @@ def mcp_server(
     ...     def shop(self) -> str:
     ...         return "http://mcp.shop:8000/mcp"
     """
+    if isinstance(tools, str):
+        raise ConfigError(f"@mcp_server: tools is {tools!r}: give a list of names or patterns, such as [{tools!r}]")
     said = {
         "prefix": prefix,
         "tool_filter": None if tools is None else tuple(tools),

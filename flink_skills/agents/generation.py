@@ -271,7 +271,7 @@ def _code_tools(parts: GenerationParts) -> ToolSet:
 
 def _system(prompt: Prompt, view: SkillView, settings: SkillSettings, tools: Sequence[str]) -> str:
     """The part of the system text that never changes: instructions, the menu of skills, how to work with the tools."""
-    parts = [prompt.system.strip()]
+    parts = [prompt.render_system().strip()]
     if settings.runs_code:
         parts.append(_CODE)
     if view.names:

@@ -18,14 +18,14 @@ from typing import Any
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.models.registry import ModelSetup
 from flink_skills.agents.sealing import Secrets, public_options, public_scope, seal, unseal
-from flink_skills.errors import PlanError, SkillsError
+from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources import SourceSpec
 from flink_skills.tools.profiles import COMMAND_TOOLS
 from flink_skills.tools.settings import SkillSettings
 
-__all__ = ["AgentPlan", "ModelPlan", "import_object", "load_agent"]
+__all__ = ["AgentPlan", "ModelPlan", "import_object", "load_agent", "unknown_in_module"]
 
 PLAN_VERSION = 3
 
@@ -285,6 +285,18 @@ def load_agent(reference: Mapping[str, Any]) -> Agent:
     if not isinstance(agent, Agent):
         raise PlanError(f"{path} is {type(agent).__name__} and not an Agent")
     return agent
+
+
+def unknown_in_module(module_name: str, qualname: str) -> UnknownNameError | None:
+    """Return the error for a name that an imported module does not have. None: the module has it."""
+    target: Any = sys.modules[module_name]
+    place = f"module {module_name}"
+    for part in qualname.split("."):
+        if not hasattr(target, part):
+            return UnknownNameError("name", part, (name for name in dir(target) if name[:1] != "_"), place=place)
+        target = getattr(target, part)
+        place = f"{module_name}:{part}"
+    return None
 
 
 def import_object(path: str) -> Any:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flink_skills.agents.models.registry import provider_names
+from flink_skills.agents.models.suggestions import class_advice
 from flink_skills.agents.resource import ResourceDescriptor, ResourceName
 from flink_skills.errors import ConfigError
-from flink_skills.prompts import Prompt
+from flink_skills.prompts import Prompt, check_instructions
 from flink_skills.resource import Resource
 
 __all__ = ["SharedResources"]
@@ -56,7 +58,9 @@ def _classified(name: str, resource: Any) -> tuple[str, Any]:
     """Return the kind of a resource, and what is kept of it."""
     place = f"add_resource({name!r}, …)"
     if isinstance(resource, str):
-        return "prompts", resource if isinstance(resource, Prompt) else Prompt(resource)
+        prompt = resource if isinstance(resource, Prompt) else Prompt(resource)
+        check_instructions(prompt.system, place)
+        return "prompts", prompt
     if isinstance(resource, ResourceDescriptor):
         if resource.clazz == ResourceName.SKILLS_MANAGER:
             raise ConfigError(f"{place}: sources of skills belong to the job: {_INSTEAD['skills']}")
@@ -65,8 +69,8 @@ def _classified(name: str, resource: Any) -> tuple[str, Any]:
         if resource.clazz.endswith(".setup") or ":" in resource.clazz:
             return "setups", resource
         raise ConfigError(
-            f"{place}: clazz {resource.clazz!r} is neither a connection nor a chat model setup; use a constant of "
-            "ResourceName.ChatModel, or 'provider:model'"
+            f"{place}: clazz {resource.clazz!r} is neither a connection nor a chat model setup: "
+            f"{class_advice(resource.clazz, 'setup', provider_names())}"
         )
     kind = resource.resource_type if isinstance(resource, Resource) else None
     advice = _INSTEAD.get(kind or "", "give a ResourceDescriptor, a Prompt or a text")

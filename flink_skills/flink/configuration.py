@@ -46,7 +46,7 @@ class AgentsConfiguration:
         Raises :class:`ConfigError` for a value that cannot be used and after ``apply``, and :class:`UnknownNameError`
         for an unknown key.
         """
-        key = option if isinstance(option, str) else option.key
+        key = option.key if isinstance(option, Option) else str(option)
         self.check_open(f"option {key}")
         self._set.set(option, _source_texts(key, value))
         return self

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.declaration import declared_sources
+from flink_skills.agents.key_selection import check_key_selector
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.agents.shared import SharedResources
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.configuration import AgentsConfiguration
+from flink_skills.flink.inputs import check_environment, check_events, check_stream, check_table
+from flink_skills.flink.package_warnings import ignore_package_warnings
 from flink_skills.flink.stream import AgentInput, ListEvents, ListInput, StreamInput, plan_json
 from flink_skills.flink.validation import check_artifacts, check_paths, embed_lock, resolve_skills
 from flink_skills.manager import SkillScope
@@ -35,6 +38,11 @@ from flink_skills.sources import SourceSpec
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, KeySelector, StreamExecutionEnvironment
     from pyflink.table import StreamTableEnvironment, Table
+
+    from flink_skills.flink.execution import CollectedRecords
+
+# Here, because PyFlink loads these packages when the script creates its first environment.
+ignore_package_warnings()
 
 if find_spec("cloudpickle"):
     # Here, because PyFlink pickles the functions of a stream when the script declares them.
@@ -60,6 +68,7 @@ class AgentsExecutionEnvironment:
     def __init__(
         self, env: StreamExecutionEnvironment | None = None, t_env: StreamTableEnvironment | None = None
     ) -> None:
+        check_environment(env)
         if env is None and t_env is not None:
             env = _env_below(t_env)
         self._env = env
@@ -72,6 +81,7 @@ class AgentsExecutionEnvironment:
         self._plans: list[AgentPlan] = []
         self._names: set[str] = set()
         self.list_outputs: list[Any] = []
+        self.stream_outputs: list[Any] = []
 
     @classmethod
     def get_execution_environment(
@@ -173,13 +183,14 @@ class AgentsExecutionEnvironment:
         from flink_skills.flink.bridge import add_bridge, text_array
         from flink_skills.flink.keying import key_in_python, origin_of, row_fields
 
+        check_stream(stream)
+        keys = check_key_selector(key_selector, "from_datastream")
         flink = self._flink_of(stream)
         bridge = add_bridge(flink)
         if key_selector is not None:
             stream = origin_of(stream)
-        keys = [key_selector] if isinstance(key_selector, str) else _names(key_selector)
-        fields = row_fields(stream) if keys else None
-        if fields is not None:
+        fields = row_fields(origin_of(stream))
+        if fields is not None and keys:
             for key in keys:
                 if key not in fields:
                     raise UnknownNameError("key field", key, fields, place="the stream's rows")
@@ -188,16 +199,18 @@ class AgentsExecutionEnvironment:
                 keyed = bridge.keyRows(stream._j_data_stream, by)
                 # As many subtasks as the stage before: another number would shuffle events and lose a key's order.
                 keyed.setParallelism(stream._j_data_stream.getTransformation().getParallelism())
-                return StreamInput(self, flink, keyed, "record")
-        return StreamInput(self, flink, key_in_python(stream, key_selector)._j_data_stream, "pickle")
+                return StreamInput(self, flink, keyed, "record", fields)
+        keyed = key_in_python(stream, key_selector)._j_data_stream
+        return StreamInput(self, flink, keyed, "pickle", fields)
 
     def from_table(
         self, table: Table, key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str] | None = None
     ) -> AgentInput:
         """Rows of a table, as records (dicts whose fields are also attributes). Several columns as the key are a list
         of their names: the key is the tuple of their values."""
+        check_table(table)
         names = list(table.get_schema().get_field_names())
-        for name in [key_selector] if isinstance(key_selector, str) else _names(key_selector):
+        for name in check_key_selector(key_selector, "from_table"):
             if name not in names:
                 raise UnknownNameError("key column", name, names, place="the table")
         if key_selector is None:
@@ -217,15 +230,20 @@ class AgentsExecutionEnvironment:
             events: The events. Those of an iterator arrive when it returns them, those of a list together.
             key_selector: A callable or ``KeySelector`` from event to key, or the name of a field or a list of names.
         """
-        _names(key_selector)  # checks them
+        check_events(events)
+        check_key_selector(key_selector, "from_list")
         pairs = ListEvents(events, key_selector)
         return ListInput(self, list(pairs) if isinstance(events, Sequence) else pairs)
 
     def execute(self, job_name: str | None = None) -> Any:
         """Run the job: Flink's ``execute``. Agents over lists run when their outputs are requested.
 
+        A job that is waited for ends with its turns and failures on stderr.
+
         Raises:
             ConfigError: There is no stream to run, and an agent over a list that has not run.
+            JobFailedError: The job failed. The message is that of the root cause, and ``__context__`` is the error of
+                Flink with its Java stack.
         """
         waiting = [output.agent_id for output in self.list_outputs if not output.has_run]
         if self._env is None:
@@ -239,20 +257,28 @@ class AgentsExecutionEnvironment:
             return None
         if waiting:
             _log.warning("agent %s over a list has not run: execute() runs streams; call to_list()", waiting[0])
-        return self._env.execute(job_name)
+        from flink_skills.flink.execution import execute
+
+        result, summary = execute(self._env, self.stream_outputs, job_name)
+        if summary is not None:
+            sys.stderr.write("".join(f"{line}\n" for line in summary.lines()))
+        return result
 
     def get_execution_plan(self) -> str:
         """JSON: ``agents`` with each chat model's effective skills, and ``flink``, Flink's own plan."""
         return plan_json(self._plans, self._env.get_execution_plan() if self._env is not None else None)
 
     @contextlib.contextmanager
-    def run_lines(self, plan: AgentPlan, lines: Path) -> Iterator[Iterator[Any]]:
-        """Run a compiled agent over a file of lines ``key text, TAB, event JSON``; gives outputs and error records
-        as they come. The order of the lines of a key is kept."""
+    def run_lines(self, plan: AgentPlan, lines: Path) -> Iterator[CollectedRecords]:
+        """Run a compiled agent over a file of lines ``key text, TAB, event JSON``.
+
+        Yield outputs and error records as they arrive. The order of the lines of a key is kept.
+        """
         from pyflink.common import WatermarkStrategy
         from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
 
         from flink_skills.flink.bridge import add_bridge
+        from flink_skills.flink.execution import collect
 
         if self._env is None:
             raise ConfigError("run_lines needs get_execution_environment(env=…)")
@@ -262,7 +288,7 @@ class AgentsExecutionEnvironment:
         keyed.setParallelism(1)
         output = StreamInput(self, self._env, keyed, "json").apply_plan(plan)
         both = output.to_datastream().union(output.to_datastream(tag="errors"))
-        with both.execute_and_collect(plan.agent_id) as records:
+        with collect(self._env, both, self.stream_outputs, plan.agent_id) as records:
             yield records
 
     def compile(
@@ -273,9 +299,12 @@ class AgentsExecutionEnvironment:
         events: str = "pickle",
         outputs: str = "value",
         model: ModelSetup | None = None,
+        fields: Sequence[str] | None = None,
         check_skills: bool = True,
     ) -> AgentPlan:
-        """The checked plan of ``agent`` in this job; with ``check_skills=False`` no source of skills is looked at."""
+        """Return the checked plan of ``agent`` in this job. ``check_skills=False`` leaves the sources of skills alone.
+
+        ``fields`` are the names of the fields of all events, if they are known."""
         from flink_skills.flink.jar_resources import client_resources
 
         config = self._config.effective()
@@ -295,6 +324,7 @@ class AgentsExecutionEnvironment:
             outputs=outputs,
             model=model,
             shared=self._shared,
+            fields=fields,
         )
         check_artifacts(plan, local=local)
         carried = [skill for each in plan.tree() for scope in each.scopes for skill in scope.skills]
@@ -361,14 +391,6 @@ class AgentsExecutionEnvironment:
         from flink_skills.flink.bridge import job_jars
 
         return job_jars(self._env)
-
-
-def _names(key_selector: Any) -> list[str]:
-    """The names of a key of several fields; none for any other kind of selector."""
-    is_list = isinstance(key_selector, Sequence) and not isinstance(key_selector, str)
-    if is_list and not all(isinstance(name, str) for name in key_selector):
-        raise ConfigError(f"key_selector {key_selector!r}: a list holds the names of fields")
-    return list(key_selector) if is_list else []
 
 
 def _env_below(t_env: StreamTableEnvironment) -> StreamExecutionEnvironment:

@@ -10,17 +10,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flink_skills.agents.agent import Agent
+from flink_skills.agents.compilation import instantiate
 from flink_skills.agents.key_selection import KeyText, key_text_of, selected_key
 from flink_skills.agents.local import ListOutcome, run_outcomes
 from flink_skills.agents.overriding import ModelOverrides, current_overrides
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.turn import ERROR_TAG
 from flink_skills.errors import ConfigError
+from flink_skills.flink.inputs import check_name, check_type_info
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent
 
 if TYPE_CHECKING:
     from pyflink.common import TypeInformation
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
     from pyflink.table import StreamTableEnvironment, Table
+
+    from flink_skills.flink.output_types import OutputTypes
 
 __all__ = ["AgentInput", "AgentOutput", "ListEvents", "ListInput", "StreamInput"]
 
@@ -31,7 +36,17 @@ class Job(Protocol):
     list_outputs: list[Any]
     """The outputs of agents over lists."""
 
-    def compile(self, agent: Agent | type[Agent], *, local: bool, events: str = "pickle") -> AgentPlan:
+    stream_outputs: list[Any]
+    """The outputs of agents over streams."""
+
+    def compile(
+        self,
+        agent: Agent | type[Agent],
+        *,
+        local: bool,
+        events: str = "pickle",
+        fields: Sequence[str] | None = None,
+    ) -> AgentPlan:
         """Return the checked plan of ``agent`` in this job."""
 
     def is_local(self, flink: StreamExecutionEnvironment) -> bool:
@@ -109,6 +124,7 @@ class ListInput(AgentInput):
         self._job, self._events = job, events
 
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
+        check_name(name, "apply: name")
         plan = self._job.compile(agent, local=True)
         overrides = current_overrides()
         overrides.of(plan)  # checks them
@@ -163,10 +179,20 @@ class ListEvents:
 
 
 class StreamInput(AgentInput):
-    """``keyed`` is a Java stream of rows (key text, event bytes); ``events`` says how the bytes are written."""
+    """``keyed`` is a Java stream of rows (key text, event bytes); ``events`` says how the bytes are written.
 
-    def __init__(self, job: Job, flink: StreamExecutionEnvironment, keyed: Any, events: str) -> None:
+    ``fields`` are the names of the fields of all events, if the type of the stream says them."""
+
+    def __init__(
+        self,
+        job: Job,
+        flink: StreamExecutionEnvironment,
+        keyed: Any,
+        events: str,
+        fields: Sequence[str] | None = None,
+    ) -> None:
         self._job, self._flink, self._keyed, self._events = job, flink, keyed, events
+        self._fields = fields
 
     @property
     def keyed(self) -> Any:
@@ -179,47 +205,72 @@ class StreamInput(AgentInput):
         return self._events
 
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
+        check_name(name, "apply: name")
+        agent = instantiate(agent)
         local = self._job.is_local(self._flink)
-        plan = self._job.compile(agent, local=local, events=self._events)
+        plan = self._job.compile(agent, local=local, events=self._events, fields=self._fields)
         if current_overrides().of(plan):
             raise ConfigError(
                 f"agent {plan.agent_id}: override replaces models of from_list() only, because the workers of a job "
                 "are other processes; use a flink_skills.testing.ScriptedModelServer here"
             )
-        return self.apply_plan(plan, name)
+        return self.apply_plan(plan, name, agent)
 
-    def apply_plan(self, plan: AgentPlan, name: str | None = None) -> AgentOutput:
-        """Put a compiled agent on the events."""
+    def apply_plan(self, plan: AgentPlan, name: str | None = None, agent: Agent | None = None) -> AgentOutput:
+        """Put a compiled agent on the events. With ``agent`` the types of its outputs are checked."""
         from flink_skills.flink.graph import add_operator
+        from flink_skills.flink.output_types import OutputTypes, outputs_of
 
         operator = self._job.unique_name(name or plan.agent_id)
         if operator != plan.agent_id:
             plan = replace(plan, operator=operator)
         stream = add_operator(self._flink, self._keyed, plan)
-        return _StreamOutput(self._job, self._flink, stream)
+        outputs = OutputTypes(operator) if agent is None else outputs_of(agent, operator)
+        output = _StreamOutput(self._job, self._flink, stream, outputs, plan.operator_name)
+        self._job.stream_outputs.append(output)
+        return output
 
 
 class _StreamOutput(AgentOutput):
-    def __init__(self, job: Job, flink: StreamExecutionEnvironment, j_stream: Any) -> None:
-        self._job, self._flink, self._j_stream = job, flink, j_stream
+    def __init__(
+        self, job: Job, flink: StreamExecutionEnvironment, j_stream: Any, outputs: OutputTypes, operator: str
+    ) -> None:
+        self._job, self._flink, self._j_stream, self._outputs = job, flink, j_stream, outputs
+        self.operator = operator
+        self.reads_errors = False
 
     def to_datastream(self, type_info: TypeInformation | None = None, tag: str = "") -> DataStream:
+        check_type_info(type_info)
+        return self._typed(type_info, tag, "to_datastream(type_info)")
+
+    def _typed(self, type_info: TypeInformation | None, tag: str, call: str) -> DataStream:
+        """Return the outputs of ``tag``. ``call`` is the method that is given the type, for messages."""
         from pyflink.common import Types
         from pyflink.datastream import DataStream, OutputTag
 
+        from flink_skills.flink.row_shape import shape_of
         from flink_skills.flink.typed import typed_stream
 
+        if type_info is not None:
+            self._outputs.check(shape_of(type_info), tag, call)
         stream = DataStream(self._j_stream)
+        self.reads_errors = self.reads_errors or tag == ERROR_TAG
         if tag:
             side = OutputTag(tag, Types.PICKLED_BYTE_ARRAY()).get_java_output_tag()
             stream = DataStream(self._j_stream.getSideOutput(side))
-        return stream if type_info is None else typed_stream(stream, type_info)
+        return (
+            stream
+            if type_info is None
+            else typed_stream(stream, type_info, f"{call} of agent {self._outputs.agent_id}")
+        )
 
     def to_table(self, schema: Any, tag: str = "") -> Table:
         from flink_skills.flink.typed import type_of_schema
 
         type_info, flink_schema = type_of_schema(schema, self._job.table_environment())
-        return self._job.table_environment().from_data_stream(self.to_datastream(type_info, tag), flink_schema)
+        return self._job.table_environment().from_data_stream(
+            self._typed(type_info, tag, "to_table(schema)"), flink_schema
+        )
 
     def to_event_stream(self) -> DataStream:
         from flink_skills.flink.bridge import add_bridge

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pydantic import BaseModel
 from pyflink.common import Instant, Row, TypeInformation, Types
-from pyflink.common.typeinfo import RowTypeInfo
 from pyflink.datastream import DataStream
 from pyflink.table import Schema, StreamTableEnvironment, Table
 from pyflink.table import types as table_types
@@ -16,43 +14,19 @@ from pyflink.util.exceptions import JavaException
 from pyflink.util.java_utils import is_instance_of
 
 from flink_skills.errors import ConfigError
+from flink_skills.flink.row_shape import converted, shape_of
 from flink_skills.telemetry.event_record import EVENT_COLUMNS, AgentEvent
 
 __all__ = ["event_rows", "type_of_schema", "typed_stream"]
 
 
-def typed_stream(stream: DataStream, type_info: TypeInformation) -> DataStream:
-    """``stream`` of Python objects as a stream of ``type_info``; rows are filled by field name."""
-    fields = _fields(type_info)
-    return stream.map(lambda value: _convert(value, fields), output_type=type_info).name("typed outputs")
+def typed_stream(stream: DataStream, type_info: TypeInformation, place: str) -> DataStream:
+    """Return ``stream`` of Python objects as a stream of ``type_info``. Rows are filled by field name.
 
-
-def _fields(type_info: TypeInformation) -> Any:
-    """The shape of a type, as plain data that can be sent: a list of (name, shape) for rows, else None."""
-    if isinstance(type_info, RowTypeInfo):
-        return [
-            (name, _fields(of))
-            for name, of in zip(type_info.get_field_names(), type_info.get_field_types(), strict=True)
-        ]
-    return None
-
-
-def _convert(value: Any, fields: Any) -> Any:
-    if fields is None:
-        return value
-    if isinstance(value, BaseModel):
-        value = value.model_dump()
-    if isinstance(value, Mapping):
-        return Row(*(_convert(value.get(name), of) if value.get(name) is not None else None for name, of in fields))
-    if isinstance(value, (Row, list, tuple)):
-        return Row(*(_convert(item, of) for item, (_, of) in zip(value, fields, strict=True)))
-    if len(fields) == 1:
-        return Row(value)
-    names = ", ".join(name for name, _ in fields)
-    raise ConfigError(
-        f"an output is {type(value).__name__} and not a row of {names}: emit a dict with these fields, or declare them "
-        "with output_type"
-    )
+    ``place`` starts the message about an output that does not fit.
+    """
+    shape = shape_of(type_info)
+    return stream.map(lambda value: converted(value, shape, place), output_type=type_info).name("typed outputs")
 
 
 def event_rows(events: DataStream, t_env: StreamTableEnvironment) -> Table:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
@@ -120,8 +121,10 @@ class AgentBuilder:
 
     def compile(self, agent: Agent, *, check_skills: bool = True) -> AgentPlan:
         """Compile and return the checked plan. ``check_skills=False`` leaves the sources of skills alone."""
+        shape = self.shape
+        fields = None if shape is None or shape.is_open else shape.names
         try:
-            plan = self._placing.graph.compile(agent, check_skills=check_skills)
+            plan = self._placing.graph.compile(agent, fields=fields, check_skills=check_skills)
         except DocumentError:
             raise
         except SkillsError as error:
@@ -156,6 +159,27 @@ class AgentBuilder:
             raise ConfigError(f"--input {records}: there are no error records, so there is nothing to run again")
         self._placing.graph.define(table_of_rows(found, table))
         self._failed_input = True
+
+    def connector_checks(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Yield a check of the options of each table whose columns are known, with the name of the table.
+
+        Each check raises :class:`DocumentError` at the statement that creates the table.
+        """
+        stage, placing, graph = self.stage, self._placing, self._placing.graph
+        if self.shape is not None and not stage.sources:
+            table, query = stage.table, stage.query
+            at = stage.path("input", "table" if query is None else "query")
+            yield (
+                f"source {table if query is None else query}",
+                partial(placing.connected, at, table, partial(graph.check_source, table=table, query=query)),
+            )
+        for role, section in (("output", stage.output), ("errors", stage.errors), ("events", stage.events)):
+            at = stage.path(role, "table")
+            if section is not None and at not in self._read.broken and placing.table(at, section.table, []) is not None:
+                yield (
+                    f"sink {section.table}",
+                    partial(placing.connected, at, section.table, partial(graph.check_sink, section.table)),
+                )
 
     def connect(self, *, keys: Sequence[str] | None = None) -> None:
         """Add the agent to the job. This needs the connectors of the tables.
@@ -213,5 +237,5 @@ def output_shape(agent: Agent, plan: AgentPlan) -> OutputShape:
         return OutputShape(is_text=True)
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or schema.get("additionalProperties"):
-        return OutputShape()
-    return OutputShape(tuple(properties))
+        return OutputShape(schema=schema)
+    return OutputShape(tuple(properties), schema=schema)

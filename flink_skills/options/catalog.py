@@ -252,7 +252,8 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "skills.session.ttl",
         parse_duration,
         0.0,
-        "Idle time after which a key's session is forgotten; 0: never.",
+        "Idle time after which a key's session is forgotten; 0: never. A key without a session leaves nothing after 30 "
+        "days, or after this time if it is set.",
     )
     SESSION_MAX_TOKENS = Option[int](
         "skills.session.max-tokens",
@@ -302,12 +303,13 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "How often a turn may take its worker process down, with no step finished in between, before it becomes an "
         "error record.",
     )
-    WORKER_MAX_MEMORY = Option[int](
+    WORKER_MAX_MEMORY = Option[int | None](
         "skills.worker.max-memory",
         parse_size,
-        0,
-        "A worker process that holds more memory than this is ended, and its turns resume in the next one; commands "
-        "have limits of their own. 0: no limit.",
+        None,
+        "Memory of a worker process above which it is ended. Its turns resume in the next one; commands have limits of "
+        "their own. Unset: the worker's share of what the container or machine has beside the JVM, at least 256 MiB. "
+        "0: no limit.",
     )
     WORKER_BLOCK_WARNING = Option[float](
         "skills.worker.block-warning",

@@ -24,6 +24,8 @@ class SkillConfig:
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         self._values: dict[str, Any] = {}
+        if values is not None and not isinstance(values, Mapping):
+            raise ConfigError(f"SkillConfig: values is of type {type(values).__name__}: give a dict of key to value")
         for key, value in (values or {}).items():
             self.set(key, value)
 
@@ -33,8 +35,7 @@ class SkillConfig:
     def get(self, option: str) -> Any: ...
     def get(self, option: Option[Any] | str) -> Any:
         """The value of ``option`` (an :class:`Option` or a key)."""
-        if isinstance(option, str):
-            option = SkillOptions.by_key(option)
+        option = _option(option)
         return self._values.get(option.key, option.default)
 
     def family(self, family: OptionFamily[T]) -> dict[str, T]:
@@ -48,8 +49,7 @@ class SkillConfig:
 
     def set(self, option: Option[Any] | str, value: object) -> SkillConfig:
         """Set a value, checked now. Raises :class:`ConfigError` or :class:`UnknownNameError`."""
-        if isinstance(option, str):
-            option = SkillOptions.by_key(option)
+        option = _option(option)
         self._values[option.key] = option.read(value)
         return self
 
@@ -79,3 +79,14 @@ class SkillConfig:
                 raise ConfigError(f"--set {word}: write KEY=VALUE, such as skills.turn.timeout='2 min'")
             config.set(key.strip(), value.strip())
         return config
+
+
+def _option(option: Any) -> Option[Any]:
+    """Return an option, by its key if need be. Raises :class:`ConfigError` for anything else."""
+    if isinstance(option, str):
+        return SkillOptions.by_key(option)
+    if isinstance(option, Option):
+        return option
+    raise ConfigError(
+        f"an option is {option!r}: give a constant of SkillOptions, or a key such as 'skills.turn.timeout'"
+    )

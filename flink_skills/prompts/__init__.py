@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING
 from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from flink_skills.prompts.fields import fields_of_type as fields_of_type
+    from flink_skills.prompts.placeholders import check_instructions as check_instructions
+    from flink_skills.prompts.placeholders import check_names as check_names
     from flink_skills.prompts.prompt import Prompt as Prompt
     from flink_skills.prompts.values import event_text as event_text
     from flink_skills.prompts.values import to_plain as to_plain
 
-_HOMES = {"Prompt": "prompt", "event_text": "values", "to_plain": "values"}
+_HOMES = {
+    "Prompt": "prompt",
+    "check_instructions": "placeholders",
+    "check_names": "placeholders",
+    "event_text": "values",
+    "fields_of_type": "fields",
+    "to_plain": "values",
+}
 
 __all__ = list(_HOMES)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from flink_skills.errors import ConfigError
+from flink_skills.prompts.placeholders import WHOLE, fill, unescape, unknown_field
 from flink_skills.resource import Resource
 
 __all__ = ["Prompt"]
-
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Prompt(str, Resource):
@@ -20,9 +18,10 @@ class Prompt(str, Resource):
     instructions.
 
     Args:
-        system: The instructions.
+        system: The instructions. They are the same for all events, so ``apply`` rejects a placeholder in them.
         user: Template with ``{field}`` placeholders: names of the event's fields, or ``{event}`` for the whole event's
-            text. Only plain names are replaced, once: what an event contains is never read as a template.
+            text. Only plain names are replaced, once: what an event contains is never read as a template. Write
+            ``{{field}}`` for the text ``{field}``. ``${NAME}`` stays if the event has no such field.
 
     >>> Prompt(system="Answer in one word.", user="Is {city} large?").render_user({"city": "Ulm"})
     'Is Ulm large?'
@@ -39,6 +38,9 @@ class Prompt(str, Resource):
     _user: str
 
     def __new__(cls, system: str = "", user: str = "") -> Prompt:
+        for name, value in (("system", system), ("user", user)):
+            if not isinstance(value, str):
+                raise ConfigError(f"Prompt: {name} is {value!r}: give a string")
         prompt = super().__new__(cls, system)
         prompt._user = user
         return prompt
@@ -58,22 +60,34 @@ class Prompt(str, Resource):
         """Return a prompt that is instructions only."""
         return cls(system=text)
 
+    def render_system(self) -> str:
+        """Return the instructions for a model: with ``{name}`` for each ``{{name}}``."""
+        return unescape(self.system)
+
     def render_user(self, event: Any) -> str:
-        """Return the user's message for ``event``: the template filled in, or the event's text."""
-        # Not above: this needs pydantic, and prompts of skills do not.
+        """Return the user's message for ``event``: the template with its values, or the text of the event.
+
+        Raises:
+            UnknownNameError: The template has a placeholder that is not a field of ``event``.
+        """
+        # Not above: these need pydantic, and prompts of skills do not.
+        from flink_skills.prompts.fields import fields_of
         from flink_skills.prompts.values import event_text
 
         if not self.user:
             return event_text(event)
-        fields: Mapping[str, Any] = event if isinstance(event, Mapping) else getattr(event, "__dict__", {})
+        fields = fields_of(event)
 
-        def value(match: re.Match[str]) -> str:
-            name = match.group(1)
+        def value(name: str, *, optional: bool) -> str | None:
             if name in fields:
                 return event_text(fields[name])
-            return event_text(event) if name == "event" else match.group(0)
+            if name == WHOLE:
+                return event_text(event)
+            if optional:
+                return None
+            raise unknown_field(name, map(str, fields), "the template of the prompt")
 
-        return _PLACEHOLDER.sub(value, self.user)
+        return fill(self.user, value)
 
     def __bool__(self) -> bool:
         return bool(self.system or self.user)

@@ -382,5 +382,5 @@ def test_missing_yaml_file(tmp_path: Path) -> None:
 
 
 def test_prompt_replaces_plain_names_once() -> None:
-    template = Prompt(user="{job} {missing} {event.__class__} {event}")
-    assert template.render_user({"job": "{event}", "event": 1}) == "{event} {missing} {event.__class__} 1"
+    template = Prompt(user="{job} {event.__class__} {event}")
+    assert template.render_user({"job": "{event}", "event": 1}) == "{event} {event.__class__} 1"

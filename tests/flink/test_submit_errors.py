@@ -17,6 +17,7 @@ from flink_skills import (
     AgentsExecutionEnvironment,
     ConfigError,
     PlanError,
+    Prompt,
     ResourceDescriptor,
     ResourceName,
     SkillOptions,
@@ -24,6 +25,7 @@ from flink_skills import (
     SourceError,
     UnknownNameError,
     chat_model_setup,
+    prompt,
     skills,
     tool,
 )
@@ -52,6 +54,18 @@ class Declared(Agent):
     def price(self, article: str) -> float:
         """Price of an article."""
         return 1.0
+
+
+class Templated(Agent):
+    name = "templated"
+    model = "offline"
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+
+    @prompt
+    def main(self) -> Prompt:
+        return Prompt(user=self.user)
 
 
 class WithSkills(Agent):
@@ -147,6 +161,12 @@ MISTAKES = [
         lambda: Declared(clazz="openai-compatible:gpt"),
         PlanError,
         "chat model 'chatter' of agent declared.*needs base_url",
+    ),
+    Mistake(
+        "placeholder that is not a field",
+        lambda: Templated("Of {kk}"),
+        UnknownNameError,
+        "unknown field 'kk' in prompt 'main' of agent templated: did you mean '{k}'",
     ),
     Mistake("no model", lambda: Agent, PlanError, "has no chat model"),
     Mistake(
@@ -283,3 +303,22 @@ def test_a_table_environment_in_batch_mode_is_rejected_by_name() -> None:
     table = t_env.from_elements([("a", 1)], ["k", "v"])
     with pytest.raises(ConfigError, match=r"execution\.runtime-mode is BATCH"):
         env.from_table(table, "k").apply(Echo("echo"))
+
+
+def test_columns_of_a_table_and_fields_of_rows_are_what_placeholders_may_name() -> None:
+    agents_env = agents_environment()
+    table = agents_env.table_environment().from_elements([("a", 1)], ["k", "v"])
+    env = agents_env._env
+    assert env is not None
+    rows = env.from_collection([("a", 1)], Types.ROW_NAMED(["k", "v"], [Types.STRING(), Types.INT()]))
+    for given in (
+        agents_env.from_table(table, "k"),
+        agents_env.from_table(table, lambda row: row["k"]),
+        agents_env.from_datastream(rows, lambda row: row[0]),
+        agents_env.from_datastream(rows.key_by(lambda row: row[0])),
+    ):
+        given.apply(Templated("{k} {v} {event} ${HOME} {{x}}"))
+        with pytest.raises(UnknownNameError, match=r"unknown field 'vv'.* did you mean '\{v\}'"):
+            given.apply(Templated("{vv}"))
+    pickled = agents_env.from_datastream(env.from_collection([{"vv": 1}]), "vv")
+    pickled.apply(Templated("{vv} {other}"))

@@ -17,6 +17,7 @@ from typing import cast
 
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.setup import ModelSetup, check_shape
+from flink_skills.agents.models.suggestions import model_advice
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.options import SkillConfig, SkillOptions
 
@@ -152,7 +153,11 @@ def _find(setup: ModelSetup, place: str) -> Provider:
         return Provider(point.name, point.value, f"mend the package that offers {point.value}")
     known = _known_to_pydantic_ai(setup.provider)
     if known is False:
-        raise UnknownNameError("model provider", setup.provider, provider_names(), place=place)
+        names = provider_names()
+        text = f"{setup.provider}:{setup.model}" if setup.model else setup.provider
+        raise UnknownNameError(
+            "model provider", setup.provider, names, place=place, advice=model_advice(text, names), show_all=True
+        )
     return Provider(setup.provider, _CLIENT, _INSTALL)
 
 

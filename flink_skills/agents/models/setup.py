@@ -106,7 +106,9 @@ def check_shape(setup: ModelSetup, *, place: str = "") -> None:
         raise ConfigError(f"{where}a model needs a provider, such as 'offline' or 'openai:NAME'")
     if setup.strategy is not None and setup.strategy not in _STRATEGIES:
         raise UnknownNameError("strategy", str(setup.strategy), _STRATEGIES, place=place)
-    if setup.api_key_env is not None and not _ENV_NAME.fullmatch(setup.api_key_env):
+    if setup.api_key_env is not None and not (
+        isinstance(setup.api_key_env, str) and _ENV_NAME.fullmatch(setup.api_key_env)
+    ):
         # The value is not shown: whoever wrote the key itself here should not find it in a log.
         raise ConfigError(
             f"{where}api_key_env is not the name of an environment variable: "

@@ -46,7 +46,8 @@ class JobFolder:
     Whoever finds a folder without a lock knows that its workers are dead. ``top`` is the first folder, from the
     root of the file system, that belongs to the job; ``passages`` are folders above it that are the job's as well
     and that others remove. ``share_files`` says that skills are staged as views of one copy. ``programs`` are the
-    scripts that ``bin/`` of each workspace contains, by name. ``interpreters`` are those that some of them start.
+    scripts that ``bin/`` of each workspace contains, by name. ``interpreters`` are those that some of the scripts
+    start.
     """
 
     def __init__(

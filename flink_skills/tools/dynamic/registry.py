@@ -85,6 +85,8 @@ def register_tool(target: Any = "", tool: Any = None, *, name: str = "", descrip
 
 def register_tools(tools: Mapping[str, Callable[..., Any] | Tool]) -> None:
     """Register several tools by name: all of them, or none where one cannot be. Raises as :func:`register_tool`."""
+    if not isinstance(tools, Mapping):
+        raise ConfigError(f"register_tools: tools is of type {type(tools).__name__}: give a dict of name to tool")
     entries = [_entry(name, target, "") for name, target in tools.items()]
     _entries.update((entry.name, entry) for entry in entries)
 

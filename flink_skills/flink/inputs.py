@@ -1,0 +1,109 @@
+"""Checks that the inputs of a job are of the kinds that its methods read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flink_skills.errors import ConfigError
+
+__all__ = ["check_environment", "check_events", "check_name", "check_stream", "check_table", "check_type_info"]
+
+_METHODS = {"DataStream": "from_datastream", "Table": "from_table"}
+
+
+def check_events(events: Any) -> None:
+    """Raise :class:`ConfigError` if the events of ``from_list`` are not an iterable of events."""
+    kind = _kind(events)
+    if kind in _METHODS:
+        raise ConfigError(f"from_list: events is a {kind}: use {_METHODS[kind]}(…)")
+    if isinstance(events, (str, bytes, bytearray)):
+        raise ConfigError(
+            f"from_list: events is one {type(events).__name__}, whose characters would be the events: write "
+            "from_list([…])"
+        )
+    if isinstance(events, Mapping):
+        raise ConfigError("from_list: events is a dict, whose keys would be the events: write from_list([{…}])")
+    if kind == "DataFrame":
+        raise ConfigError(
+            "from_list: events is a DataFrame, whose columns would be the events: write "
+            "from_list(frame.to_dict('records'))"
+        )
+    if hasattr(events, "__aiter__"):
+        raise ConfigError("from_list: events is an asynchronous iterator: give a list or an iterator")
+    if isinstance(events, type) or not isinstance(events, Iterable):
+        raise ConfigError(f"from_list: events is {_shown(events)}: give a list of events, such as from_list([…])")
+
+
+def check_stream(stream: Any) -> None:
+    """Raise :class:`ConfigError` if ``stream`` is not a stream of PyFlink."""
+    from pyflink.datastream import DataStream
+
+    if not isinstance(stream, DataStream):
+        raise ConfigError(
+            f"from_datastream: stream is {_shown(stream)} instead of a DataStream: {_instead(stream, 'DataStream')}"
+        )
+
+
+def check_table(table: Any) -> None:
+    """Raise :class:`ConfigError` if ``table`` is not a table of PyFlink."""
+    from pyflink.table import Table
+
+    if not isinstance(table, Table):
+        raise ConfigError(f"from_table: table is {_shown(table)} instead of a Table: {_instead(table, 'Table')}")
+
+
+def check_environment(env: Any) -> None:
+    """Raise :class:`ConfigError` if ``env`` is neither an environment for streams of PyFlink nor None."""
+    if env is None or hasattr(env, "_j_stream_execution_environment"):
+        return
+    hint = "give it as t_env=" if hasattr(env, "_j_tenv") else "make it with its get_execution_environment()"
+    raise ConfigError(
+        f"get_execution_environment: env is {_shown(env)} instead of a StreamExecutionEnvironment: {hint}"
+    )
+
+
+def check_type_info(type_info: Any) -> None:
+    """Raise :class:`ConfigError` if ``type_info`` is neither a type of PyFlink's streams nor None."""
+    from pyflink.common import TypeInformation
+
+    if type_info is None or isinstance(type_info, TypeInformation):
+        return
+    raise ConfigError(
+        f"to_datastream: type_info is {_shown(type_info)} instead of a TypeInformation: give one of "
+        "pyflink.common.Types, such as Types.ROW_NAMED([…], […]), or use to_table"
+    )
+
+
+def check_name(name: Any, what: str) -> None:
+    """Raise :class:`ConfigError` if ``name`` is neither a string that is not empty nor None."""
+    if name is not None and (not isinstance(name, str) or not name):
+        raise ConfigError(f"{what} is {name!r}: give a string that is not empty, or None")
+
+
+def _instead(value: Any, wanted: str) -> str:
+    kind = _kind(value)
+    if kind in _METHODS:
+        return f"use {_METHODS[kind]}(…)"
+    if isinstance(value, str) and wanted == "Table":
+        return f"read it with t_env.from_path({value!r}) or t_env.sql_query(…)"
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, type)):
+        made = "env.from_collection(…)" if wanted == "DataStream" else "t_env.from_elements(…)"
+        return f"use from_list(…) to run it in this process, or make a {wanted} with {made}"
+    return f"give a {wanted} of PyFlink"
+
+
+def _kind(value: Any) -> str:
+    """Return the name of the class of PyFlink or pandas that a value is an instance of. Neither is imported."""
+    for cls in type(value).__mro__:
+        if cls.__module__.partition(".")[0] in ("pyflink", "pandas") and cls.__name__ in (*_METHODS, "DataFrame"):
+            return cls.__name__
+    return ""
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"of type {type(value).__name__}"

@@ -1,0 +1,227 @@
+"""The types of Flink that outputs are converted to, as plain data that travels to the workers of Python functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from pyflink.common import Instant, Row, TypeInformation, Types
+from pyflink.common.typeinfo import (
+    BasicArrayTypeInfo,
+    ListTypeInfo,
+    MapTypeInfo,
+    ObjectArrayTypeInfo,
+    PrimitiveArrayTypeInfo,
+    RowTypeInfo,
+)
+
+from flink_skills.errors import ConfigError, UnknownNameError
+
+__all__ = ["INTEGERS", "TypeShape", "converted", "shape_of"]
+
+#: The largest value of each type of integers.
+INTEGERS = {
+    "BYTE": 2**7 - 1,
+    "SHORT": 2**15 - 1,
+    "INT": 2**31 - 1,
+    "LONG": 2**63 - 1,
+    "BIG_INT": None,
+}
+_BASIC = {
+    str(getattr(Types, name)()): name
+    for name in (
+        *INTEGERS,
+        "STRING",
+        "BOOLEAN",
+        "FLOAT",
+        "DOUBLE",
+        "BIG_DEC",
+        "SQL_DATE",
+        "SQL_TIME",
+        "SQL_TIMESTAMP",
+        "INSTANT",
+    )
+}
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+
+
+@dataclass(frozen=True)
+class TypeShape:
+    """A type: its name as in ``Types`` (empty: one that is not converted), and the types in it.
+
+    ``names`` are the fields of a row. The names of a row without names start with ``f0``.
+    """
+
+    kind: str = ""
+    names: tuple[str, ...] = ()
+    parts: tuple[TypeShape, ...] = ()
+
+
+def shape_of(type_info: TypeInformation | None) -> TypeShape:
+    """Return the shape of a type."""
+    if isinstance(type_info, RowTypeInfo):
+        parts = tuple(map(shape_of, type_info.get_field_types()))
+        return TypeShape("ROW", tuple(map(str, type_info.get_field_names())), parts)
+    if isinstance(type_info, PrimitiveArrayTypeInfo) and type_info == Types.PRIMITIVE_ARRAY(Types.BYTE()):
+        return TypeShape("BYTES")
+    if isinstance(type_info, (PrimitiveArrayTypeInfo, BasicArrayTypeInfo, ObjectArrayTypeInfo)):
+        return TypeShape("ARRAY", (), (shape_of(type_info._element_type),))
+    if isinstance(type_info, ListTypeInfo):
+        return TypeShape("ARRAY", (), (shape_of(type_info.elem_type),))
+    if isinstance(type_info, MapTypeInfo):
+        return TypeShape("MAP", (), (shape_of(type_info._key_type_info), shape_of(type_info._value_type_info)))
+    return TypeShape(_BASIC.get(str(type_info), ""))
+
+
+class _MisfitError(Exception):
+    """A value that its type cannot hold: ``path`` leads to it, ``reason`` continues a sentence."""
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.path = reason, path
+
+    def within(self, name: str) -> _MisfitError:
+        """Return the same error for a value in the field ``name``."""
+        return _MisfitError(self.reason, f"{name}.{self.path}" if self.path else name)
+
+
+def converted(value: Any, shape: TypeShape, place: str) -> Any:
+    """Return an output in the form that its type needs. Rows are filled by field name.
+
+    Raises :class:`ConfigError` that starts with ``place`` and names the field.
+    """
+    try:
+        return _converted(value, shape)
+    except _MisfitError as error:
+        what = f"field {error.path!r} of an output" if error.path else "an output"
+        raise ConfigError(f"{place}: {what} {error.reason}") from None
+
+
+def _converted(value: Any, shape: TypeShape) -> Any:
+    if isinstance(value, enum.Enum):
+        value = value.value
+    convert = _CONVERTERS.get(shape.kind)
+    return value if value is None or convert is None else convert(value, shape)
+
+
+def _is_not(value: Any, shape: TypeShape) -> _MisfitError:
+    return _MisfitError(f"is {type(value).__name__} and not {shape.kind}: declare another type, or emit another value")
+
+
+def _of(*types: type) -> Callable[[Any, TypeShape], Any]:
+    def convert(value: Any, shape: TypeShape) -> Any:
+        if not isinstance(value, types):
+            raise _is_not(value, shape)
+        return value
+
+    return convert
+
+
+def _integer(value: Any, shape: TypeShape) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
+        raise _is_not(value, shape)
+    if not isinstance(value, int) and (not math.isfinite(value) or value != int(value)):
+        raise _MisfitError(f"is not a whole number, and {shape.kind} is: declare DOUBLE or BIG_DEC")
+    found, most = int(value), INTEGERS[shape.kind]
+    if most is not None and not -most - 1 <= found <= most:
+        raise _MisfitError(f"is too large for {shape.kind}: declare a larger type")
+    return found
+
+
+def _number(value: Any, shape: TypeShape) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
+        raise _is_not(value, shape)
+    return value
+
+
+def _instant(value: Any, shape: TypeShape) -> Instant:
+    if isinstance(value, dt.datetime):
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=dt.timezone.utc)
+        seconds, rest = divmod(moment - _EPOCH, dt.timedelta(seconds=1))
+        return Instant(seconds, rest.microseconds * 1000)
+    return _of(Instant)(value, shape)
+
+
+def _array(value: Any, shape: TypeShape) -> list[Any]:
+    if not isinstance(value, (list, tuple, set, frozenset)):
+        raise _is_not(value, shape)
+    (part,) = shape.parts
+    try:
+        return [_converted(item, part) for item in value]
+    except _MisfitError as error:
+        raise error.within("[]") from None
+
+
+def _map(value: Any, shape: TypeShape) -> dict[Any, Any]:
+    if isinstance(value, BaseModel):
+        value = value.model_dump()
+    if not isinstance(value, Mapping):
+        raise _is_not(value, shape)
+    key, item = shape.parts
+    found = {}
+    for name, entry in value.items():
+        try:
+            found[_converted(name, key)] = _converted(entry, item)
+        except _MisfitError as error:
+            raise error.within(str(name)) from None
+    return found
+
+
+def _row(value: Any, shape: TypeShape) -> Row:
+    values = _values(value, shape)
+    found = []
+    for item, name, part in zip(values, shape.names, shape.parts, strict=True):
+        try:
+            found.append(_converted(item, part))
+        except _MisfitError as error:
+            raise error.within(name) from None
+    return Row(*found)
+
+
+def _values(value: Any, shape: TypeShape) -> list[Any]:
+    """Return the values of the fields of a row."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        value = dict(zip(value._fields, value, strict=True))
+    if isinstance(value, Mapping):
+        if value and not any(name in value for name in shape.names):
+            unknown = UnknownNameError("field", shape.names[0], map(str, value)) if shape.names else ""
+            raise _MisfitError(f"has none of the fields {', '.join(shape.names)}: {unknown}")
+        return [value.get(name) for name in shape.names]
+    if isinstance(value, (Row, list, tuple)):
+        if len(value) != len(shape.names):
+            raise _MisfitError(f"has {len(value)} values, and the row has the fields {', '.join(shape.names)}")
+        return list(value)
+    if len(shape.names) == 1:
+        return [value]
+    names = ", ".join(shape.names)
+    raise _MisfitError(
+        f"is {type(value).__name__} instead of a row with the fields {names}: emit a dict with these fields, or "
+        "declare them with output_type"
+    )
+
+
+_CONVERTERS: dict[str, Callable[[Any, TypeShape], Any]] = {
+    **dict.fromkeys(INTEGERS, _integer),
+    **dict.fromkeys(("FLOAT", "DOUBLE", "BIG_DEC"), _number),
+    "STRING": _of(str),
+    "BOOLEAN": _of(bool),
+    "BYTES": _of(bytes, bytearray),
+    "SQL_DATE": _of(dt.date),
+    "SQL_TIME": _of(dt.time, dt.datetime),
+    "SQL_TIMESTAMP": _of(dt.datetime),
+    "INSTANT": _instant,
+    "ARRAY": _array,
+    "MAP": _map,
+    "ROW": _row,
+}

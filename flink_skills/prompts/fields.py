@@ -1,0 +1,61 @@
+"""The fields of events and of their types, by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+__all__ = ["fields_of", "fields_of_type"]
+
+
+def fields_of(event: Any) -> Mapping[Any, Any]:
+    """Return the fields of an event: of a mapping, a pydantic model, a dataclass, a named tuple or another object.
+
+    Strings, numbers and lists have none.
+    """
+    return event if isinstance(event, Mapping) else _Attributes(event)
+
+
+def fields_of_type(of: Any) -> tuple[str, ...] | None:
+    """Return the names of the fields that the values of a type have. None: they are not known.
+
+    Known are those of pydantic models without extra fields, dataclasses, typed dicts and named tuples.
+    """
+    if not isinstance(of, type):
+        return None
+    if issubclass(of, BaseModel):
+        is_open = of.model_config.get("extra") == "allow"
+        return None if is_open else (*of.model_fields, *of.model_computed_fields)
+    if dataclasses.is_dataclass(of):
+        return tuple(field.name for field in dataclasses.fields(of))
+    if issubclass(of, dict) and hasattr(of, "__required_keys__"):  # a typed dict, of typing or typing_extensions
+        return tuple(of.__annotations__)
+    return getattr(of, "_fields", None) if issubclass(of, tuple) else None
+
+
+class _Attributes(Mapping[str, Any]):
+    """Public attributes and properties of an object. Each is read when it is requested."""
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+        cls = type(of)
+        named = [*(fields_of_type(cls) or ()), *getattr(of, "__dict__", ())]
+        if isinstance(of, BaseModel):
+            named += [*cls.model_fields, *cls.model_computed_fields, *(of.model_extra or ())]
+        named += [name for base in cls.__mro__ for name, value in vars(base).items() if isinstance(value, property)]
+        inherited = dir(BaseModel) if isinstance(of, BaseModel) else ()
+        self._names = [n for n in dict.fromkeys(named) if not n.startswith("_") and n not in inherited]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        return getattr(self._of, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
