@@ -23,7 +23,8 @@ from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.agents.shared import SharedResources
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.flink.configuration import AgentsConfiguration
+from flink_skills.flink.configuration import AgentsConfiguration, table_values
+from flink_skills.flink.fixed_attributes import FixedAttributes
 from flink_skills.flink.inputs import check_environment, check_events, check_stream, check_table
 from flink_skills.flink.stream import AgentInput, ListEvents, ListInput, StreamInput, plan_json
 from flink_skills.flink.validation import check_artifacts, check_paths, embed_lock, resolve_skills
@@ -50,7 +51,7 @@ Source = str | Mapping[str, Any] | SourceSpec
 Sources = Sequence[Source] | Source
 
 
-class AgentsExecutionEnvironment:
+class AgentsExecutionEnvironment(FixedAttributes):
     """Where a job with agents is put together.
 
     Make one with :meth:`get_execution_environment`. Agents over lists need no Flink at all.
@@ -58,6 +59,15 @@ class AgentsExecutionEnvironment:
     >>> env = AgentsExecutionEnvironment.get_execution_environment()
     >>> env.from_list(["hello"]).apply(Agent).to_list()  # doctest: +SKIP
     """
+
+    list_outputs: list[Any]
+
+    @classmethod
+    def advice_of(cls, name: str) -> str:
+        return (
+            "set options skills.* with get_config().set(key, value), and those of Flink on its "
+            "StreamExecutionEnvironment"
+        )
 
     def __init__(
         self, env: StreamExecutionEnvironment | None = None, t_env: StreamTableEnvironment | None = None
@@ -74,7 +84,7 @@ class AgentsExecutionEnvironment:
         self._shared = SharedResources()
         self._plans: list[AgentPlan] = []
         self._names: set[str] = set()
-        self.list_outputs: list[Any] = []
+        self.list_outputs = []
 
     @classmethod
     def get_execution_environment(
@@ -161,7 +171,18 @@ class AgentsExecutionEnvironment:
 
     def get_config(self) -> AgentsConfiguration:
         """The job's options."""
+        self._read_flink_options()
         return self._config
+
+    def check_options(self) -> None:
+        """Raise :class:`ConfigError` if options of Flink's configuration were changed after the first ``apply``."""
+        if self._env is not None:
+            self._config.check_flink(_flink_values(self._env, None), table_values(self._t_env))
+
+    def _read_flink_options(self) -> None:
+        """Read the options of Flink's configuration again, unless an agent is compiled already."""
+        if self._config.is_open and self._env is not None:
+            self._config.read_flink(_flink_values(self._env, self._t_env))
 
     def from_datastream(
         self, stream: DataStream, key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str] | None = None
@@ -246,6 +267,7 @@ class AgentsExecutionEnvironment:
             return None
         if waiting:
             _log.warning("agent %s over a list has not run: execute() runs streams; call to_list()", waiting[0])
+        self.check_options()
         return self._env.execute(job_name)
 
     def get_execution_plan(self) -> str:
@@ -288,6 +310,8 @@ class AgentsExecutionEnvironment:
         ``fields`` are the names of the fields of all events, if they are known."""
         from flink_skills.flink.jar_resources import client_resources
 
+        self.check_options()
+        self._read_flink_options()
         config = self._config.effective()
         scope = SkillScope(
             level="job",
