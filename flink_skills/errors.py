@@ -46,6 +46,7 @@ __all__ = [
     "UnknownNameError",
     "UnsupportedSkillError",
     "WorkerError",
+    "counted",
     "near_misses",
 ]
 
@@ -182,3 +183,12 @@ def near_misses(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
     if wanted:
         close += [n for n in names if n not in close and (wanted in n.casefold() or n.casefold() in wanted)]
     return close[:limit]
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "skill"), counted(2, "skill")
+    ('1 skill', '2 skills')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

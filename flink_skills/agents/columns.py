@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flink_skills.agents.column_types import ColumnType, MisfitError, fit
@@ -49,10 +49,11 @@ FieldPath = tuple[str, ...]
 @dataclass(frozen=True)
 class OutputShape:
     """What is known of an agent's outputs before it runs: ``fields`` are those that an output has (None: it may have
-    any), ``is_text`` that it is a text."""
+    any), ``is_text`` that it is a text, ``schema`` the JSON schema of an output (None: not known)."""
 
     fields: tuple[str, ...] | None = None
     is_text: bool = False
+    schema: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,8 @@ def plan_columns(
             left.append(name)
     answered = any(path == filling.whole for of in paths.values() for path in of)
     if len(left) == 1 and not answered:
-        by_name: tuple[FieldPath, ...] = () if shape.is_text or filling.whole != ("output",) else (("output", left[0]),)
+        has_any_field = shape.fields is None and not shape.is_text and filling.whole == ("output",)
+        by_name: tuple[FieldPath, ...] = (("output", left[0]),) if has_any_field else ()
         paths[left[0]] = (*by_name, filling.whole)
         left = []
     uncertain = []

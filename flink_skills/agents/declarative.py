@@ -254,3 +254,5 @@ def _load(path: str, place: str) -> Any:
         module, _, name = path.partition(":")
         why = unknown_in_module(module, name) or error
         raise PlanError(f"{place}: cannot import {path!r}: {why}") from error
+    except (Exception, SystemExit) as error:  # importing a user's module raises anything
+        raise PlanError(f"{place}: importing {path!r} failed: {type(error).__name__}: {error}") from error

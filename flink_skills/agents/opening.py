@@ -11,6 +11,7 @@ from flink_skills.agents.declaration import Declaration
 from flink_skills.agents.generation import effective_names
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.sealing import public_scope
+from flink_skills.errors import counted
 from flink_skills.execution.levels import IsolationLevel
 from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.manager.inspection import Inspector
@@ -98,15 +99,15 @@ def log_skills(
     sources += [f"code {skill.name}" for scope in shown for skill in scope.skills]
     _log.log(
         logging.DEBUG if quiet else logging.INFO,
-        "agent %s is open: %d skills from %d sources (%d failed); %d errors, %d warnings, %d infos%s; isolation: %s; "
-        "sources: %s; skills: %s",
+        "agent %s is open: %s from %s (%d failed)%s; %s, %s, %s%s; isolation: %s; sources: %s; skills: %s",
         plan.agent_id,
-        summary["skills"],
-        summary["sources"],
+        counted(summary["skills"], "skill"),
+        counted(summary["sources"], "source"),
         summary["failed_sources"],
-        summary["errors"],
-        summary["warnings"],
-        summary["infos"],
+        f", {summary['left_out']} left out by limits" if summary["left_out"] else "",
+        counted(summary["errors"], "error"),
+        counted(summary["warnings"], "warning"),
+        counted(summary["infos"], "info"),
         "".join(f", {code} x {count}" for code, count in sorted(summary["codes"].items())),
         isolation,
         _some(sources),
@@ -140,6 +141,9 @@ def log_isolation(plan: AgentPlan, shell: ShellRunner, *, quiet: bool = False) -
     _log.log(logging.DEBUG if quiet else level, "agent %s: %s", plan.agent_id, shell.report.summary())
     for remark in shell.remarks():
         _log.log(logging.DEBUG if quiet else logging.WARNING, "agent %s: %s", plan.agent_id, remark)
+    if shell.level < IsolationLevel.REMOTE:
+        for remark in shell.workspaces.remarks:
+            _log.log(logging.DEBUG if quiet else logging.INFO, "agent %s: %s", plan.agent_id, remark)
 
 
 def log_diagnostic(diagnostic: Diagnostic, *, quiet: bool = False) -> None:

@@ -49,7 +49,7 @@ class RecordRows:
         following = {name: NextEvent.from_json(of) for name, of in data.get("next", {}).items()}
         return cls(table("output"), table("errors"), table("events"), following)
 
-    def of_record(self, record: Mapping[str, Any]) -> tuple[str | None, list[tuple[str, Any]]]:
+    def of_record(self, record: Mapping[str, Any]) -> tuple[MisfitError | None, list[tuple[str, Any]]]:
         """Return the problem of an output, and what leaves for it, with tags.
 
         A value that does not fit its column is a problem. Then nothing leaves.
@@ -61,7 +61,7 @@ class RecordRows:
             except MisfitError as error:
                 # The value belongs to the output, not to a log.
                 _log.error("turn %s: %s", record["call_id"], error.reason)
-                return f"MisfitError: {error}", []
+                return error, []
         leaving += [(NEXT_TAG + name, of.keyed(record)) for name, of in self.next.items()]
         return None, leaving
 

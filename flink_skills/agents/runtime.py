@@ -231,11 +231,7 @@ class AgentRuntime:
                 manager=manager,
                 chat_models=chat_models,
                 scratch_dir=place.scratch_dir,
-                permits={
-                    m.name: permits
-                    for m in plan.models
-                    if (permits := Permits.of(m.setup, config, place.scratch_dir)) is not None
-                },
+                permits=Permits.by_name({m.name: m.setup for m in plan.models}, config, place.scratch_dir),
                 services=own,
                 callees=callees,
                 workspaces=workspaces,
@@ -452,6 +448,8 @@ class AgentRuntime:
         await _release(
             self.manager, self._chat_models, self._callees, self._services, self.workspaces, is_main=self._is_main
         )
+        for permits in self._parts.permits.values():
+            permits.close()
         if self._is_main:
             await self.telemetry.close()
 

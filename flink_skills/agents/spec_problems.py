@@ -12,8 +12,8 @@ from typing import Any
 
 from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.declarative import DeclarativeAgent
-from flink_skills.agents.models.registry import provider_names
-from flink_skills.agents.models.setup import SETTINGS
+from flink_skills.agents.models.registry import check_setup, provider_names
+from flink_skills.agents.models.setup import SETTINGS, ModelSetup
 from flink_skills.agents.models.suggestions import class_advice
 from flink_skills.agents.shared import SharedResources
 from flink_skills.agents.spec import SetupSpec
@@ -143,6 +143,15 @@ def _make_plain(setup: dict[str, Any]) -> None:
 def _class_problem(arguments: Mapping[str, Any], kind: str) -> str | None:
     """Why ``clazz`` names no setup or connection at all; whether there is its provider is another question."""
     clazz = arguments.get("clazz")
+    if isinstance(clazz, str) and kind == "connection" and clazz.endswith(f".{kind}"):
+        provider = clazz.removesuffix(f".{kind}")
+        try:
+            check_setup(ModelSetup(provider=provider, model="any", base_url="http://localhost"))
+        except UnknownNameError as error:
+            return str(error) if error.kind == "model provider" else None
+        except SkillsError:
+            return None
+        return None
     if not isinstance(clazz, str) or clazz.endswith(f".{kind}") or (kind == "setup" and ":" in clazz):
         return None
     names = [f"{provider}.{kind}" for provider in provider_names()]

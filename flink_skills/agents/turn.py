@@ -123,6 +123,7 @@ class Turn:
         self._call_numbers = {}
         self.usage = Usage()
         self._outputs: list[tuple[str, Any]] = []
+        self._misfit = ""
         self._steps = 0
         self._files: Sequence[EventFile] = ()
         self._versions: dict[str, str] = {}
@@ -294,7 +295,7 @@ class Turn:
                 f"the state and the conversations of the key have {session.size:,} bytes, more than "
                 f"skills.turn.max-size = {self._most_bytes:,}: keep less in ctx.state, or set skills.session.max-tokens"
             )
-        return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session)
+        return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session, failure=self._misfit)
 
     def _fails_job(self) -> bool:
         return bool(self.runtime.config.get(SkillOptions.TURN_ON_ERROR) == "fail")
@@ -317,7 +318,8 @@ class Turn:
             return self._record(error=text) | {"event": self._records.recorded(self.start.event)}
 
         emitted = self._records.of_failure(text, self.key, full, self._encoding.bounded)
-        return TurnOutcome(TurnStatus.FAILED, tuple(emitted), SessionChange(), self.start.session, message, kind, error)
+        unchanged = SessionChange(), self.start.session
+        return TurnOutcome(TurnStatus.FAILED, tuple(emitted), *unchanged, message, kind, error, failure=text)
 
     def _record(self, output: Any = None, error: str | None = None) -> dict[str, Any]:
         return self._records.record(
@@ -335,7 +337,11 @@ class Turn:
         """Return what the turn emits for an output."""
         if tag or not self.runtime.records:
             return [(tag, value)]
-        return self._records.of_output(self._record(output=self._records.recorded(value)))
+        problem, emitted = self._records.of_output(self._record(output=self._records.recorded(value)))
+        if problem is not None:
+            # Without the value, which belongs to the record.
+            self._misfit = self._misfit or f"{type(problem).__name__}: {problem.reason}"
+        return emitted
 
     def emit(self, tag: str, output: Any) -> None:
         self._outputs.append((tag, output))

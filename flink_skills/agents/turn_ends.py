@@ -46,7 +46,8 @@ class TurnOutcome:
     """The outcome of a turn.
 
     ``outputs`` are pairs of side-output tag (empty: main output) and value. ``error`` is the class of the error that
-    the turn failed with, ``message`` its text, and ``exception`` the error itself.
+    the turn failed with, ``message`` its text, and ``exception`` the error itself. ``failure`` is class and message of
+    the error record of the turn. A turn that is done has one if an output did not fit its table.
     """
 
     status: int
@@ -56,6 +57,7 @@ class TurnOutcome:
     message: str = ""
     error: str = ""
     exception: BaseException | None = field(default=None, compare=False, repr=False)
+    failure: str = ""
 
 
 def crash_problem(crashes: int, config: SkillConfig) -> str | None:

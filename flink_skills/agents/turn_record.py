@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from flink_skills.agents.column_types import MisfitError
 from flink_skills.agents.error_text import error_text
 from flink_skills.agents.event import to_plain
 from flink_skills.agents.messages import Usage
@@ -76,12 +77,15 @@ class TurnRecords:
             return value.model_dump()
         return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
-    def of_output(self, record: dict[str, Any]) -> Emitted:
-        """Return what the turn emits for the record of an output: an error record if it does not fit its table."""
+    def of_output(self, record: dict[str, Any]) -> tuple[MisfitError | None, Emitted]:
+        """Return the problem of an output, and what the turn emits for its record.
+
+        An output with a problem does not fit its table, and becomes an error record.
+        """
         if self.rows is None:
-            return [("", record)]
+            return None, [("", record)]
         problem, emitted = self.rows.of_record(record)
-        return emitted if problem is None else self._emitted({**record, "error": problem})
+        return problem, emitted if problem is None else self._emitted({**record, "error": error_text(problem)})
 
     def of_failure(
         self, error: str, key: Any, full: Callable[[], dict[str, Any]], encoded: Callable[[Emitted], Emitted]

@@ -10,7 +10,7 @@ from flink_skills.agents.agent_file import load_agent_yaml
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.cli.places import source_word
 from flink_skills.errors import ConfigError
-from flink_skills.job.agent_source import import_agent
+from flink_skills.job.agent_source import import_agent, search_modules
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillConfig, SkillOptions
 
@@ -39,8 +39,10 @@ def find_agent(word: str | None, instructions: str) -> Agent:
     if instructions:
         raise ConfigError("--instructions is for a plain agent; leave it out together with AGENT")
     if word.endswith((".yaml", ".yml")):
+        search_modules([Path(word).parent, Path.cwd()])
         return load_agent_yaml(word)
-    return import_agent(word, f"AGENT {word!r}", [Path.cwd()])
+    search_modules([Path.cwd()])
+    return import_agent(word, f"AGENT {word!r}")
 
 
 def model_setup(model: str | None, base_url: str | None) -> ModelSetup | None:

@@ -47,7 +47,8 @@ def _print(found: Check) -> None:
 
 def _summarise(report: CheckReport) -> None:
     counts = {status: sum(found.status == status for found in report.checks) for status in _MARKS}
-    words = [f"{counts['error']} wrong"] if counts["error"] else ["the job can be submitted"]
+    sound = "the job can be submitted" if not counts["unknown"] else "nothing is wrong as far as this machine can tell"
+    words = [f"{counts['error']} wrong"] if counts["error"] else [sound]
     words += [f"{counts[status]} {word}" for status, word in _WORDS.items() if counts[status]]
     print_line(", ".join(words))
 

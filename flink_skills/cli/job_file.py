@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flink_skills.cli.job_local import LocalRequest, run_locally
-from flink_skills.cli.output import complain, print_line
+from flink_skills.cli.output import complain, counted, print_line
 from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import ConfigError, SkillsError
 
 __all__ = ["JobRequest", "run_job_request"]
 
-DONE, FAILED, USAGE = 0, 1, 2
+DONE, FAILED, USAGE, SOME_ERRORS = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ def run_job_request(request: JobRequest) -> int:
         # Each problem begins with its file and line, as a compiler's does.
         for problem in error.problems:
             print_line(str(problem), stream=sys.stderr)
-        count = len(error.problems)
-        complain(f"{count} problem{'s' if count > 1 else ''} in the job file")
+        complain(f"{counted(len(error.problems), 'problem')} in the job file")
         return USAGE
 
 
@@ -80,8 +79,13 @@ def _execute(request: JobRequest) -> int:
     def tell(message: str) -> None:
         complain(f"warning: {message}")
 
+    def summarize(line: str) -> None:
+        print_line(line, stream=sys.stderr)
+
     try:
-        run_job_file(request.file, request.assignments, local=True, failed=request.failed, tell=tell)
+        failed = run_job_file(
+            request.file, request.assignments, local=True, failed=request.failed, tell=tell, summarize=summarize
+        )
     except DocumentError:
         raise
     except SkillsError as error:
@@ -89,7 +93,7 @@ def _execute(request: JobRequest) -> int:
             raise
         complain(f"the job failed: {error}")
         return FAILED
-    return DONE
+    return SOME_ERRORS if failed else DONE
 
 
 def _has_failed(error: SkillsError) -> bool:

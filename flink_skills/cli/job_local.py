@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flink_skills.agents.event import key_of
+from flink_skills.agents.turn import TurnOutcome
 from flink_skills.cli.agents import model_setup
 from flink_skills.cli.events import BadLine, bad_line_record, read_events
 from flink_skills.cli.interruption import ended_by_signals
 from flink_skills.cli.output import complain
-from flink_skills.cli.run import Sink, private_stdout
+from flink_skills.cli.problems import left_out_reported
+from flink_skills.cli.run import BAD_LINE, Sink, private_stdout
 from flink_skills.errors import TurnError
 from flink_skills.job.local import LocalJob
 from flink_skills.job.reading import read_job
@@ -45,6 +46,7 @@ def run_locally(file: Path, assignments: tuple[str, ...], request: LocalRequest)
     with (
         read.hiding(),
         ended_by_signals(),
+        left_out_reported(),
         private_stdout() as stdout,
         contextlib.ExitStack() as stack,
     ):
@@ -59,18 +61,26 @@ def run_locally(file: Path, assignments: tuple[str, ...], request: LocalRequest)
         for line in lines:
             if isinstance(line, BadLine):
                 complain(f"{request.input}, line {line.line}: {line.problem}")
-                sink.write(bad_line_record(line, job.plan(entry.name).operator_name))
+                sink.write(bad_line_record(line, job.plan(entry.name).operator_name), BAD_LINE)
             else:
                 events.append((line.key, line.event))
         try:
-            asyncio.run(_run(job, entry, events, sink))
+            turns = asyncio.run(_run(job, entry, events, sink))
         except TurnError as error:
             complain(f"the job failed: {error}")
             return FAILED
-        sys.stderr.write(f"{len(events)} events, {sink.outputs} outputs, {sink.failures} errors\n")
+        sink.summarize(events=len(events), turns=turns)
         return SOME_ERRORS if sink.failures else DONE
 
 
-async def _run(job: LocalJob, entry: Any, events: list[tuple[Any, Any]], sink: Sink) -> None:
-    async for record in job.run(entry, events):
+async def _run(job: LocalJob, entry: Any, events: list[tuple[Any, Any]], sink: Sink) -> int:
+    """Run all turns, and return their number."""
+    turns = 0
+
+    def count(outcome: TurnOutcome) -> None:
+        nonlocal turns
+        turns += 1
+
+    async for record in job.run(entry, events, ended=count):
         sink.write(record)
+    return turns

@@ -85,7 +85,8 @@ from pathlib import Path
 def describe(event):
     """The answer for one event, as a dict."""
     fields = sorted(event) if isinstance(event, dict) else []
-    summary = f"an event about $words with {len(fields)} fields" if fields else "an event about $words, as text"
+    number = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
+    summary = f"an event about $words with {number}" if fields else "an event about $words, as text"
     return {"summary": summary, "fields": fields}
 
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
+from flink_skills.errors import counted
 from flink_skills.job.terminal_text import visible, without_hidden
 
 if TYPE_CHECKING:
@@ -214,15 +215,6 @@ def _cut(text: str, width: int) -> str:
     line = Text(text)
     line.truncate(width, overflow="ellipsis")
     return line.plain
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """A number with its noun.
-
-    >>> counted(1, "skill"), counted(2, "skill")
-    ('1 skill', '2 skills')
-    """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def size_text(size: int) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from flink_skills.cli.output import counted, diagnostic_line, print_line
+from flink_skills.skill import Diagnostic
 
 if TYPE_CHECKING:
     from flink_skills.cli.reading import Reading
-    from flink_skills.skill import Diagnostic
 
-__all__ = ["report_problems"]
+__all__ = ["left_out_reported", "left_out_text", "report_problems"]
 
 
 def report_problems(reading: Reading, said: list[Diagnostic] | None = None) -> None:
@@ -20,8 +23,44 @@ def report_problems(reading: Reading, said: list[Diagnostic] | None = None) -> N
     told = [each for each in every if each.severity == "error" or (each.code[0] == "D" and each.severity == "warning")]
     for each in told:
         print_line(*diagnostic_line(each, path=reading.shown(each.path)), stream=sys.stderr)
+    _report_left_out(every)
     warnings = sum(each.severity == "warning" for each in every if each not in told)
     if warnings:
         print_line(
             f"{counted(warnings, 'more warning' if told else 'warning')}: see flink-skills validate", stream=sys.stderr
         )
+
+
+@contextmanager
+def left_out_reported() -> Iterator[None]:
+    """Write the number of skills that limits leave out to stderr at the end, as far as agents log it in the context."""
+    logger = logging.getLogger("flink_skills.runtime")
+    found: set[Diagnostic] = set()
+
+    # A handler would keep logging from writing warnings to stderr, a filter does not.
+    def note(record: logging.LogRecord) -> bool:
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        found.update(argument for argument in arguments if isinstance(argument, Diagnostic))
+        return True
+
+    logger.addFilter(note)
+    try:
+        yield
+    finally:
+        logger.removeFilter(note)
+        _report_left_out(found)
+
+
+def left_out_text(diagnostics: Iterable[Diagnostic]) -> str:
+    """Return how many skills limits leave out, or an empty text if there are none."""
+    every = [each for each in diagnostics if each.left_out]
+    if not every:
+        return ""
+    least = "at least " if any(each.message.startswith("at least ") for each in every) else ""
+    return f"{least}{counted(sum(each.left_out for each in every), 'skill')} left out by limits"
+
+
+def _report_left_out(diagnostics: Iterable[Diagnostic]) -> None:
+    text = left_out_text(diagnostics)
+    if text:
+        print_line(text, stream=sys.stderr)

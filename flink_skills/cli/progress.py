@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from flink_skills.cli.output import visible
+from flink_skills.cli.output import counted, visible
 
 __all__ = ["Progress"]
 
@@ -48,11 +48,12 @@ class Progress:
         self._done += 1
         self._failed += failed
         if self._bar is not None:
-            errors = f"{self._failed} errors" if self._failed else ""
+            errors = counted(self._failed, "error") if self._failed else ""
             self._bar.update(self._task, completed=min(self._done, self._total), errors=errors)
         elif time.monotonic() - self._last_line > _LINE_SECONDS:
             self._last_line = time.monotonic()
-            sys.stderr.write(f"{self._done} of {self._total} turns, {self._failed} errors\n")
+            turns = counted(self._total, "turn")
+            sys.stderr.write(f"{self._done:,} of {turns}, {counted(self._failed, 'error')}\n")
 
     def end(self) -> None:
         """Leave the terminal as it was."""

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,18 +19,21 @@ from flink_skills.agents.local import run_events
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.turn import ERROR_TAG, TurnStatus
+from flink_skills.agents.turn_counts import kind_of, listed_kinds
 from flink_skills.cli.agents import find_agent, model_setup, skill_sources
 from flink_skills.cli.events import BadLine, InputEvent, bad_line_record, read_events, read_failed
 from flink_skills.cli.interruption import ended_by_signals
-from flink_skills.cli.output import complain
+from flink_skills.cli.output import complain, counted, print_line
+from flink_skills.cli.problems import left_out_reported
 from flink_skills.cli.progress import Progress
 from flink_skills.errors import ConfigError, SkillsError, TurnError
 from flink_skills.job.settings import split_assignments
 from flink_skills.options import SkillConfig
 
-__all__ = ["RunRequest", "Sink", "private_stdout", "run_job"]
+__all__ = ["BAD_LINE", "RunRequest", "Sink", "private_stdout", "run_job"]
 
 DONE, FAILED, SOME_ERRORS = 0, 1, 3
+BAD_LINE = "unusable"
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def run_job(request: RunRequest) -> int:
     options, flink_options = split_assignments(request.assignments)
     setup = model_setup(request.model, request.base_url)
     # From here on the user's modules run, and what they print is no record.
-    with ended_by_signals(), private_stdout() as stdout, contextlib.ExitStack() as stack:
+    with ended_by_signals(), left_out_reported(), private_stdout() as stdout, contextlib.ExitStack() as stack:
         agent = find_agent(request.agent, request.instructions)
         lines = list(read_events(request.input, request.key) if request.key else read_failed(request.input))
         sink = Sink(request.output, request.errors, stdout, stack)
@@ -71,7 +75,7 @@ def run_job(request: RunRequest) -> int:
             return FAILED
         finally:
             run.progress.end()
-        sys.stderr.write(f"{len(run.events)} events, {run.sink.outputs} outputs, {run.sink.failures} errors\n")
+        run.sink.summarize(events=len(run.events), turns=run.turns, log=run.log)
         return SOME_ERRORS if run.sink.failures else DONE
 
 
@@ -93,6 +97,8 @@ class _Run:
         self._bad = [line for line in lines if isinstance(line, BadLine)]
         self.sink = sink
         self.progress = Progress(len(self.events))
+        self.turns = 0
+        self.log = ""
 
     def compile(self, agents_env: Any) -> AgentPlan:
         """The agent's plan. Only when it is sound are the bad lines reported: bad usage writes no record."""
@@ -105,7 +111,7 @@ class _Run:
         )
         for bad in self._bad:
             self.progress.note(f"{self._request.input}, line {bad.line}: {bad.problem}")
-            self.sink.write(bad_line_record(bad, plan.operator_name))
+            self.sink.write(bad_line_record(bad, plan.operator_name), BAD_LINE)
         return plan
 
     async def local(self) -> None:
@@ -117,6 +123,7 @@ class _Run:
             for tag, record in outcome.outputs:
                 if tag in ("", ERROR_TAG):
                     self.sink.write(record)
+            self.turns += 1
             self.progress.turn(failed=outcome.status != TurnStatus.DONE)
 
     def minicluster(self, flink_options: dict[str, str]) -> None:
@@ -132,8 +139,9 @@ class _Run:
             self.progress.turn(failed=record["error"] is not None)
 
         pairs = ((key_to_text(e.key), json.dumps(e.event, ensure_ascii=False)) for e in self.events)
-        self.progress.note(f"{len(self.events)} events; starting a Flink mini cluster")
-        run_in_minicluster(self.compile, pairs, flink_options, self._request.parallelism, take)
+        self.progress.note(f"{counted(len(self.events), 'event')}; starting a Flink mini cluster")
+        summary = run_in_minicluster(self.compile, pairs, flink_options, self._request.parallelism, take)
+        self.turns, self.log = sum(agent.turns for agent in summary.agents), summary.log
 
 
 class Sink:
@@ -147,7 +155,12 @@ class Sink:
         self._output = self._open(output, "--output", stack) if output else stdout
         self._errors = self._open(errors, "--errors", stack) if errors else self._output
         self.outputs = 0
-        self.failures = 0
+        self._kinds: Counter[str] = Counter()
+
+    @property
+    def failures(self) -> int:
+        """The number of error records."""
+        return self._kinds.total()
 
     @staticmethod
     def _open(path: Path, option: str, stack: contextlib.ExitStack) -> TextIO:
@@ -156,14 +169,23 @@ class Sink:
         except OSError as error:
             raise ConfigError(f"{option} {path}: {error.strerror or error}") from error
 
-    def write(self, record: dict[str, Any]) -> None:
-        """Write one record."""
+    def write(self, record: dict[str, Any], kind: str = "") -> None:
+        """Write one record. ``kind`` is the kind of its error in the summary, if that is not the class of the error."""
         failed = record["error"] is not None
-        self.failures += failed
+        if failed:
+            self._kinds[kind or kind_of(record["error"])] += 1
         self.outputs += not failed
         target = self._errors if failed else self._output
         target.write(json.dumps(record, ensure_ascii=False) + "\n")
         target.flush()
+
+    def summarize(self, *, events: int, turns: int, log: str = "") -> None:
+        """Write the summary of a run to stderr. ``log`` is the location of its log."""
+        numbers = (counted(events, "event"), counted(turns, "turn"), counted(self.outputs, "output"))
+        text = f"{', '.join(numbers)}, {counted(self.failures, 'error')}"
+        if self.failures:
+            text += f" ({listed_kinds(self._kinds)})"
+        print_line(f"{text}; the log is {log}" if log else text, stream=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -34,7 +34,11 @@ def run(
     ] = False,
     reach: Annotated[
         bool,
-        typer.Option("--reach", help="With --check: load the skills of URLs and ask each model; --explain: URLs only."),
+        typer.Option(
+            "--reach",
+            help="With --check or --explain: load the skills of URLs and connect to MCP servers. --check also "
+            "asks each model.",
+        ),
     ] = False,
     flink_plan: Annotated[bool, typer.Option("--flink-plan", help="With --explain: Flink's own plan as well.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
@@ -85,7 +89,7 @@ def run(
     """Run a job file, or an agent over a file of events, in a mini cluster of this process.
 
     Exit code 0; 1 when the job failed, or --check found something wrong; 2 for bad usage, or a job file that cannot be
-    used; 3 when turns of --input ended in errors.
+    used; 3 if turns failed. A run ends with its turns and failures on stderr.
 
     Examples:
 

@@ -207,6 +207,7 @@ class _Trial:
             outcome.fail(shell.hidden.in_text(str(error)))
         else:
             outcome.result, outcome.error = result, result.error
+            outcome.notes += result.notes
 
 
 def left_since(before: LeftFiles, workspace: Workspace, hidden: HiddenValues) -> tuple[list[dict[str, Any]], list[str]]:

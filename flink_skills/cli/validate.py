@@ -68,9 +68,13 @@ def _print_json(stream: SkillStream, severities: Counter[str]) -> None:
 
     reading = stream.reading
 
+    left_out = 0
+
     def diagnostics() -> Iterator[object]:
+        nonlocal left_out
         for found in stream:
             severities[found.severity] += 1
+            left_out += found.left_out
             yield diagnostic_json(found)
 
     def members() -> Iterator[tuple[str, object]]:
@@ -88,6 +92,7 @@ def _print_json(stream: SkillStream, severities: Counter[str]) -> None:
                 "loaded": loaded,
                 "skipped": len(reading.skills) - loaded,
                 "strict_valid": len(reading.strict_valid),
+                **({"left_out": left_out} if left_out else {}),
             },
         )
 
@@ -96,16 +101,21 @@ def _print_json(stream: SkillStream, severities: Counter[str]) -> None:
 
 def _print(stream: SkillStream, severities: Counter[str]) -> None:
     from flink_skills.cli.output import counted, diagnostic_line, print_line
+    from flink_skills.cli.problems import left_out_text
 
     reading = stream.reading
+    limits = []
     for found in stream:
         severities[found.severity] += 1
+        if found.left_out:
+            limits.append(found)
         print_line(*diagnostic_line(found, path=reading.shown(found.path)))
     loaded = _loaded(reading)
     skipped = len(reading.skills) - loaded
     print_line(
         (f"{counted(len(reading.skills), 'skill')}: ", "bold"),
         f"{loaded:,} loaded, {skipped:,} skipped, {len(reading.strict_valid):,} valid in strict mode; ",
+        f"{left_out_text(limits)}; " if limits else "",
         ", ".join(counted(severities[severity], severity) for severity in ("error", "warning", "info")),
     )
 

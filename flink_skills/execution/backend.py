@@ -86,6 +86,10 @@ class ExecutionBackend(ABC):
     async def close(self) -> None:
         """End all commands and processes of the backend. Calling it again does nothing."""
 
+    def temporary_folders(self, request: CommandRequest) -> tuple[str, ...]:
+        """Return the writable folders outside of the workspace whose files are removed with the command."""
+        return ()
+
     @property
     def version(self) -> str:
         """The version of what isolates, for reports; empty when there is none to name."""

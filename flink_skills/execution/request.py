@@ -120,6 +120,7 @@ class CommandResult:
         stdout_dropped, stderr_dropped: Omitted bytes.
         duration, cpu_time: Seconds.
         memory: Maximum of the observed memory, in bytes.
+        notes: Remarks for a model on what the sandbox denied. A backend leaves them empty.
     """
 
     exit_code: int | None = None
@@ -134,6 +135,7 @@ class CommandResult:
     limit: str | None = None
     cpu_time: float = 0.0
     memory: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def truncated(self) -> bool:

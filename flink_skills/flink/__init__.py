@@ -11,12 +11,16 @@ if TYPE_CHECKING:
     from flink_skills.flink.failures import JobFailedError as JobFailedError
     from flink_skills.flink.failures import job_failure as job_failure
     from flink_skills.flink.jar_resources import client_resources as client_resources
+    from flink_skills.flink.summary import JobSummary as JobSummary
+    from flink_skills.flink.summary import summary_of as summary_of
 
 _HOMES = {
     "JobFailedError": "failures",
+    "JobSummary": "summary",
     "add_bridge": "bridge",
     "client_resources": "jar_resources",
     "job_failure": "failures",
+    "summary_of": "summary",
 }
 
 __all__ = list(_HOMES)

@@ -14,6 +14,7 @@ from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
 
 from flink_skills.errors import ConfigError
+from flink_skills.flink.java import check_java_version
 
 __all__ = ["add_bridge", "bridge_jar", "job_jars", "text_array"]
 
@@ -51,6 +52,7 @@ def _agent_stream(gateway: JavaGateway, jar: str) -> Any:
     any call may run on another thread: each connection has its own, and there is a second connection as soon as
     Python collects a Java object during a call.
     """
+    check_java_version()
     jvm = gateway.jvm
     urls = gateway.new_array(jvm.java.net.URL, 1)
     urls[0] = jvm.java.net.URL(jar)

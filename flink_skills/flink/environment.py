@@ -26,6 +26,7 @@ from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.configuration import AgentsConfiguration, table_values
 from flink_skills.flink.fixed_attributes import FixedAttributes
 from flink_skills.flink.inputs import check_environment, check_events, check_stream, check_table
+from flink_skills.flink.package_warnings import ignore_package_warnings
 from flink_skills.flink.stream import AgentInput, ListEvents, ListInput, StreamInput, plan_json
 from flink_skills.flink.validation import check_artifacts, check_paths, embed_lock, resolve_skills
 from flink_skills.manager import SkillScope
@@ -38,6 +39,11 @@ from flink_skills.sources import SourceSpec
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, KeySelector, StreamExecutionEnvironment
     from pyflink.table import StreamTableEnvironment, Table
+
+    from flink_skills.flink.execution import CollectedRecords
+
+# Here, because PyFlink loads these packages when the script creates its first environment.
+ignore_package_warnings()
 
 if find_spec("cloudpickle"):
     # Here, because PyFlink pickles the functions of a stream when the script declares them.
@@ -61,6 +67,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
     """
 
     list_outputs: list[Any]
+    stream_outputs: list[Any]
 
     @classmethod
     def advice_of(cls, name: str) -> str:
@@ -85,6 +92,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
         self._plans: list[AgentPlan] = []
         self._names: set[str] = set()
         self.list_outputs = []
+        self.stream_outputs = []
 
     @classmethod
     def get_execution_environment(
@@ -252,8 +260,12 @@ class AgentsExecutionEnvironment(FixedAttributes):
     def execute(self, job_name: str | None = None) -> Any:
         """Run the job: Flink's ``execute``. Agents over lists run when their outputs are requested.
 
+        A job that is waited for ends with its turns and failures on stderr.
+
         Raises:
             ConfigError: There is no stream to run, and an agent over a list that has not run.
+            JobFailedError: The job failed. The message is that of the root cause, and ``__context__`` is the error of
+                Flink with its Java stack.
         """
         waiting = [output.agent_id for output in self.list_outputs if not output.has_run]
         if self._env is None:
@@ -267,21 +279,29 @@ class AgentsExecutionEnvironment(FixedAttributes):
             return None
         if waiting:
             _log.warning("agent %s over a list has not run: execute() runs streams; call to_list()", waiting[0])
+        from flink_skills.flink.execution import execute
+
         self.check_options()
-        return self._env.execute(job_name)
+        result, summary = execute(self._env, self.stream_outputs, job_name)
+        if summary is not None:
+            sys.stderr.write("".join(f"{line}\n" for line in summary.lines()))
+        return result
 
     def get_execution_plan(self) -> str:
         """JSON: ``agents`` with each chat model's effective skills, and ``flink``, Flink's own plan."""
         return plan_json(self._plans, self._env.get_execution_plan() if self._env is not None else None)
 
     @contextlib.contextmanager
-    def run_lines(self, plan: AgentPlan, lines: Path) -> Iterator[Iterator[Any]]:
-        """Run a compiled agent over a file of lines ``key text, TAB, event JSON``; gives outputs and error records
-        as they come. The order of the lines of a key is kept."""
+    def run_lines(self, plan: AgentPlan, lines: Path) -> Iterator[CollectedRecords]:
+        """Run a compiled agent over a file of lines ``key text, TAB, event JSON``.
+
+        Yield outputs and error records as they arrive. The order of the lines of a key is kept.
+        """
         from pyflink.common import WatermarkStrategy
         from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
 
         from flink_skills.flink.bridge import add_bridge
+        from flink_skills.flink.execution import collect
 
         if self._env is None:
             raise ConfigError("run_lines needs get_execution_environment(env=…)")
@@ -291,7 +311,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
         keyed.setParallelism(1)
         output = StreamInput(self, self._env, keyed, "json").apply_plan(plan)
         both = output.to_datastream().union(output.to_datastream(tag="errors"))
-        with both.execute_and_collect(plan.agent_id) as records:
+        with collect(self._env, both, self.stream_outputs, plan.agent_id) as records:
             yield records
 
     def compile(

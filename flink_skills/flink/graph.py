@@ -55,6 +55,7 @@ def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan) -
         "resourceEntries": limits.entries,
         "resourceFileBytes": limits.file,
         "resourceTotalBytes": limits.total,
+        "showPrints": is_local(env),
     }
     # The plan is in what Flink keeps and shows of a job; the secrets are in the operator's own configuration alone.
     sealed, secrets = plan.seal()

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyflink.common import Configuration
 from pyflink.datastream import DataStream
 from pyflink.java_gateway import get_gateway
 from pyflink.table import Schema, StreamTableEnvironment, Table
 from pyflink.table import types as table_types
+from pyflink.util.exceptions import JavaException
 from pyflink.util.java_utils import get_j_env_configuration
 
 from flink_skills.agents.agent import Agent
@@ -24,11 +26,12 @@ from flink_skills.agents.record_rows import RecordRows
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge, text_array
 from flink_skills.flink.environment import AgentsExecutionEnvironment
-from flink_skills.flink.failures import JobFailedError, job_failure
+from flink_skills.flink.execution import execute
 from flink_skills.flink.minicluster import flink_environment
 from flink_skills.flink.option_keys import refused_values
-from flink_skills.flink.sql_errors import sql_errors
+from flink_skills.flink.sql_errors import SqlError, sql_errors
 from flink_skills.flink.stream import AgentOutput, StreamInput
+from flink_skills.flink.summary import JobSummary
 from flink_skills.flink.table_types import column_type
 
 __all__ = ["JobGraph", "PlacedAgent", "TableColumn", "TableShape", "refused_options"]
@@ -102,6 +105,10 @@ class JobGraph:
 
         return flink_values(self.env, self.t_env).get(key)
 
+    def add_modules(self, folder: Path) -> None:
+        """Send the Python modules and packages in ``folder`` with the job."""
+        self.env.add_python_file(str(folder))
+
     def _allow_upserts(self) -> None:
         """Flink 2.3 refuses to write new rows to a table with a primary key, unless the INSERT says what a second row
         of a key means. A job file has no INSERT, and here it means what an upsert always meant: it takes the place of
@@ -134,6 +141,56 @@ class JobGraph:
         """The columns of a query. Needs the connectors of its tables."""
         with sql_errors():
             return self._shape("the query", self.t_env.sql_query(query))
+
+    def check_source(self, *, table: str | None, query: str | None) -> None:
+        """Raise :class:`SkillsError` if Flink cannot create the source of a table or query."""
+        with sql_errors():
+            given = self.t_env.sql_query(query) if query is not None else self.t_env.from_path(str(table))
+            given.explain()
+        options = self._options(table) if table is not None else {}
+        file = _local_file(options)
+        if file is not None and not file.exists() and "source.monitor-interval" not in options:
+            raise SqlError(f"the path {file} does not exist", table=table)
+
+    def check_sink(self, name: str) -> None:
+        """Raise :class:`SkillsError` if Flink cannot create the sink of a table."""
+        self._table(name)
+        with sql_errors():
+            tables = self.t_env._j_tenv.getCatalogManager()
+            identifier = tables.qualifyIdentifier(self._path(name))
+            found = tables.getTable(identifier).get()
+            if found.getResolvedTable().getTableKind().name() == "VIEW":
+                raise ConfigError(f"{name} is a view, which cannot be written to; name a table")
+            catalog = found.getCatalog()
+            if catalog.isPresent() and catalog.get().getFactory().isPresent():
+                return  # the catalog creates the sink, when the job is planned
+            jvm = get_gateway().jvm
+            jvm.org.apache.flink.table.factories.FactoryUtil.createDynamicTableSink(
+                None,
+                identifier,
+                found.getResolvedTable(),
+                jvm.java.util.HashMap(),
+                self.t_env._j_tenv.getConfig(),
+                self.t_env._j_tenv.getPlanner().getFlinkContext().getClassLoader(),
+                found.isTemporary(),
+            )
+        file = _local_file(self._options(name))
+        if file is not None and file.is_file():
+            raise SqlError(f"the path {file} is a file, and this table is written to a folder", table=name)
+
+    def has_file_system(self, uri: str) -> bool:
+        """Return True if this Flink has the file system of a URI."""
+        try:
+            get_gateway().jvm.org.apache.flink.core.fs.Path(uri).getFileSystem()
+        except (Py4JJavaError, JavaException):
+            return False
+        return True
+
+    def _options(self, name: str) -> Mapping[str, str]:
+        """Return the options of a table. A view has none."""
+        tables = self.t_env._j_tenv.getCatalogManager()
+        found = tables.getTable(tables.qualifyIdentifier(self._path(name))).get().getTable()
+        return dict(found.getOptions() or {})
 
     def table_names(self) -> list[str]:
         """The tables and views that are defined, without those of other catalogs."""
@@ -277,15 +334,12 @@ class JobGraph:
         plan: dict[str, Any] = json.loads(self.env.get_execution_plan())
         return plan
 
-    def execute(self, name: str) -> None:
-        """Run the job, in a mini cluster until it ends, or submit it. Raises :class:`JobFailedError`."""
-        try:
-            self.env.execute(name)
-        except Exception as error:
-            message = job_failure(error)
-            if message is None:
-                raise
-            raise JobFailedError(message) from None
+    def execute(self, name: str) -> JobSummary | None:
+        """Run the job, in a mini cluster until it ends, or submit it. Raises :class:`JobFailedError`.
+
+        Return None if the job was submitted without waiting for its end.
+        """
+        return execute(self.env, self.agents.stream_outputs, name)[1]
 
 
 def refused_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -298,6 +352,16 @@ def refused_options(options: Mapping[str, str]) -> dict[str, str]:
             except SkillsError as error:
                 found[key] = str(error)
     return found
+
+
+def _local_file(options: Mapping[str, str]) -> Path | None:
+    """Return the local path of a table of files, or None for another table."""
+    if options.get("connector") != "filesystem" or not options.get("path"):
+        return None
+    scheme, found, rest = options["path"].partition(":")
+    if found and "/" not in scheme:
+        return Path("/" + rest.lstrip("/")) if scheme == "file" else None
+    return Path(options["path"])
 
 
 def _column(column: Any) -> TableColumn:

@@ -14,6 +14,8 @@ from flink_skills.agents.plan import AgentPlan
 from flink_skills.errors import ConfigError, TurnError
 from flink_skills.flink.environment import AgentsExecutionEnvironment
 from flink_skills.flink.failures import job_failure
+from flink_skills.flink.java import start_java
+from flink_skills.flink.summary import JobSummary
 
 __all__ = ["flink_environment", "run_in_minicluster"]
 
@@ -24,14 +26,16 @@ def run_in_minicluster(
     flink_options: Mapping[str, str],
     parallelism: int,
     take: Callable[[dict[str, Any]], None],
-) -> None:
-    """Run the agent that ``prepare`` compiles over ``events``, pairs of key text and event JSON without line ends;
-    ``take`` gets each record as it comes.
+) -> JobSummary:
+    """Run the agent that ``prepare`` compiles over ``events``, pairs of key text and event JSON without line ends.
+
+    ``take`` receives each record when it arrives. Return the summary of the job.
 
     Raises:
         ConfigError: Flink cannot use an option.
         TurnError: the job failed; the message is that of the root cause.
     """
+    start_java()
     configuration = Configuration()
     for key, value in {"rest.port": "0", **flink_options}.items():
         configuration.set_string(key, value)
@@ -44,11 +48,12 @@ def run_in_minicluster(
         agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
         plan = prepare(agents_env)
         if lines.stat().st_size == 0:
-            return
+            return JobSummary([])
         try:
             with agents_env.run_lines(plan, lines) as records:
                 for record in records:
                     take(record)
+                return records.summary()
         except Exception as error:
             message = job_failure(error)
             if message is None:

@@ -16,6 +16,7 @@ from flink_skills.agents.operator_names import operator_of
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge
 from flink_skills.flink.failures import job_failure
+from flink_skills.flink.java import start_java
 from flink_skills.flink.minicluster import flink_environment
 
 __all__ = ["KeyState", "Savepoint"]
@@ -53,6 +54,7 @@ class Savepoint:
         self.location = (
             location if "://" in location or location.startswith("file:") else Path(location).resolve().as_uri()
         )
+        start_java()
         configuration = Configuration()
         for key, value in {"rest.port": "0", "parallelism.default": "1", **(flink or {})}.items():
             configuration.set_string(key, value)

@@ -11,28 +11,27 @@ from pyflink.util.exceptions import JavaException
 
 from flink_skills.errors import ConfigError
 from flink_skills.flink.failures import job_failure
+from flink_skills.flink.table_factories import MissingFactory, missing_factory
 
 __all__ = ["SqlError", "sql_errors"]
 
 _PLACE = re.compile(r"\b[Ll]ine (\d+), column (\d+)")
-_FACTORY = re.compile(r"Could not find any factory for identifier '([^']+)' that implements '([\w.$]+)'")
 _TABLE = re.compile(r"Unable to create a (?:source|sink) for (?:reading|writing) table '([^']+)'")
 # What follows is a list of what a parser would have taken, dozens of lines long.
 _REST = re.compile(r"\n\s*Was expecting.*|\nAvailable factory identifiers.*", re.DOTALL)
 _WORD = re.compile(r'Encountered "(.+?)" at line')
 _RESERVED = "; a name that is a word of SQL is written in backticks"
-_KINDS = {"DynamicTableFactory": "connector", "Format": "format", "CatalogFactory": "catalog"}
 
 
 class SqlError(ConfigError):
     """Flink cannot use a statement or a table.
 
-    ``line`` is that of the statement, from 1, where Flink says it; ``factory`` is the kind and the name of a connector
-    or format whose jar is not here; ``table`` is the full name of the table whose options are to blame.
+    ``line`` is that of the statement, from 1, where Flink says it; ``factory`` is the connector or format that is not
+    here; ``table`` is the full name of the table whose options are to blame.
     """
 
     def __init__(
-        self, message: str, *, line: int = 0, factory: tuple[str, str] | None = None, table: str | None = None
+        self, message: str, *, line: int = 0, factory: MissingFactory | None = None, table: str | None = None
     ) -> None:
         super().__init__(message)
         self.line = line
@@ -56,12 +55,9 @@ def sql_errors() -> Iterator[None]:
 def _sql_error(message: str, error: BaseException) -> SqlError:
     whole = _whole(error)
     place, table = _PLACE.search(whole), _TABLE.search(whole)
-    factory = None
-    found = _FACTORY.search(message)
-    if found is not None:
-        kind = next((word for part, word in _KINDS.items() if part in found[2].rpartition(".")[2]), "connector")
-        factory = (kind, found[1])
-        message = f"there is no {kind} {found[1]!r} here: its jar is not on the class path"
+    factory = missing_factory(message)
+    if factory is not None:
+        message = str(factory)
     short = " ".join(_REST.sub("", message).split())
     word = _WORD.match(short)
     if word is not None:

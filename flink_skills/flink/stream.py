@@ -15,6 +15,7 @@ from flink_skills.agents.key_selection import KeyText, key_text_of, selected_key
 from flink_skills.agents.local import ListOutcome, run_outcomes
 from flink_skills.agents.overriding import ModelOverrides, current_overrides
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.turn import ERROR_TAG
 from flink_skills.errors import ConfigError
 from flink_skills.flink.inputs import check_name, check_type_info
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent
@@ -34,6 +35,9 @@ class Job(Protocol):
 
     list_outputs: list[Any]
     """The outputs of agents over lists."""
+
+    stream_outputs: list[Any]
+    """The outputs of agents over streams."""
 
     def compile(
         self,
@@ -225,12 +229,18 @@ class StreamInput(AgentInput):
             plan = replace(plan, operator=operator)
         stream = add_operator(self._flink, self._keyed, plan)
         outputs = OutputTypes(operator) if agent is None else outputs_of(agent, operator)
-        return _StreamOutput(self._job, self._flink, stream, outputs)
+        output = _StreamOutput(self._job, self._flink, stream, outputs, plan.operator_name)
+        self._job.stream_outputs.append(output)
+        return output
 
 
 class _StreamOutput(AgentOutput):
-    def __init__(self, job: Job, flink: StreamExecutionEnvironment, j_stream: Any, outputs: OutputTypes) -> None:
+    def __init__(
+        self, job: Job, flink: StreamExecutionEnvironment, j_stream: Any, outputs: OutputTypes, operator: str
+    ) -> None:
         self._job, self._flink, self._j_stream, self._outputs = job, flink, j_stream, outputs
+        self.operator = operator
+        self.reads_errors = False
 
     def to_datastream(self, type_info: TypeInformation | None = None, tag: str = "") -> DataStream:
         check_type_info(type_info)
@@ -248,6 +258,7 @@ class _StreamOutput(AgentOutput):
         if type_info is not None:
             self._outputs.check(shape_of(type_info), tag, call)
         stream = DataStream(self._j_stream)
+        self.reads_errors = self.reads_errors or tag == ERROR_TAG
         if tag:
             side = OutputTag(tag, Types.PICKLED_BYTE_ARRAY()).get_java_output_tag()
             stream = DataStream(self._j_stream.getSideOutput(side))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from flink_skills.job.building import JobBuilder, effective_options
+from flink_skills.job.unasked_models import unasked_models
 from flink_skills.options import SkillOptions
 
 __all__ = ["job_warnings"]
@@ -23,7 +24,7 @@ def job_warnings(builder: JobBuilder) -> list[str]:
     from flink_skills.flink.option_keys import misspelt_options
 
     read, graph = builder.read, builder.graph
-    found = list(builder.warnings)
+    found = [*builder.warnings, *unasked_models(read, builder.agents)]
     if read.job.errors is None and effective_options(graph).get(SkillOptions.TURN_ON_ERROR) == "emit":
         found.append(
             "there is no 'errors' table: a turn that fails is only in the log of its TaskManager (or set "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
@@ -159,6 +160,27 @@ class AgentBuilder:
         self._placing.graph.define(table_of_rows(found, table))
         self._failed_input = True
 
+    def connector_checks(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Yield a check of the options of each table whose columns are known, with the name of the table.
+
+        Each check raises :class:`DocumentError` at the statement that creates the table.
+        """
+        stage, placing, graph = self.stage, self._placing, self._placing.graph
+        if self.shape is not None and not stage.sources:
+            table, query = stage.table, stage.query
+            at = stage.path("input", "table" if query is None else "query")
+            yield (
+                f"source {table if query is None else query}",
+                partial(placing.connected, at, table, partial(graph.check_source, table=table, query=query)),
+            )
+        for role, section in (("output", stage.output), ("errors", stage.errors), ("events", stage.events)):
+            at = stage.path(role, "table")
+            if section is not None and at not in self._read.broken and placing.table(at, section.table, []) is not None:
+                yield (
+                    f"sink {section.table}",
+                    partial(placing.connected, at, section.table, partial(graph.check_sink, section.table)),
+                )
+
     def connect(self, *, keys: Sequence[str] | None = None) -> None:
         """Add the agent to the job. This needs the connectors of the tables.
 
@@ -215,5 +237,5 @@ def output_shape(agent: Agent, plan: AgentPlan) -> OutputShape:
         return OutputShape(is_text=True)
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or schema.get("additionalProperties"):
-        return OutputShape()
-    return OutputShape(tuple(properties))
+        return OutputShape(schema=schema)
+    return OutputShape(tuple(properties), schema=schema)

@@ -21,7 +21,7 @@ from flink_skills.job.model import AgentToolSpec, JobAgent
 from flink_skills.job.reading import ReadJob, hidden
 from flink_skills.job.references import References
 
-__all__ = ["AgentSource", "AgentSources", "import_agent"]
+__all__ = ["AgentSource", "AgentSources", "import_agent", "search_modules"]
 
 _YAML = (".yaml", ".yml")
 # Keys that connect an agent with the rest of its job.
@@ -46,6 +46,8 @@ class AgentSources:
         self._read = read
         self._found: dict[str, AgentSource] = {}
         self._loading: list[str] = []
+        # Agents and tools may be in modules next to the file.
+        search_modules([read.folder, FilePath.cwd()])
 
     def of(self, name: str = "") -> AgentSource:
         """Return an agent of the job, "" for the one of a job with one.
@@ -108,7 +110,7 @@ class AgentSources:
         if word.endswith(_YAML):
             return _from_file(read, read.folder / word, at)
         try:
-            return AgentSource(import_agent(word, f"agent {word!r}", [read.folder, FilePath.cwd()]))
+            return AgentSource(import_agent(word, f"agent {word!r}"))
         except SkillsError as error:
             raise read.problem(at, str(error)) from error
 
@@ -124,6 +126,7 @@ def _from_file(read: ReadJob, path: FilePath, at: Path) -> AgentSource:
     problems = schema_problems(document, AgentSpec)
     references = References(document, read.folder, at=("agent",), known=read.references)
     data = references.resolved(document.data)
+    search_modules([read.folder, path.parent, FilePath.cwd()])
     if problems or references.problems:
         raise DocumentError([*(hidden(p, references) for p in problems), *references.problems])
     return _declared(with_absolute_paths({"name": path.stem, **data}, path.parent), document, (), references)
@@ -142,17 +145,23 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def import_agent(word: str, what: str, folders: Sequence[FilePath]) -> Agent:
-    """The agent that ``module:Class`` names, searched in ``folders`` as well. Errors begin with ``what``.
+def search_modules(folders: Sequence[FilePath]) -> None:
+    """Search modules in ``folders`` first, in their order, unless Python searches them already."""
+    known = {str(FilePath(entry or ".").absolute()) for entry in sys.path}
+    for folder in reversed([str(folder.absolute()) for folder in folders]):
+        if folder not in known:
+            known.add(folder)
+            sys.path.insert(0, folder)
 
-    Raises :class:`ConfigError` where there is no such agent, :class:`PlanError` where its module cannot be imported.
+
+def import_agent(word: str, what: str) -> Agent:
+    """Return the agent that ``module:Class`` names. Errors begin with ``what``.
+
+    Raises :class:`ConfigError` if there is no such agent, and :class:`PlanError` if its module cannot be imported.
     """
     module, colon, name = word.partition(":")
     if not colon or not module or not name:
         raise ConfigError(f"{what}: write module:Class, or the path of a YAML file")
-    known = {str(FilePath(entry or ".").absolute()) for entry in sys.path}
-    for folder in reversed([folder for folder in folders if str(folder) not in known]):
-        sys.path.insert(0, str(folder))
     try:
         target = import_object(word)
     except ModuleNotFoundError as error:

@@ -12,6 +12,7 @@ from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.agent_source import AgentSources
+from flink_skills.job.module_files import copy_modules
 from flink_skills.job.placing import Placing, known
 from flink_skills.job.reading import ReadJob
 from flink_skills.job.resources import add_resources
@@ -32,12 +33,22 @@ class JobBuilder:
     >>> JobBuilder(read_job("job.yaml"), local=True).build().execute("job")  # doctest: +SKIP
     """
 
-    def __init__(self, read: ReadJob, *, local: bool, failed: tuple[FilePath, FilePath] | None = None) -> None:
-        """``failed`` are error records of the job, whose events take the place of its input, and a folder for them that
-        outlives the job."""
+    def __init__(
+        self, read: ReadJob, *, local: bool, failed: FilePath | None = None, folder: FilePath | None = None
+    ) -> None:
+        """Start to build the job of a file.
+
+        Args:
+            read: The file.
+            local: The job runs in a mini cluster of this process.
+            failed: Error records of the job, whose events take the place of its input.
+            folder: An empty folder for files of the job, which outlives the job. ``failed`` needs it, and so do the
+                modules next to the file.
+        """
         self.read = read
         self._local = local
         self._failed = failed
+        self._folder = folder
         # A statement that did not run may have created a table that is missing.
         self.placing = Placing(read, all_defined=("tables",) not in read.broken)
         sources = AgentSources(read)
@@ -73,7 +84,7 @@ class JobBuilder:
         """Take all steps, and return the job, which is ready to run."""
         if self._failed is not None and len(self.agents) > 1:
             raise ConfigError(
-                f"--input {self._failed[0]}: a job with several agents has no one input; to run failed events again, "
+                f"--input {self._failed}: a job with several agents has no one input; to run failed events again, "
                 "insert them into the table that the agent reads"
             )
         graph = self.prepare()
@@ -81,7 +92,7 @@ class JobBuilder:
         for agent in self.agents:
             agent.fill_tables(known(agent.shape, "find_input"))
             if self._failed is not None:
-                agent.replace_input(*self._failed)
+                agent.replace_input(self._failed, known(self._folder, "folder"))
         for agent in self.agents:
             agent.connect()
         return graph
@@ -90,10 +101,12 @@ class JobBuilder:
         """Flink, with the job's options and jars. ``note`` gets what is wrong with them one by one, and Flink is opened
         without; otherwise it is raised."""
         try:
+            from flink_skills.flink.java import start_java
             from flink_skills.flink.job_graph import JobGraph, refused_options
             from flink_skills.flink.option_keys import refused_values
         except ImportError as error:
             raise ConfigError(f"{error.name} is not installed: pip install 'flink-skills[flink]'") from error
+        start_java()
         read = self.read
         options = dict(read.settings.flink)
         if self._local:
@@ -107,7 +120,7 @@ class JobBuilder:
         except SkillsError:
             # Each by itself, to know which; where none is to blame, it is said below.
             refused = refused_options(options)
-        problems += [self._option_problem(key, message) for key, message in refused.items()]
+        problems += [self.option_problem(key, message) for key, message in refused.items()]
         if problems and note is None:
             raise DocumentError(problems)
         for problem in problems:
@@ -116,6 +129,7 @@ class JobBuilder:
         try:
             graph = graph or JobGraph({key: options[key] for key in options if key not in refused}, jars)
             add_to_environment(read, graph.agents)
+            self._ship_modules(graph)
         except DocumentError:
             raise
         except SkillsError as error:
@@ -127,6 +141,13 @@ class JobBuilder:
         self.placing.opened = graph
         return graph
 
+    def _ship_modules(self, graph: JobGraph) -> None:
+        """Send the modules next to the file with the job. A mini cluster finds them where they are."""
+        if self._folder is not None and not self._local:
+            target = self._folder / "modules"
+            if copy_modules(self.read.folder, target):
+                graph.add_modules(target)
+
     def define_tables(self) -> None:
         """Run the DDL; all statements are tried."""
         from flink_skills.flink.sql_errors import SqlError
@@ -136,14 +157,13 @@ class JobBuilder:
             try:
                 self.placing.graph.define(statement.text)
             except SqlError as error:
-                line = statement.line + max(error.line - 1, 0)
-                message = f"{statement.title}: {error}"
-                problems += self.read.problem(("tables",), message, line=line).problems
+                problems.append(self.placing.problem(("tables",), error, statement))
         if problems:
             self.placing.all_defined = False
             raise DocumentError(problems)
 
-    def _option_problem(self, key: str, message: str) -> Problem:
+    def option_problem(self, key: str, message: str) -> Problem:
+        """Return a problem at an option of Flink, wherever it is set."""
         keys = self.read.document.keys
         path = next((path for path in keys if path[:1] == ("flink",) and ".".join(map(str, path[1:])) == key), ())
         if not path:

@@ -6,23 +6,27 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from flink_skills.agents.agent import Agent
+from flink_skills.agents.agent_file import with_absolute_paths
+from flink_skills.agents.declarative import DeclarativeAgent
 from flink_skills.agents.messages import ModelRequest, UserMessage
 from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.plan import AgentPlan, ModelPlan
 from flink_skills.agents.record_rows import RecordRows
 from flink_skills.documents.problems import DocumentError, Problem
-from flink_skills.errors import ConfigError, SkillsError, SourceError
+from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.job.advice import job_warnings
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.building import JobBuilder
-from flink_skills.job.model_problems import problems_of_declared
+from flink_skills.job.machine import agent_requirements, job_requirements
+from flink_skills.job.model_problems import problems_of_declared, sound_part
 from flink_skills.job.reading import ReadJob, survey_job
-from flink_skills.job.servers_here import reached_servers
-from flink_skills.job.skills_here import skills_here
+from flink_skills.job.servers_here import declared_servers, reached_servers
+from flink_skills.job.skills_here import SkillsHere, skills_here
 from flink_skills.job.stages import Stage
 from flink_skills.options import SkillConfig, SkillOptions
 
@@ -110,18 +114,24 @@ class _Checker:
         for problem in read.missing:
             self._add(Check("references", "error", str(problem), problem))
         builder = JobBuilder(read, local=True)
-        agents: dict[str, Agent] = {}
-        if _is_broken(read, "agent", "agents", "skills"):
-            self._step("agent", lambda: _raised(problems_of_declared(read)))
-        else:
-            for each in builder.agents:
-                agent = self._step("agent", each.load)
-                if agent is not None:
-                    agents[each.stage.name] = agent
+        agents = self._agents(builder)
         graph = self._graph(builder)
         if graph is not None:
             self._tables(builder, graph, agents, reach=reach)
         return self._report
+
+    def _agents(self, builder: JobBuilder) -> dict[str, Agent]:
+        """Load the agents whose sections can be used, and return them by name."""
+        found: dict[str, Agent] = {}
+        for each in builder.agents:
+            if each.stage.agent_at in builder.read.broken:
+                continue
+            agent = self._step("agent", each.load)
+            if agent is not None:
+                found[each.stage.name] = agent
+        # Models and connections may be of a provider that the module of an agent registers.
+        self._step("agent", lambda: _raised(problems_of_declared(builder.read)))
+        return found
 
     def _graph(self, builder: JobBuilder) -> JobGraph | None:
         try:
@@ -146,15 +156,20 @@ class _Checker:
 
     def _tables(self, builder: JobBuilder, graph: JobGraph, agents: Mapping[str, Agent], *, reach: bool) -> None:
         read = builder.read
+        self._here("flink", job_requirements(builder))
         defined = self._step("tables", lambda: _done(builder.define_tables))
         if defined and not _is_broken(read, "tables"):
             self._ok("tables", ", ".join(statement.title for statement in read.statements))
         for each in builder.agents:
             self._agent(builder, each, graph, agents.get(each.stage.name), reach=reach)
+        if all(each.plan is None for each in builder.agents):
+            self._sources(builder, graph, reach=reach)
         # All agents are checked first, because the outputs of one are the input of another.
         filled = [each for each in builder.agents if self._fill(builder, each)]
-        if filled and len(filled) == len(builder.agents):
-            self._connectors(builder)
+        # Tables are checked also if nothing can be connected, because their options are independent of agents.
+        connected = self._connectors(builder)
+        if connected and filled and len(filled) == len(builder.agents):
+            self._plan(builder)
         for warning in job_warnings(builder):
             self._add(Check("warning", "warning", warning))
         if reach:
@@ -174,20 +189,23 @@ class _Checker:
             time_of = ", with event time" if shape.has_rowtime else ""
             count = f"{len(shape.columns)}{' or more' if shape.is_open else ''} columns"
             self._ok("input", stage.title(f"{count}, key {', '.join(each.keys)}{time_of}"))
-        if agent is None:
-            return
+        if agent is None or _is_broken(read, "skills"):
+            return  # without the skills of the job, names of skills would be wrong
         # The next step looks at sources, which only the cluster may have.
         plan = self._step("agent", lambda: each.compile(agent, check_skills=False))
         if plan is not None:
             models = ", ".join(f"{model.name} ({model.setup.label})" for model in plan.models) or "no model"
             self._ok("agent", f"agent {stage.name or plan.agent_id}: {models}")
             self._skills(stage, graph, plan, reach=reach)
+            self._here("machine", agent_requirements(builder, each, plan))
+            if not reach:
+                self._programs(stage, agent)
 
     def _fill(self, builder: JobBuilder, each: AgentBuilder) -> bool:
         """Check the tables of one agent, and return whether it can be connected."""
         read, stage, shape = builder.read, each.stage, each.shape
         broken = [stage.path(role)[:1] for role in ("output", "errors", "events")]
-        if shape is None or any(path in read.broken for path in broken):
+        if shape is None or _is_broken(read, "agents") or any(path in read.broken for path in broken):
             self._step("columns", each.check_tables)
             return False
         warnings = len(builder.warnings)
@@ -201,29 +219,53 @@ class _Checker:
         self._columns(stage, filled)
         return stage.path("input", "key") not in read.broken and any(name in shape.names for name in each.keys)
 
+    def _sources(self, builder: JobBuilder, graph: JobGraph, *, reach: bool) -> None:
+        """Check the sources of skills of a job whose agents cannot be compiled."""
+        read = builder.read
+        given = read.document.data.get("agent")
+        spec = sound_part(read, given, ("agent",)) if isinstance(given, Mapping) else {}
+        skills = {"skills": spec["skills"]} if "skills" in spec else {}
+        spec = with_absolute_paths({"name": read.job.name, "model": "offline", **skills}, read.folder)
+        try:
+            plan = graph.compile(DeclarativeAgent.from_spec(spec), check_skills=False)
+            if plan.scopes:
+                self._diagnose(skills_here(plan, graph, remote=reach))
+        except SkillsError as error:
+            self._add(Check("skills", "error", str(error)))
+
+    def _here(self, name: str, problems: Iterable[Problem]) -> None:
+        """Report what this machine lacks."""
+        self._step(name, lambda: _raised(list(problems)))
+
+    def _programs(self, stage: Stage, agent: Agent) -> None:
+        """Check that the programs of MCP servers exist. Nothing is started."""
+        for server in declared_servers(agent):
+            if server.problem is not None:
+                status: Status = "error" if server.required else "warning"
+                self._add(Check("servers", status, stage.title(server.problem)))
+
     def _skills(self, stage: Stage, graph: JobGraph, plan: AgentPlan, *, reach: bool) -> None:
         if not plan.scopes:
             self._ok("skills", stage.title("the job has no source of skills"))
             return
         try:
             here = skills_here(plan, graph, remote=reach)
-        except SourceError as error:
-            status: Status = "error" if reach else "unknown"
-            mend = "" if reach else " (TaskManagers read it when the job opens; --reach makes this an error)"
-            self._add(Check("skills", status, stage.title(str(error) + mend)))
-            return
         except SkillsError as error:
             self._add(Check("skills", "error", stage.title(str(error))))
             return
+        self._diagnose(here, stage)
+        for model in here.models:
+            self._ok("skills", stage.title(f"model {model.model}: {', '.join(model.skills) or 'none'}"))
+
+    def _diagnose(self, here: SkillsHere, stage: Stage | None = None) -> None:
+        title = stage.title if stage is not None else str
         if here.not_looked_at:
             message = f"not looked at without --reach: {', '.join(here.not_looked_at)}"
-            self._add(Check("skills", "unknown", stage.title(message)))
+            self._add(Check("skills", "unknown", title(message)))
         for diagnostic in here.diagnostics:
             if diagnostic.severity != "info":
                 place = f"{diagnostic.skill or diagnostic.path}: " if diagnostic.skill or diagnostic.path else ""
-                self._add(Check("skills", "warning", stage.title(f"{place}{diagnostic.code} {diagnostic.message}")))
-        for model in here.models:
-            self._ok("skills", stage.title(f"model {model.model}: {', '.join(model.skills) or 'none'}"))
+                self._add(Check("skills", "warning", title(f"{place}{diagnostic.code} {diagnostic.message}")))
 
     def _columns(self, stage: Stage, filled: RecordRows) -> None:
         for fill in (filled.output, filled.errors, filled.events):
@@ -234,7 +276,13 @@ class _Checker:
             of = ", ".join(f"{field} ← {'.'.join(path)}" for field, path in event.fields.items())
             self._ok("columns", stage.title(f"agent {name}: {of or 'the event, and the fields of the output'}"))
 
-    def _connectors(self, builder: JobBuilder) -> None:
+    def _connectors(self, builder: JobBuilder) -> bool:
+        """Check the connectors and formats of all tables, and return whether all are on this machine and sound."""
+        steps = [step for each in builder.agents for step in each.connector_checks()]
+        found = [self._step("connectors", partial(_done, step)) for step in dict(steps).values()]
+        return all(found)
+
+    def _plan(self, builder: JobBuilder) -> None:
         def connect() -> bool:
             for each in builder.agents:
                 shape = each.shape
@@ -275,10 +323,10 @@ class _Checker:
             for problem in error.problems:
                 if problem.not_here is not None:
                     kind, what = problem.not_here
-                    message = (
-                        f"the {kind} {what!r} is not here, so the options of its table are not checked: name its jar "
-                        "under 'jars', or check where it is"
-                    )
+                    fix = "name its jar under 'jars', or check where it is"
+                    if kind not in ("connector", "format", "catalog"):
+                        fix = "the job needs it on each machine that runs it"
+                    message = f"the {kind} {what!r} is not here, so what depends on it is not checked: {fix}"
                     self._add(Check(name, "unknown", message, problem))
                 else:
                     self._add(Check(name, "error", str(problem), problem))
@@ -293,6 +341,8 @@ class _Checker:
         # The one place that everything passes: what was inserted may be in names and connectors as well.
         problem = check.problem and replace(check.problem, message=self._hide(check.problem.message))
         check = replace(check, message=self._hide(check.message), problem=problem)
+        if problem is not None and check in self._report.checks:
+            return  # two steps met the same mistake
         self._report.checks.append(check)
         self._note(check)
 

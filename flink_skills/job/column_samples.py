@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.column_types import ColumnType, MisfitError, fit
-from flink_skills.agents.columns import ColumnFill, value_of
+from flink_skills.agents.columns import ColumnFill, OutputShape, value_of
+from flink_skills.job.input_shape import InputShape
+from flink_skills.job.value_samples import TEXTS, samples_at, samples_of_type
 from flink_skills.telemetry.event_record import EVENT_COLUMNS
 
-__all__ = ["never_fits", "never_fits_event"]
+if TYPE_CHECKING:
+    from flink_skills.agents.columns import FieldPath
+
+__all__ = ["Samples", "may_not_fit", "never_fits", "never_fits_event"]
+
+_TEXTS_OF_TIME = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 
 # Fields whose values depend on the job, such as the key, are not among them.
 _RECORD: dict[str, Any] = {
@@ -34,29 +41,80 @@ _EVENT: dict[str, Any] = {
 }
 
 
-def never_fits(column: ColumnFill, *, of_errors: bool) -> str | None:
-    """Why nothing that a record has will ever fit the column; None where something may."""
-    return _misfit(column, {**_RECORD, **_OF_ERRORS} if of_errors else _RECORD)
+@dataclass(frozen=True)
+class Samples:
+    """Values that a record may have at its paths, as far as they are known before the job runs.
+
+    Args:
+        given: The events of the agent.
+        output: The outputs of the agent.
+        of_errors: The record is an error record, which has no output.
+    """
+
+    given: InputShape
+    output: OutputShape
+    of_errors: bool = False
+
+    def at(self, path: FieldPath) -> Sequence[Any] | None:
+        """Return sample values at a path, or None if they are not known."""
+        if path[0] == "output":
+            if self.of_errors:
+                return None
+            if self.output.is_text:
+                return TEXTS if len(path) == 1 else None
+            return None if self.output.schema is None else samples_at(self.output.schema, path[1:])
+        if path[0] == "event" and len(path) > 1:
+            of = self._of_column(path[1]) if len(path) == 2 else None
+            return None if of is None else samples_of_type(of)
+        value = value_of({**_RECORD, **_OF_ERRORS} if self.of_errors else _RECORD, [path])
+        return None if value is None else [value]
+
+    def _of_column(self, name: str) -> ColumnType | None:
+        table = self.given.table
+        return next((each.of for each in table.columns if each.name == name), None) if table is not None else None
+
+
+def never_fits(column: ColumnFill, samples: Samples) -> str | None:
+    """Return why nothing that a record has will ever fit the column, or None if something may."""
+    why = None
+    for path in column.paths:
+        misfits, count = _misfits(column.of, samples.at(path))
+        if len(misfits) < count or not count:
+            return None
+        why = f"{'.'.join(path)} {misfits[0]}"
+    return why
+
+
+def may_not_fit(column: ColumnFill, samples: Samples) -> str | None:
+    """Return why only some values of a record fit the column, or None if all do or if that is not known."""
+    if column.of.kind in _TEXTS_OF_TIME:
+        return None  # JSON has no type for them, so a text is the usual form
+    for path in column.paths:
+        misfits, count = _misfits(column.of, samples.at(path))
+        if misfits and len(misfits) < count:
+            return f"{'.'.join(path)} {misfits[0]}"
+    return None
 
 
 def never_fits_event(column: ColumnFill) -> str | None:
-    """The same for a column of an events table."""
-    return _misfit(column, _EVENT)
-
-
-def _misfit(column: ColumnFill, sample: Mapping[str, Any]) -> str | None:
-    why = None
+    """Return why nothing that an event of the stream has will ever fit the column, or None if something may."""
     for path in column.paths:
-        value = value_of(sample, [path])
-        if value is None:
-            return None
+        value = value_of(_EVENT, [path])
+        misfits, _ = _misfits(column.of, None if value is None else [value])
+        if misfits:
+            return f"{'.'.join(path)} {misfits[0]}"
+    return None
+
+
+def _misfits(of: ColumnType, samples: Sequence[Any] | None) -> tuple[list[str], int]:
+    """Return why samples do not fit a type, and the number of samples."""
+    found = []
+    for value in samples or ():
         try:
-            fit(value, _wide(column.of))
+            fit(value, _wide(of))
         except MisfitError as error:
-            why = f"{'.'.join(path)} {error.reason}"
-        else:
-            return None
-    return why
+            found.append(error.reason)
+    return found, len(samples or ())
 
 
 def _wide(of: ColumnType) -> ColumnType:

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        run_job_file(options.config, options.set, local=False, tell=_warn)
+        run_job_file(options.config, options.set, local=False, tell=_warn, summarize=_summarize)
     except DocumentError as error:
         sys.stderr.write("".join(f"{visible(str(problem))}\n" for problem in error.problems))
         return 2
@@ -35,6 +35,10 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"flink_skills.job: {visible(str(error))}\n")
         return 1 if isinstance(error, JobFailedError) else 2
     return 0
+
+
+def _summarize(line: str) -> None:
+    sys.stderr.write(f"flink_skills.job: {visible(line)}\n")
 
 
 def _warn(warning: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from flink_skills.agents.local import run_events
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.next_event import NextEvent
 from flink_skills.agents.plan import AgentPlan
-from flink_skills.agents.turn import ERROR_TAG, TurnStatus
+from flink_skills.agents.turn import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSources
 from flink_skills.job.building import add_to_environment
@@ -88,11 +88,17 @@ class LocalJob:
             )
         return first[0]
 
-    async def run(self, entry: Stage, events: Iterable[tuple[Any, Any]]) -> AsyncIterator[dict[str, Any]]:
+    async def run(
+        self,
+        entry: Stage,
+        events: Iterable[tuple[Any, Any]],
+        *,
+        ended: Callable[[TurnOutcome], None] = lambda outcome: None,
+    ) -> AsyncIterator[dict[str, Any]]:
         """Run pairs of key and event through an agent and all agents behind it.
 
         Yields the records of outputs that go to a table, and all error records. An agent gets its events when the
-        agents before it have ended, in the order of the events from outside.
+        agents before it have ended, in the order of the events from outside. ``ended`` receives the end of each turn.
         """
         waiting: dict[str, list[tuple[Any, Any]]] = {entry.name: list(events)}
         for stage in self._stages.values():
@@ -102,6 +108,7 @@ class LocalJob:
             following = {target: self._next(stage, self._stages[target]) for target in stage.targets}
             found: dict[int, list[dict[str, Any]]] = {}
             async for number, outcome in run_events(self.plan(stage.name), given):
+                ended(outcome)
                 records = [record for tag, record in outcome.outputs if tag in ("", ERROR_TAG)]
                 for record in records:
                     if record["error"] is not None or stage.output is not None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flink_skills.agents.agent_file import agent_of
+from flink_skills.agents.compilation import compile_plan
+from flink_skills.agents.declarative import DeclarativeAgent
+from flink_skills.agents.spec import AgentSpec
 from flink_skills.agents.spec_problems import setup_problems
-from flink_skills.documents.problems import Path, Problem
+from flink_skills.documents.problems import DocumentError, Path, Problem
+from flink_skills.errors import SkillsError
 from flink_skills.job.agent_source import AgentSource
 from flink_skills.job.reading import ReadJob, hidden
 from flink_skills.job.resources import shared_resources
 from flink_skills.options import SkillOptions
 
-__all__ = ["problems_of_declared", "problems_of_models"]
+__all__ = ["problems_of_declared", "problems_of_models", "sound_part"]
 
 _SHARED = {"chat_model_setups": "models", "chat_model_connections": "connections"}
 
@@ -26,7 +31,7 @@ def problems_of_models(read: ReadJob, source: AgentSource | None) -> list[Proble
 
 
 def problems_of_declared(read: ReadJob) -> list[Problem]:
-    """Return what is wrong with the chat models that the file declares, for a file whose agents cannot be used."""
+    """Return what is wrong with the shared chat models, and with agents whose section of the file cannot be used."""
     found = _problems_of_shared(read)
     data = read.document.data
     agent, agents = data.get("agent"), data.get("agents")
@@ -34,11 +39,45 @@ def problems_of_declared(read: ReadJob) -> list[Problem]:
     if isinstance(agents, Mapping):
         declared += [(("agents", name), str(name), of) for name, of in agents.items()]
     for at, name, spec in declared:
-        if isinstance(spec, Mapping):
+        is_known = ("skills",) not in read.broken and not any(at == each.path[: len(at)] for each in read.problems)
+        if ("agents",) in read.broken:
+            is_known = is_known and any(stage.at == at for stage in read.stages)  # the agents before it may be wrong
+        if isinstance(spec, Mapping) and not is_known:
             around = ("input", "output", "errors", "events", "agent", "agent_tools")
             own = {key: value for key, value in spec.items() if at[0] == "agent" or key not in around}
             found += _problems(read, {"name": name, **own}, at)
+            if "agent" not in spec:
+                found += _problems_of_rest(read, {"name": name, **own}, at)
     return found
+
+
+def sound_part(read: ReadJob, spec: Mapping[str, Any], at: Path) -> dict[str, Any]:
+    """Return the keys of an agent that have no problem. ``at`` is the path of the agent in the job file."""
+    depth = len(at)
+    wrong = {each.path[depth] for each in read.problems if each.path[:depth] == at and len(each.path) > depth}
+    return {
+        key: value
+        for key, value in spec.items()
+        if key in AgentSpec.model_fields and key not in wrong and value is not None
+    }
+
+
+def _problems_of_rest(read: ReadJob, spec: Mapping[str, Any], at: Path) -> list[Problem]:
+    """Return what is wrong with an agent except for its chat models and for what the schema reports."""
+    apart = ("chat_model_setups", "chat_model_connections", "agent_tools")
+    rest = {key: value for key, value in sound_part(read, spec, at).items() if key not in apart}
+    found: list[Problem] = []
+    try:
+        agent_of({"name": read.job.name, **rest}, read.document, at)
+    except DocumentError as error:
+        found += error.problems
+    if "model" in rest:
+        try:
+            model = DeclarativeAgent.from_spec({"name": read.job.name, "model": rest["model"]})
+            compile_plan(model, config=read.settings.skills, shared=shared_resources(read))
+        except SkillsError as error:
+            found.append(read.document.problem((*at, "model"), str(error)))
+    return [hidden(problem, read.references) for problem in found]
 
 
 def _problems(read: ReadJob, spec: Mapping[str, Any], at: Path, source: AgentSource | None = None) -> list[Problem]:

@@ -51,7 +51,7 @@ class Placing:
         except DocumentError:
             raise
         except SkillsError as error:
-            raise self._problem(path, error) from error
+            raise DocumentError([self.problem(path, error)]) from error
 
     def connected(self, path: Path, table: str | None, step: Callable[[], T]) -> T:
         """As :meth:`placed`. An error in the options of a table is at the statement that creates it."""
@@ -70,17 +70,23 @@ class Placing:
             if statement is not None and missing and not without_jar and read.references.stays_in(statement.text):
                 raise DocumentError([]) from None  # the value of the reference is not known
             if statement is None or named is None:
-                raise self._problem(path, error) from error
-            raise self._problem(("tables",), error, statement) from error
+                raise DocumentError([self.problem(path, error)]) from error
+            raise DocumentError([self.problem(("tables",), error, statement)]) from error
 
-    def _problem(self, path: Path, error: SkillsError, statement: Statement | None = None) -> DocumentError:
+    def problem(self, path: Path, error: SkillsError, statement: Statement | None = None) -> Problem:
         """Return an error at its place. An error of Flink knows whether only a jar is missing here."""
         from flink_skills.flink.sql_errors import SqlError
 
-        said, line = (str(error), 0) if statement is None else (f"{statement.title}: {error}", statement.line)
-        not_here = error.factory if isinstance(error, SqlError) else None
+        line_inside = error.line if isinstance(error, SqlError) else 0
+        factory = error.factory if isinstance(error, SqlError) else None
+        said, line = str(error), 0
+        if statement is not None:
+            said, line = f"{statement.title}: {error}", statement.line + max(line_inside - 1, 0)
         (problem,) = self.read.problem(path, said, line=line).problems
-        return DocumentError([replace(problem, not_here=not_here)])
+        # A name that is nearly another one is a mistake on every machine.
+        return replace(
+            problem, not_here=(factory.kind, factory.name) if factory is not None and not factory.near else None
+        )
 
     def shape(self, path: Path, name: str) -> TableShape:
         """Return the columns of a table.
@@ -93,7 +99,7 @@ class Placing:
             unknown = isinstance(error, UnknownNameError)
             if path in [problem.path for problem in self.read.missing] or (unknown and not self.all_defined):
                 raise DocumentError([]) from error
-            raise self._problem(path, error) from error
+            raise DocumentError([self.problem(path, error)]) from error
 
     def table(self, path: Path, name: str, problems: list[Problem]) -> TableShape | None:
         """Return the columns of a table, or None if it is not known. ``problems`` gets the reason."""

@@ -23,8 +23,11 @@ def run_job_file(
     local: bool,
     failed: str | Path | None = None,
     tell: Callable[[str], None] = _log.warning,
-) -> None:
-    """Read, check and run a job file; returns when the job has ended, or is submitted with ``flink run --detached``.
+    summarize: Callable[[str], None] = _log.info,
+) -> int:
+    """Read, check and run a job file, and return the number of failed turns.
+
+    The number is 0 after ``flink run --detached``.
 
     Args:
         path: The file.
@@ -33,15 +36,21 @@ def run_job_file(
         failed: Error records of the job, a file or a folder of JSON lines: their events are run again in place of the
             job's input.
         tell: Gets each warning.
+        summarize: Receives each line about the turns of a job that has ended.
 
     Raises:
         DocumentError: with everything that is wrong with the file.
         SkillsError: the job failed.
     """
     read = read_job(path, assignments)
-    with read.hiding(), tempfile.TemporaryDirectory(prefix="flink-skills-failed-") as folder:
-        builder = JobBuilder(read, local=local, failed=None if failed is None else (Path(failed), Path(folder)))
+    with read.hiding(), tempfile.TemporaryDirectory(prefix="flink-skills-job-") as folder:
+        builder = JobBuilder(read, local=local, failed=None if failed is None else Path(failed), folder=Path(folder))
         graph = builder.build()
         for warning in job_warnings(builder):
             tell(read.references.hide(warning))
-        graph.execute(read.job.name)
+        summary = graph.execute(read.job.name)
+        if summary is None:
+            return 0
+        for line in summary.lines(errors="name a table under 'errors'"):
+            summarize(read.references.hide(line))
+        return summary.failed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -39,8 +40,18 @@ class ServerHere:
 
 
 def declared_servers(agent: Agent) -> list[ServerHere]:
-    """Return the servers of an agent and of the agents that are its tools, without connecting to them."""
-    return [ServerHere(of.name, of.shown, of.required) for of in _servers(read_declaration(agent))]
+    """Return the servers of an agent and of the agents that are its tools, without connecting to them.
+
+    A ``problem`` is a program that this machine does not have.
+    """
+    return [ServerHere(of.name, of.shown, of.required, _missing(of)) for of in _servers(read_declaration(agent))]
+
+
+def _missing(server: McpToolSet) -> str | None:
+    program = server.program
+    if program is None or shutil.which(program) is not None:
+        return None
+    return f"the MCP server {server.name!r}: there is no program {program!r} on this machine"
 
 
 def reached_servers(agent: Agent, plan: AgentPlan) -> list[ServerHere]:

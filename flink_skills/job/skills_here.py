@@ -23,7 +23,7 @@ from flink_skills.skill.inspection import about_tokens
 if TYPE_CHECKING:
     from flink_skills.flink.job_graph import JobGraph
 
-__all__ = ["ModelSkills", "skills_here"]
+__all__ = ["ModelSkills", "SkillsHere", "skills_here"]
 
 
 @dataclass(frozen=True)

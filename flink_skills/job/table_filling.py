@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flink_skills.agents.columns import ColumnFill, Filling, OutputShape, TableFill, checked_path, plan_columns
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import SkillsError, UnknownNameError
-from flink_skills.job.column_samples import never_fits, never_fits_event
+from flink_skills.job.column_samples import Samples, may_not_fit, never_fits, never_fits_event
 from flink_skills.job.input_shape import InputShape
 from flink_skills.job.placing import Placing
 from flink_skills.job.stages import Stage
@@ -106,11 +106,19 @@ class AgentTables:
         )
         for column_name, wrong in found:
             self._add_to_column(role, column_name, str(wrong))
+        samples = Samples(given, known, of_errors=role == "errors")
         for column in fill.columns:
-            why = never_fits(column, of_errors=role == "errors")
+            why = never_fits(column, samples)
             if why is not None:
                 message = f"column {column.name!r} of {name} is {column.of} and can never be filled: {why}"
                 self._add_to_column(role, column.name, message)
+            elif role == "output" and (sometimes := may_not_fit(column, samples)) is not None:
+                self._placing.warnings.append(
+                    self._stage.title(
+                        f"{role}: column {column.name!r} of {name} is {column.of}, so an output becomes an error "
+                        f"record if {sometimes}; use another type, such as STRING, or narrow the agent's output_type"
+                    )
+                )
         self._placing.warnings += [
             self._stage.title(
                 f"{role}: column {column!r} of {name} is filled only where an output has the field {column!r}, and "

@@ -13,7 +13,7 @@ from itertools import chain
 from types import TracebackType
 from typing import Any, ClassVar
 
-from flink_skills.errors import ConfigError, SkillFormatError, SkillsError, SourceError, UnknownNameError
+from flink_skills.errors import ConfigError, SkillFormatError, SkillsError, SourceError, UnknownNameError, counted
 from flink_skills.manager.audit import AuditHook, log_event
 from flink_skills.manager.catalog import Catalog
 from flink_skills.manager.entry import Entry
@@ -88,9 +88,7 @@ class AgentSkillManager(Resource):
         listed = []
         for kind, items in (("paths", paths), ("resources", resources), ("urls", urls)):
             if not (items is None or isinstance(items, (str, Iterable))) or isinstance(items, Mapping):
-                raise ConfigError(
-                    f"AgentSkillManager: {kind} is of type {type(items).__name__}: give a list of strings"
-                )
+                raise ConfigError(f"AgentSkillManager: {kind} of type {type(items).__name__}: give a list of strings")
             listed.append([items] if isinstance(items, str) else items or ())
         if not (config is None or isinstance(config, SkillConfig)):
             raise ConfigError(f"AgentSkillManager: config is of type {type(config).__name__}: give a SkillConfig")
@@ -312,6 +310,7 @@ class AgentSkillManager(Resource):
             "errors": severities["error"],
             "warnings": severities["warning"],
             "infos": severities["info"],
+            "left_out": sum(diagnostic.left_out for diagnostic in diagnostics),
             "codes": dict(sorted(Counter(diagnostic.code for diagnostic in diagnostics).items())),
         }
 
@@ -356,9 +355,13 @@ class AgentSkillManager(Resource):
         menu = self.view(names).rendered()
         if not menu.shortened and not menu.left_out:
             return []
-        parts = [f"{menu.shortened} descriptions were shortened"] if menu.shortened else []
+        parts = (
+            [f"{counted(menu.shortened, 'description was', 'descriptions were')} shortened"] if menu.shortened else []
+        )
         if menu.left_out:
-            parts.append(f"{len(menu.left_out)} skills were left out: {', '.join(menu.left_out[:20])}")
+            parts.append(
+                f"{counted(len(menu.left_out), 'skill was', 'skills were')} left out: {', '.join(menu.left_out[:20])}"
+            )
         mend = f"raise {SkillOptions.PROMPT_MAX_CHARS.key} or choose fewer skills with skill_names"
         return [Diagnostic("P01", "warning", f"to fit {budget} characters, {' and '.join(parts)}", mend=mend)]
 

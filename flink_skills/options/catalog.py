@@ -148,10 +148,16 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "skills.limits.resource-read", parse_size, 1 << 20, "Most bytes of a skill's file that one call reads."
     )
     LIMIT_TREE_DEPTH = Option[int](
-        "skills.limits.tree-depth", parse_positive, 6, "How many folders down a source is searched for skills."
+        "skills.limits.tree-depth",
+        parse_positive,
+        12,
+        "Maximum depth of folders in which a source is searched for skills.",
     )
     LIMIT_TREE_DIRECTORIES = Option[int](
-        "skills.limits.tree-directories", parse_positive, 2_000, "Most folders of a source that are searched."
+        "skills.limits.tree-directories",
+        parse_positive,
+        20_000,
+        "Maximum number of folders that are searched in a source.",
     )
     LIMIT_SKILL_FILES = Option[int]("skills.limits.skill-files", parse_positive, 10_000, "Most files of one skill.")
     LIMIT_DOWNLOAD = Option[int](
@@ -246,7 +252,8 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "skills.session.ttl",
         parse_duration,
         0.0,
-        "Idle time after which a key's session is forgotten; 0: never.",
+        "Idle time after which a key's session is forgotten; 0: never. A key without a session leaves nothing after 30 "
+        "days, or after this time if it is set.",
     )
     SESSION_MAX_TOKENS = Option[int](
         "skills.session.max-tokens",
@@ -296,12 +303,13 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "How often a turn may take its worker process down, with no step finished in between, before it becomes an "
         "error record.",
     )
-    WORKER_MAX_MEMORY = Option[int](
+    WORKER_MAX_MEMORY = Option[int | None](
         "skills.worker.max-memory",
         parse_size,
-        0,
-        "A worker process that holds more memory than this is ended, and its turns resume in the next one; commands "
-        "have limits of their own. 0: no limit.",
+        None,
+        "Memory of a worker process above which it is ended. Its turns resume in the next one; commands have limits of "
+        "their own. Unset: the worker's share of what the container or machine has beside the JVM, at least 256 MiB. "
+        "0: no limit.",
     )
     WORKER_BLOCK_WARNING = Option[float](
         "skills.worker.block-warning",

@@ -17,7 +17,7 @@ class Diagnostic:
     """One remark about a skill or a source.
 
     ``skill`` is the name of the skill where it is known, ``path`` the file or folder, ``line`` counts from 1
-    (0: the whole file), ``mend`` says what to do.
+    (0: the whole file), ``mend`` says what to do. ``left_out`` is the number of skills that a limit left out.
 
     >>> str(Diagnostic("F07", "warning", "the name is not the folder's", "a", "/s/b/SKILL.md", 2, "rename"))
     "/s/b/SKILL.md:2: warning F07: the name is not the folder's (rename)"
@@ -30,6 +30,7 @@ class Diagnostic:
     path: str = ""
     line: int = 0
     mend: str = ""
+    left_out: int = 0
 
     def __str__(self) -> str:
         place = self.path + (f":{self.line}" if self.line else "")
@@ -37,7 +38,10 @@ class Diagnostic:
         return f"{place or self.skill}: {self.severity} {self.code}: {self.message}{mend}"
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        data = asdict(self)
+        if not self.left_out:
+            del data["left_out"]
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Diagnostic:
@@ -173,7 +177,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "a limit of the search for skills was reached",
             "warning",
             "warning",
-            "point the source at a smaller folder, or raise skills.limits.tree-directories",
+            "raise skills.limits.tree-directories, or point the source at a smaller folder",
         ),
         "D02": Code("a skill of that name was declared before", "warning", "warning", "rename one of them"),
         "D03": Code("the same skill, byte for byte, was declared before", "info", "info", "remove one of them"),
@@ -332,7 +336,7 @@ class Report:
         self.skill = ""
         self.strict_valid = True
         self._known_fields_only = known_fields_only
-        self._found: list[tuple[str, Severity, str, str, int, str]] = []
+        self._found: list[tuple[str, Severity, str, str, int, str, int]] = []
 
     def add(
         self,
@@ -343,6 +347,7 @@ class Report:
         line: int = 0,
         path: str | None = None,
         severity: Severity | None = None,
+        left_out: int = 0,
     ) -> None:
         """Add a remark; severity and mend are those of the code unless given."""
         known = CODES[code]
@@ -353,7 +358,8 @@ class Report:
                 self.strict_valid = False
         if severity == "error":
             self.strict_valid = False
-        self._found.append((code, severity, message, self.path if path is None else path, line, mend or known.mend))
+        path = self.path if path is None else path
+        self._found.append((code, severity, message, path, line, mend or known.mend, left_out))
 
     @property
     def has_errors(self) -> bool:
@@ -362,6 +368,6 @@ class Report:
     @property
     def diagnostics(self) -> list[Diagnostic]:
         return [
-            Diagnostic(code, severity, message, self.skill, path, line, mend)
-            for code, severity, message, path, line, mend in self._found
+            Diagnostic(code, severity, message, self.skill, path, line, mend, left_out)
+            for code, severity, message, path, line, mend, left_out in self._found
         ]

@@ -14,6 +14,11 @@ from flink_skills.skill.paths import inside, link_problem, skill_file_in
 
 __all__ = ["Found", "find_skills"]
 
+# Folders that are searched beyond a limit to count the skills there.
+_MOST_COUNTED = 50_000
+
+_DEEPER = "raise skills.limits.tree-depth, or point the source at a deeper folder"
+
 # A folder to look into: its path, its real path, its depth, and the count that it adds to.
 _Folder = tuple[str, str, int, list[int]]
 
@@ -30,16 +35,17 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
 
     A skill inside a skill is found too. Real folders come before linked ones, so that a link to a folder that
     is found anyway adds nothing, and folders whose skill file is a link come last: what they link to may be
-    found with the files beside it. A link that leaves ``root`` is skipped and reported, and so is a limit. The
-    folders inside a skill, such as its references, are counted apart from those that are searched for skills:
-    each skill may have as many as the whole search.
+    found with the files beside it. A link that leaves ``root`` is skipped and reported. A limit is reported with the
+    number of skills that it leaves out. The folders inside a skill, such as its references, are counted apart from
+    those that are searched for skills: each skill may have as many as the whole search.
     """
     real_root = os.path.realpath(root)
     seen = {real_root}
     pending: list[_Folder] = [(root, real_root, 0, [0])]
     linked: deque[_Folder] = deque()
     by_link: list[Found] = []
-    too_deep = ""
+    skipped: dict[int, tuple[list[int], list[str]]] = {}
+    too_deep: list[str] = []
     while pending or linked:
         if pending:
             folder, real, depth, count = pending.pop()
@@ -50,9 +56,7 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
                 continue
             seen.add(real)
         if count[0] >= limits.tree_directories:
-            if count[0] == limits.tree_directories:
-                report.add("D01", f"stopped after {count[0]} folders", path=folder)
-                count[0] += 1
+            skipped.setdefault(id(count), (count, []))[1].append(folder)
             continue
         count[0] += 1
         names, folders, links = _entries(folder, real_root, report)
@@ -64,7 +68,7 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
             else:
                 yield found
         if depth >= limits.tree_depth:
-            too_deep = too_deep or (folders and os.path.join(folder, folders[0])) or ""
+            too_deep.extend(os.path.join(folder, name) for name in folders)
             continue
         if not folders and not links:
             continue
@@ -78,10 +82,44 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
         if links:
             linked.extend((above + name, "", depth + 1, count) for name in links)
     yield from by_link
-    if too_deep:
-        message = f"folders more than {limits.tree_depth} levels down were not searched"
-        mend = "point the source at a deeper folder, or raise skills.limits.tree-depth"
-        report.add("D01", message, path=too_deep, mend=mend)
+    beyond = _Beyond(real_root, report)
+    for _, folders in skipped.values():
+        beyond.add(folders, f"the search stopped after {limits.tree_directories:,} folders")
+    beyond.add(too_deep, f"folders more than {limits.tree_depth} levels down are not searched", mend=_DEEPER)
+
+
+class _Beyond:
+    """Counts and reports the skills in folders that a limit kept from being searched."""
+
+    def __init__(self, real_root: str, report: Report) -> None:
+        self._real_root = real_root
+        self._report = report
+        self._budget = _MOST_COUNTED
+
+    def add(self, folders: list[str], reason: str, *, mend: str = "") -> None:
+        """Report the skills in ``folders``, if there are any."""
+        left_out, counted = self._count(folders)
+        if counted and not left_out:
+            return
+        number = f"{left_out:,}" if counted else f"at least {left_out:,}"
+        skills = f"{number} skill is" if left_out == 1 else f"{number} skills are"
+        message = f"{skills} left out: {reason}" if left_out else reason
+        self._report.add("D01", message, path=folders[0], mend=mend, left_out=left_out)
+
+    def _count(self, folders: list[str]) -> tuple[int, bool]:
+        """Return the number of skills in ``folders`` and below, and whether all of these were searched."""
+        pending = folders[::-1]
+        found = 0
+        unreported = Report()
+        while pending:
+            if not self._budget:
+                return found, False
+            self._budget -= 1
+            folder = pending.pop()
+            names, below, _ = _entries(folder, self._real_root, unreported)
+            found += bool(names and skill_file_in(names))
+            pending.extend(os.path.join(folder, name) for name in reversed(below))
+        return found, True
 
 
 def _entries(folder: str, real_root: str, report: Report) -> tuple[list[str], list[str], list[str]]:

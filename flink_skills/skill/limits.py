@@ -24,8 +24,8 @@ class Limits:
     front_matter: int = 64 << 10
     yaml_depth: int = 16
     resource_read: int = 1 << 20
-    tree_depth: int = 6
-    tree_directories: int = 2_000
+    tree_depth: int = 12
+    tree_directories: int = 20_000
     skill_files: int = 10_000
     download: int = 64 << 20
     file: int = 64 << 20

@@ -34,7 +34,8 @@ class Surroundings:
 
     ``path`` is where programs are looked up, None where that cannot be known from here. ``variables`` are the names
     that all commands have, ``of_skills`` those that the commands of one skill have besides; ``variables`` is None
-    where no commands run, so that nothing can be missing for them.
+    where no commands run, so that nothing can be missing for them. ``programs`` are names of programs that commands
+    find besides those on ``path``.
 
     >>> Surroundings("linux", "/bin:/usr/bin", frozenset({"LANG"})).has_program("sh")
     True
@@ -44,6 +45,7 @@ class Surroundings:
     path: str | None = None
     variables: Collection[str] | None = None
     of_skills: Mapping[str, Collection[str]] = field(default_factory=dict)
+    programs: Collection[str] = ()
 
     @classmethod
     def of_this_process(cls) -> Surroundings:
@@ -52,7 +54,7 @@ class Surroundings:
 
     def has_program(self, name: str) -> bool:
         """Whether a command would find the program ``name``; True where that cannot be known."""
-        return self.path is None or shutil.which(name, path=self.path) is not None
+        return self.path is None or name in self.programs or shutil.which(name, path=self.path) is not None
 
     def has_variable(self, name: str, skill: str) -> bool:
         """Whether commands of ``skill`` have the variable ``name``."""

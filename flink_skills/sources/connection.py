@@ -54,12 +54,15 @@ _WITH_TAG = ("ETag", "etag", "VersionId")
 class Connection:
     """The file system of a URL. What is transient is tried again, within one deadline for all of it.
 
+    ``generated`` are the files that the last fetch omitted because tools write them.
+
     Raises :class:`ConfigError` from the constructor for a URL that the options forbid or no package can read.
     """
 
     def __init__(self, url: str, context: SourceContext, policy: AddressPolicy | None = None) -> None:
         self.url = url
         self.shown = redact(url)
+        self.generated: list[str] = []
         self._context = context
         self._policy = policy or AddressPolicy(context.config)
         for link in links_of(url):

@@ -69,7 +69,7 @@ class Fetch:
         except SourceError as error:
             raise self._renamed(error) from None
         if sha256:
-            check_pin(target, sha256, self.origin)
+            check_pin(target, sha256, self.origin, sorted(self._file.generated))
         return target, version
 
     def _renamed(self, error: SourceError) -> SourceError:

@@ -13,6 +13,7 @@ from typing import Any
 from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillOptions
+from flink_skills.skill.generated import ALWAYS_EXCLUDED
 from flink_skills.sources.address import protocol_of
 from flink_skills.sources.base import SourceContext
 from flink_skills.sources.chain import Chain
@@ -142,6 +143,7 @@ class RemoteFolder(Connection):
     def _listed(self, deadline: float, limit: int | None = None) -> tuple[Entry, ...]:
         """Return the files, sorted by name, after all that can be refused was refused."""
         limits, files = self._context.limits, list[Entry]()
+        self.generated = []
         directories: set[str] = set()  # a store may have more than one marker for each
         # Only its names are used: whether they may stand in one archive.
         names, count, total = Extraction("", limits.total, limits), 0, 0
@@ -194,6 +196,8 @@ class RemoteFolder(Connection):
             parts = names.entry(plain, is_folder=is_folder, size=0 if is_folder else entry.size)
         except ArchiveRefusedError as refused:
             raise self._refused(str(refused)) from None
+        if parts is None and not is_folder and ALWAYS_EXCLUDED.isdisjoint(plain.split("/")):
+            self.generated.append(shown(plain))
         return parts is not None and not is_folder
 
     def _refused(self, reason: str) -> Exception:

@@ -97,8 +97,9 @@ def read_index(text: str, shown: str, most: int) -> tuple[list[Artifact], list[D
             notes.append(_note(name, shown, f"entry {number} of the skill index is skipped: {read}"))
     if len(entries) > most:
         key = SkillOptions.LIMIT_TREE_DIRECTORIES.key
-        text = f"the skill index has {len(entries)} entries, of which {most} are read"
-        notes.append(Diagnostic("D01", "warning", text, path=shown, mend=f"raise {key}"))
+        left_out = len(entries) - most
+        text = f"the skill index has {len(entries)} entries, of which {most} are read: {left_out} are left out"
+        notes.append(Diagnostic("D01", "warning", text, path=shown, mend=f"raise {key}", left_out=left_out))
     return artifacts, notes
 
 

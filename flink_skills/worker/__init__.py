@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from flink_skills.worker.abandoned import AbandonedCode as AbandonedCode
     from flink_skills.worker.abandoned import StepThreads as StepThreads
     from flink_skills.worker.connection import Connection as Connection
+    from flink_skills.worker.printing import WholeLines as WholeLines
     from flink_skills.worker.process import LevelFormatter as LevelFormatter
     from flink_skills.worker.redaction import Redactor as Redactor
     from flink_skills.worker.server import Worker as Worker
@@ -22,6 +23,7 @@ _HOMES = {
     "Redactor": "redaction",
     "SessionCache": "session_cache",
     "StepThreads": "abandoned",
+    "WholeLines": "printing",
     "Worker": "server",
 }
 

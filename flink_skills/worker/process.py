@@ -11,10 +11,12 @@ import selectors
 import signal
 import sys
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from flink_skills.telemetry.log_fields import LogFields
 from flink_skills.worker.abandoned import StepThreads
+from flink_skills.worker.left_processes import end_descendants
+from flink_skills.worker.printing import WholeLines
 from flink_skills.worker.redaction import Redactor
 
 __all__ = ["main"]
@@ -24,6 +26,9 @@ _CLOSE_SECONDS = 4.0
 # Python ignores these two in itself and restores them in the programs that it starts.
 _IGNORED_BY_PYTHON = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 _STEP_THREADS = 128
+# WorkerLog.java has the same.
+_MARK_VARIABLE = "FLINK_SKILLS_MARK_LOG"
+_MARK = "\x1e"
 
 
 def main() -> NoReturn:
@@ -96,7 +101,13 @@ async def _serve(read_fd: int, write_fd: int, redactor: Redactor) -> NoReturn:
     except asyncio.TimeoutError:
         logging.getLogger("flink_skills.worker").warning("not all of the worker closed in %g s", _CLOSE_SECONDS)
         code = code or 1
+    try:
+        end_descendants()
+    except OSError:
+        logging.getLogger("flink_skills.worker").exception("the processes that user code left cannot be ended")
     logging.shutdown()
+    if isinstance(sys.stderr, WholeLines):
+        sys.stderr.finish()
     # At once: a user's function that still blocks on a thread must not keep the slot of a cancelled job.
     os._exit(code)
 
@@ -110,7 +121,7 @@ def _take_stdio() -> tuple[int, int]:
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
-    sys.stdout = sys.stderr
+    sys.stdout = sys.stderr = WholeLines(sys.stderr)
     return read_fd, write_fd
 
 
@@ -162,12 +173,22 @@ class LevelFormatter(logging.Formatter):
         return "\n".join((f"{level} {{{shown}}} {first}", *(f"{level} +{{{shown}}} {line}" for line in rest)))
 
 
+class _MarkedHandler(logging.StreamHandler[TextIO]):
+    """A handler that marks each line, for a bridge that shows what user code prints."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(_MARK + line for line in super().format(record).splitlines())
+
+
 def _set_up_logging(redactor: Redactor) -> None:
-    handler = logging.StreamHandler(sys.stderr)
+    marked = bool(os.environ.get(_MARK_VARIABLE))
+    handler = _MarkedHandler(sys.stderr) if marked else logging.StreamHandler(sys.stderr)
     handler.setFormatter(LevelFormatter(redactor))
     handler.addFilter(LogFields())
     root = logging.getLogger()
     root.handlers[:] = [handler]
+    # Warnings of packages have a level, and are not taken for prints.
+    logging.captureWarnings(True)
     root.setLevel(os.environ.get("FLINK_SKILLS_LOG_LEVEL", "INFO"))
     for chatty in ("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "asyncio", "fsspec", "botocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

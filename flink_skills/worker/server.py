@@ -24,7 +24,7 @@ from flink_skills.agents.session import Session, SessionChange, SessionOp
 from flink_skills.agents.stored_event import plain_event
 from flink_skills.agents.turn import Turn
 from flink_skills.agents.turn_ends import TurnOutcome, TurnStart, TurnStatus, crash_problem
-from flink_skills.errors import SkillsError, WorkerError
+from flink_skills.errors import SkillsError, WorkerError, counted
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry.event_record import PackedEvent
 from flink_skills.worker.abandoned import AbandonedCode, StepThreads
@@ -165,9 +165,9 @@ class Worker:
             return
         self._replaced = True
         _log.error(
-            "the worker is replaced, because %s; its %d turns have %g s to end, and the others resume in the next one",
+            "the worker is replaced, because %s; %s can end within %g s, and the others resume in the next one",
             reason,
-            len(self._turns),
+            counted(len(self._turns), "turn"),
             _DRAIN_SECONDS,
         )
         asyncio.get_running_loop().call_later(_DRAIN_SECONDS, self._end, REPLACED)
@@ -256,7 +256,7 @@ class Worker:
                 gc.freeze()
             self._redactor.pass_through(runtime.without_hidden, runtime.begun_hidden)
             self._runtimes[frame.plan] = runtime
-            self._watchdog.watch(plan)
+            self._sessions.limit(self._watchdog.watch(plan, config.get("memory", 0)))
             if self._threads is not None:
                 limit = runtime.config.get(SkillOptions.TURN_TIMEOUT) or math.inf
                 self._threads.turn_seconds = max(self._threads.turn_seconds, limit)
@@ -279,7 +279,9 @@ class Worker:
                 session_op=outcome.change.op,
                 chunks=outcome.change.chunks,
                 outputs=outcome.outputs,
-                message=self._redactor.redacted(outcome.message),
+                message=self._redactor.redacted(
+                    outcome.message if outcome.status == TurnStatus.FAIL_JOB else outcome.failure
+                ),
             )
         )
 

@@ -11,6 +11,9 @@ __all__ = ["SessionCache"]
 
 _MAX_SESSIONS = 10_000
 _MAX_BYTES = 128 << 20
+_MIN_BYTES = 16 << 20
+# In memory a session has several times the bytes of its stored form.
+_SHARE_OF_MEMORY = 16
 
 _Key = tuple[int, str]
 
@@ -33,6 +36,10 @@ class SessionCache:
         self._max_bytes = size
         self._bytes = 0
         self._cached: OrderedDict[_Key, _Cached] = OrderedDict()
+
+    def limit(self, memory: int) -> None:
+        """Derive the limit in bytes from the memory of the process. ``memory`` is 0 for a process without a limit."""
+        self._max_bytes = max(memory // _SHARE_OF_MEMORY, _MIN_BYTES) if memory else _MAX_BYTES
 
     def __len__(self) -> int:
         """Return the number of sessions."""

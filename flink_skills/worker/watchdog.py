@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.errors import counted
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry.metrics import resident_memory
 from flink_skills.worker.exit_codes import BLOCKED, OUT_OF_MEMORY
@@ -53,12 +54,15 @@ class Watchdog:
         self._stopped = threading.Event()
         self._armed = False
 
-    def watch(self, plan: AgentPlan) -> None:
-        """Take the limits of an agent that was opened. Of several agents the most patient one counts."""
+    def watch(self, plan: AgentPlan, memory: int = 0) -> int:
+        """Apply the limits of an agent that was opened. Of several agents the largest limit counts.
+
+        ``memory`` is the limit in bytes for an agent that sets none; 0 is no limit. Return the limit of the process.
+        """
         config = SkillConfig(plan.options)
         turn = config.get(SkillOptions.TURN_TIMEOUT)
         most = config.get(SkillOptions.WORKER_MAX_BLOCK) or turn or math.inf
-        memory = config.get(SkillOptions.WORKER_MAX_MEMORY)
+        memory = memory if (own := config.get(SkillOptions.WORKER_MAX_MEMORY)) is None else own
         first = self._thread is None
         self._warning = config.get(SkillOptions.WORKER_BLOCK_WARNING) or math.inf
         self._most = max(self._most, most)
@@ -67,6 +71,7 @@ class Watchdog:
             self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
             self._beat()
             self._thread.start()
+        return self._memory
 
     def stop(self) -> None:
         """End the thread; the worker closes, and what it does then has a deadline of its own."""
@@ -131,11 +136,11 @@ class Watchdog:
         ours = next((i for i, text in enumerate(stack) if "asyncio/events.py" in text), -1) + 1
         del frame
         _log.error(
-            "%s has blocked the worker's event loop for %.0f s, and %d turns of this worker wait; await what waits, "
+            "%s has blocked the worker's event loop for %.0f s, while this worker has %s; await what waits, "
             "and put what computes into ctx.step(name, function) or asyncio.to_thread. It is here:\n%s",
             whose or "something",
             seconds,
-            self._turns(),
+            counted(self._turns(), "turn"),
             "".join(stack[ours:]).rstrip(),
         )
 
@@ -143,10 +148,11 @@ class Watchdog:
         # Not known outside of Linux; without a free descriptor it is looked at again later.
         used = resident_memory()
         if used is not None and used > self._memory:
+            turns = counted(self._turns(), "turn")
             self._end(
                 OUT_OF_MEMORY,
                 f"the worker is ended, because it holds {used >> 20} MiB of memory, more than "
-                f"{SkillOptions.WORKER_MAX_MEMORY.key} = {self._memory >> 20} MiB; its {self._turns()} turns resume in "
+                f"{SkillOptions.WORKER_MAX_MEMORY.key} = {self._memory >> 20} MiB; its {turns} will run in "
                 "the next one",
             )
 

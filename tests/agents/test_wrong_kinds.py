@@ -267,7 +267,7 @@ DECLARATIONS: list[tuple[str, Callable[[], Any], str]] = [
     ("option", lambda: env().get_config().set(5, 1), "an option is 5: give a constant of SkillOptions"),  # type: ignore[arg-type]
     ("option read", lambda: env().get_config().get(5), "an option is 5"),  # type: ignore[call-overload]
     ("options", lambda: SkillConfig(5), "values is of type int: give a dict"),  # type: ignore[arg-type]
-    ("manager", lambda: AgentSkillManager(paths=5), "paths is of type int: give a list of strings"),  # type: ignore[arg-type]
+    ("manager", lambda: AgentSkillManager(paths=5), "paths of type int: give a list of strings"),  # type: ignore[arg-type]
     ("manager options", lambda: AgentSkillManager(config=5), "config is of type int: give a SkillConfig"),  # type: ignore[arg-type]
     ("file", lambda: load_agent_yaml(None), "path is of type NoneType: give the path of a file"),  # type: ignore[arg-type]
 ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -61,7 +63,7 @@ def test_events_pass_all_agents_and_records_name_theirs(job: Path, flink_skills:
     assert [record["agent"] for record in bad] == ["router", "router"]
     assert "the event has no key field 'team'" in bad[0]["error"]
     assert "a JSON list and not an object" in bad[1]["error"]
-    assert "1 events, 1 outputs, 2 errors" in done.stderr
+    assert "1 event, 2 turns, 1 output, 2 errors (2 unusable)" in done.stderr
 
 
 def test_one_agent_of_the_job_gets_the_events(job: Path, flink_skills: FlinkSkills) -> None:
@@ -101,3 +103,78 @@ def test_chat_talks_to_an_agent_that_is_a_tool(
     done = flink_skills("chat", "job.yaml", "--agent", "specialist")
     assert (done.code, done.stdout.strip()) == (0, "TWO TICKETS")
     assert "agent specialist, model offline, 1 skill" in done.stderr
+
+
+PRICES = """
+def price(item: str) -> str:
+    '''Return the price of an item.'''
+    return f"{item} costs 7"
+"""
+SHOP = """\
+name: shop
+agent: {name: clerk, model: offline, tools: ['MODULE:price']}
+tables: |
+  CREATE TABLE orders (id INT) WITH ('connector' = 'datagen', 'number-of-rows' = '1');
+  CREATE TABLE answers (id INT, answer STRING) WITH ('connector' = 'blackhole');
+input: {table: orders, key: id}
+output: {table: answers}
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A job file with a module of tools next to it, in another folder than the current one."""
+    module = f"prices_{uuid.uuid4().hex}"  # modules of other tests stay imported
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / f"{module}.py").write_text(PRICES)
+    (folder / "job.yaml").write_text(SHOP.replace("MODULE", module))
+    (folder / "agent.yaml").write_text(f"model: offline\ntools: ['{module}:price']\n")
+    events(tmp_path, {"id": 1})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    return folder / "job.yaml"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "shop/job.yaml", "--local", "--input", "events.jsonl"),
+        ("run", "shop/agent.yaml", "--local", "--input", "events.jsonl", "--key", "id"),
+        ("prompt", "--agent", "shop/agent.yaml"),
+    ],
+)
+def test_tools_in_a_module_beside_the_file_are_found(shop: Path, flink_skills: FlinkSkills, words: list[str]) -> None:
+    done = flink_skills(*words)
+    assert done.code == 0, done.stderr
+
+
+def test_chat_finds_tools_beside_the_file(
+    shop: Path, flink_skills: FlinkSkills, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello\n"))
+    done = flink_skills("chat", "shop/job.yaml")
+    assert done.code == 0, done.stderr
+
+
+@pytest.mark.flink
+@pytest.mark.parametrize("words", [("--check",), ("--explain",), ()])
+def test_jobs_find_tools_beside_the_file(shop: Path, flink_skills: FlinkSkills, words: list[str]) -> None:
+    done = flink_skills("run", "shop/job.yaml", *words)
+    assert done.code == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import nothing_like_this", "cannot import 'MODULE:price' (No module named 'nothing_like_this')"),
+        ("def price(", "importing 'MODULE:price' failed: SyntaxError"),
+        ("raise SystemExit(3)", "importing 'MODULE:price' failed: SystemExit: 3"),
+    ],
+)
+def test_a_module_of_tools_that_cannot_be_imported(shop: Path, flink_skills: FlinkSkills, code: str, said: str) -> None:
+    module = next(shop.parent.glob("*.py"))
+    module.write_text(code)
+    done = flink_skills("run", "shop/job.yaml", "--local", "--input", "events.jsonl")
+    assert done.code == 2
+    assert f"job.yaml:2:45: agent.tools: {said.replace('MODULE', module.stem)}" in done.stderr

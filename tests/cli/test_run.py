@@ -98,7 +98,10 @@ def test_real_incidents_give_the_same_records_locally_and_in_a_mini_cluster(tmp_
         assert list(record) == FIELDS
         assert record["skills"] != []
         assert record["output"] is not None
-    assert "10 events, 10 outputs, 0 errors" in cluster.stderr
+    # Warnings of packages are for their developers.
+    started, summary = (line for line in cluster.stderr.splitlines() if " of 10 turns, " not in line)
+    assert started == "10 events; starting a Flink mini cluster"
+    assert summary.startswith("10 events, 10 turns, 10 outputs, 0 errors; the log is /")
 
 
 @pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)
@@ -132,7 +135,7 @@ def test_an_agent_that_prints_and_fails_and_lines_that_are_no_events(
     for error in of_lines:
         number = error.partition(":")[0]
         assert f"events.jsonl, {number}: " in done.stderr
-    assert "3 events, 4 outputs, 4 errors" in done.stderr
+    assert "3 events, 3 turns, 4 outputs, 4 errors (3 unusable, 1 ValueError)" in done.stderr
     assert "an agent that prints" not in done.stdout
 
 

@@ -81,7 +81,7 @@ def test_failed_events_of_all_kinds_run_again_with_their_keys(
     (folder / "mended").touch()
     done = start("moody:Moody", "--input", "still.jsonl", *where)
     assert done.code == 0, done.stderr
-    assert "5 events, 5 outputs, 0 errors" in done.stderr
+    assert "5 events, 5 turns, 5 outputs, 0 errors" in done.stderr
     found = sorted(json.dumps(r["output"]) for r in done.records)
     kinds = ["Record", "str", "list", "float", "NoneType"]
     wanted = [[key, kind, event] for (key, event), kind in zip(failed, kinds, strict=True)]
@@ -129,7 +129,7 @@ def test_a_job_file_runs_the_rows_of_its_error_table_again(folder: Path) -> None
     write(folder / "orders.json", orders)
     (folder / "job.yaml").write_text(JOB)
     first = run("job.yaml", cwd=folder)
-    assert first.code == 0, first.stderr
+    assert first.code == 3, first.stderr
     whole = rows(folder / "answers")
     assert [row["id"] for row in whole] == [1]
     assert [row["id"] for row in rows(folder / "failures")] == [2, 3]

@@ -53,6 +53,55 @@ def test_a_job_runs_checks_and_is_explained(tmp_path: Path, flink_skills: FlinkS
     assert error["path"] == ["output", "table"]
 
 
+FAILING = """
+import os
+import sys
+
+from flink_skills import Agent
+
+
+def step(number):
+    print("a step", number)
+
+
+class Odd(Agent):
+    name = "odd"
+
+    async def on_event(self, event, ctx):
+        print("ERROR of event", event["id"])
+        print("to stderr", file=sys.stderr)
+        os.system("echo from a program")
+        await ctx.step("step", step, event["id"])
+        if event["id"] % 2:
+            raise KeyError(event["id"])
+        return "even"
+"""
+
+
+@pytest.mark.flink
+def test_a_run_with_failed_turns_ends_with_their_number_and_exit_code_3(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(FAILING)
+    text = PLAIN.replace(
+        "'number-of-rows' = '1'", "'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '3'"
+    )
+    write_job(tmp_path, text, agent="odd:Odd", errors="")
+    done = run("job.yaml", "--parallelism", "1", "--set", "skills.worker.processes=1", cwd=tmp_path)
+    assert done.code == 3, done.stderr
+    # Prints are not parsed as frames of the worker, and one that looks like a log line is shown as well.
+    printed = done.stdout.splitlines()
+    assert sorted(printed) == sorted(
+        [
+            *(f"{text} {number}" for text in ("ERROR of event", "a step") for number in (1, 2, 3)),
+            *(["to stderr", "from a program"] * 3),
+        ]
+    )
+    summary, unread = done.stderr.splitlines()[-2:]
+    assert summary.startswith("3 turns, 2 failed (2 KeyError); the log is /")
+    assert Path(summary.partition("the log is ")[2]).is_file()
+    assert unread.startswith("agent odd: 2 error records were not read, the first: KeyError: 1 (key ")
+    assert unread.endswith(", turn 1); to read them, name a table under 'errors'")
+
+
 @pytest.mark.flink
 def test_skills_made_in_code_are_explained_by_name(tmp_path: Path, run_here: FlinkSkills) -> None:
     (tmp_path / "greeter.py").write_text(

@@ -282,3 +282,27 @@ def test_a_process_of_pyflink_that_is_cut_off_leaves_no_environment_in_logs(
     wait_until(lambda: not functions(), DEADLINE, "PyFlink's processes to end")
     found = places_of(cluster, job, {"the client's output": client})
     assert not found, "\n".join(found)
+
+
+def test_modules_beside_the_file_travel_with_the_job(cluster: StandaloneCluster, tmp_path: Path) -> None:
+    (tmp_path / "clerk_beside_a_job.py").write_text(
+        "from flink_skills import Agent\nfrom prices_beside_a_job.lists import price\n\n\n"
+        "class Clerk(Agent):\n    async def on_event(self, event, ctx):\n        return price(event['id'])\n"
+    )
+    package = tmp_path / "prices_beside_a_job"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "lists.py").write_text(
+        "def price(item: str) -> str:\n    '''Return a price.'''\n    return f'{item} costs 7'\n"
+    )
+    place(tmp_path / "orders", "one.json", "a1")
+    for agent in ("clerk_beside_a_job:Clerk", "{model: offline, tools: ['prices_beside_a_job.lists:price']}"):
+        out = tmp_path / f"turns-{len(agent)}"
+        text = COUNTING.replace("{name: counter, model: offline, session: key}", agent)
+        (tmp_path / "job.yaml").write_text(text.replace("${job:dir}/turns", str(out)))
+        words = ("run", "-d", *cluster.interpreters, "-pym", "flink_skills.job", "--config", str(tmp_path / "job.yaml"))
+        job = cluster.submitted(cluster.client(*words, deadline=DEADLINE))
+        wait_until(lambda out=out: rows_below(out), DEADLINE, "the order to be answered")  # type: ignore[misc]
+        cluster.cancel(job)
+        answers = [row["answer"] for row in rows_below(out)]
+        assert answers == (["a1 costs 7"] if "Clerk" in agent else ["No skill fits this event."])

@@ -183,7 +183,7 @@ def test_the_log_says_what_was_opened_and_whose_turn_a_line_is_of(
     scrape: Callable[[], Scrape], cluster: StandaloneCluster
 ) -> None:
     lines = [line for number in cluster.task_managers() for line in cluster.log(number).splitlines()]
-    assert any("agent metered is open: 1 skills from 1 sources" in line for line in lines)
+    assert any("agent metered is open: 1 skill from 1 source" in line for line in lines)
     assert any("; sources: path /" in line and line.endswith("/skills; skills: greet") for line in lines)
     key = key_hash('"fail"')
     (failed,) = [line for line in lines if "turn 1 failed: ValueError: as asked" in line]

@@ -113,3 +113,11 @@ def test_small_settings_are_copied_and_programs_mounted(root: Path) -> None:
     found = operations(View(("/etc/passwd", "/usr/bin"), ()), root)
     assert ("--perms", "0444", "--file", "/etc/passwd", "/etc/passwd") in found
     assert destinations(found, "--ro-bind") == ["/usr/bin"]
+
+
+def test_tmp_lasts_if_it_is_the_folder_of_the_workspace(root: Path) -> None:
+    def request(root: str) -> CommandRequest:
+        return CommandRequest(("true",), cwd="/", root=root, writable=(f"{root}/tmp",))
+
+    assert View(("/usr",), ()).temporary_folders(request("/data/ws_1")) == ("/dev/shm",)
+    assert View(("/usr",), (str(root),)).temporary_folders(request(str(root))) == ("/tmp", "/dev/shm")

@@ -82,7 +82,11 @@ def test_outputs_of_an_agent_are_the_events_of_another_one(tmp_path: Path) -> No
     ]
     (tmp_path / "tickets.json").write_text("".join(json.dumps(of) + "\n" for of in tickets))
     (tmp_path / "job.yaml").write_text(JOB)
-    run_job_file(tmp_path / "job.yaml", local=True, tell=lambda warning: None)
+    summary: list[str] = []
+    failed = run_job_file(tmp_path / "job.yaml", local=True, tell=lambda warning: None, summarize=summary.append)
+    assert failed == len(rows(tmp_path / "failures"))
+    (line,) = summary
+    assert "router: " in line
 
     assert sorted((row["id"], row["team"], row["turn"]) for row in rows(tmp_path / "routed")) == [
         (1, "billing", 1),

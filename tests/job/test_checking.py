@@ -76,6 +76,11 @@ def test_a_sound_job(tmp_path: Path) -> None:
             "base_url cannot be used: a user or a password has an unescaped '/', '?' or '#' (https://host/v1)",
         ),
         ({"agent": "{model: 'opneai:x'}"}, "agent", "unknown model provider 'opneai'"),
+        ({"skills": "{paths: [nowhere]}"}, "skills", "nowhere: does not exist; create it"),
+        ({"skills": "{paths: [job.yaml]}"}, "skills", "job.yaml: is no archive; give a folder"),
+        ({"skills": "{resources: [skills/x]}"}, "skills", "the job JAR has no such folder"),
+        ({"options": "{skills.from.paths: [/none/x]}"}, "skills", "/none/x: does not exist"),
+        ({"agent": "{model: offline, skills: {paths: [nowhere]}}"}, "skills", "nowhere: does not exist"),
         (
             {"agent": "{model: offline, prompts: {main: {user: 'Job {jbo}'}}}"},
             "agent",
@@ -88,13 +93,11 @@ def test_a_sound_job(tmp_path: Path) -> None:
         ),
         ({"agent": "{model: offline, instructions: 'Job {job}'}"}, "agent", "2:39: agent.instructions: '{job}' in in"),
         ({"prompts": "{tone: 'Job {job}'}"}, "flink", "job.yaml:10:17: prompts.tone: '{job}' in instructions"),
-        ({"skills": "{paths: [nowhere]}"}, "skills", "nowhere"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, replaced: dict[str, str], name: str, said: str) -> None:
     checks = found(tmp_path, **replaced)
-    wanted = "unknown" if name == "skills" else "error"
-    assert any(status == wanted and said in message for status, message in checks[name]), checks
+    assert any(status == "error" and said in message for status, message in checks[name]), checks
 
 
 def test_statements_that_flink_does_not_take_are_all_named_with_their_lines(tmp_path: Path) -> None:
@@ -137,6 +140,132 @@ def test_connectors_that_are_not_here_leave_the_rest_to_be_checked(tmp_path: Pat
     assert "pl4nted" not in json.dumps(checks)
 
 
+@pytest.mark.parametrize(
+    ("at", "options", "line", "said"),
+    [
+        ("'datagen', 'number-of-rows' = '1'", "'datgen'", 4, "unknown connector 'datgen': did you mean 'datagen'?"),
+        ("'datagen', 'number-of-rows' = '1'", "'kafak'", 4, "unknown connector 'kafak': did you mean 'kafka'?"),
+        ("'blackhole'", "'blackhol'", 5, "unknown connector 'blackhol': did you mean 'blackhole'?"),
+        (
+            "'blackhole'",
+            "'filesystem', 'path' = '/x', 'format' = 'jsn'",
+            5,
+            "unknown format 'jsn': did you mean 'json'",
+        ),
+    ],
+)
+def test_a_connector_or_format_that_does_not_exist_is_an_error(
+    tmp_path: Path, at: str, options: str, line: int, said: str
+) -> None:
+    # The agent is wrong too, which says nothing of the tables.
+    for agent in ("{model: offline}", "{model: nowhere}"):
+        checks = found(tmp_path, PLAIN.replace(at, options, 1), agent=agent)
+        ((status, message),) = checks["connectors"]
+        assert status == "error"
+        assert message.startswith(f"job.yaml:{line}: tables: CREATE TABLE ")
+        assert said in message
+
+
+def test_connectors_of_all_tables_are_checked(tmp_path: Path) -> None:
+    text = PLAIN.replace("'datagen', 'number-of-rows' = '1'", "'acme'").replace("'blackhole'", "'blackhole', 'x' = 'y'")
+    checks = found(tmp_path, text)
+    statuses = [(status, message.partition(": ")[0]) for status, message in checks["connectors"]]
+    assert statuses == [
+        ("unknown", "the connector 'acme' is not here, so what depends on it is not checked"),
+        ("error", "job.yaml:5"),
+        ("error", "job.yaml:6"),
+    ]
+
+
+def test_a_view_of_a_table_whose_connector_is_not_here_is_unknown(tmp_path: Path) -> None:
+    text = PLAIN.replace("'datagen', 'number-of-rows' = '1');", "'acme');\n  CREATE VIEW v AS SELECT * FROM events;")
+    ((status, message),) = found(tmp_path, text)["tables"]
+    assert status == "unknown"
+    assert "the connector 'acme' is not here" in message
+
+
+def test_a_view_is_not_an_output(tmp_path: Path) -> None:
+    text = PLAIN.replace(
+        "  CREATE TABLE failures", "  CREATE VIEW v AS SELECT id FROM events;\n  CREATE TABLE failures"
+    )
+    ((status, message),) = found(tmp_path, text, output="{table: v, columns: {id: output}}")["connectors"]
+    assert (status, message) == (
+        "error",
+        "job.yaml:9:17: output.table: v is a view, which cannot be written to; name a table",
+    )
+
+
+@pytest.mark.parametrize(
+    ("replaced", "name", "said"),
+    [
+        (
+            {"agent": "{model: 'openai:gpt-5'}"},
+            "machine",
+            "job.yaml:2:8: agent: chat model 'model': model openai:gpt-5 needs an API key, and the environment "
+            "variable OPENAI_API_KEY is not set",
+        ),
+        (
+            {"skills": SKILLS, "options": "{skills.shell.backend: bwrapp}"},
+            "machine",
+            "options.skills.shell.backend: unknown execution backend 'bwrapp'",
+        ),
+        (
+            {"skills": SKILLS, "options": "{skills.shell.min-isolation: REMOTE}"},
+            "machine",
+            "commands cannot be isolated at REMOTE on this machine",
+        ),
+        (
+            {"skills": SKILLS, "options": "{skills.lock: /none/skills.lock}"},
+            "machine",
+            "options.skills.lock: skills.lock /none/skills.lock: cannot be read",
+        ),
+        (
+            {"options": "{skills.artifacts.dir: 'nope://x'}"},
+            "machine",
+            "options.skills.artifacts.dir: option skills.artifacts.dir: 'nope://x': nothing here knows the protocol",
+        ),
+        (
+            {"flink": "{state.backend.type: rocksbd}"},
+            "flink",
+            "flink.state.backend.type: unknown state backend 'rocksbd': did you mean 'rocksdb'?",
+        ),
+        (
+            {"agent": "{model: offline, mcp_servers: {shop: {command: [no-such-program], sandbox: false}}}"},
+            "servers",
+            "the MCP server 'shop': there is no program 'no-such-program' on this machine",
+        ),
+    ],
+)
+def test_what_a_run_on_this_machine_would_not_find_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: dict[str, str], name: str, said: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    checks = found(tmp_path, **replaced)  # type: ignore[arg-type]
+    assert any(status == "error" and said in message for status, message in checks[name]), checks
+
+
+def test_files_of_tables_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    files = "'connector' = 'filesystem', 'format' = 'json', 'path' = '${job:dir}"
+    text = PLAIN.replace("'connector' = 'datagen', 'number-of-rows' = '1'", f"{files}/none.json'")
+    text = text.replace("'connector' = 'blackhole'", f"{files}/job.yaml'", 1)
+    assert [message.partition(": ")[2] for message in errors(found(tmp_path, text))] == [
+        "tables: CREATE TABLE events: the path none.json does not exist",
+        "tables: CREATE TABLE answers: the path job.yaml is a file, and this table is written to a folder",
+    ]
+    # A source that looks for new files may have none yet.
+    waiting = text.replace("none.json'", "none', 'source.monitor-interval' = '1 s'").replace("/job.yaml'", "/out'")
+    assert errors(found(tmp_path, waiting)) == []
+
+
+def test_what_only_other_machines_may_have_is_unknown(tmp_path: Path) -> None:
+    flink = "{python.executable: /none/python, execution.checkpointing.dir: 'nope://x/y'}"
+    unknown = [message for status, message in found(tmp_path, flink=flink)["flink"] if status == "unknown"]
+    assert [message.partition(" is not here")[0] for message in unknown] == [
+        "the Python interpreter '/none/python'",
+        "the file system 'nope://'",
+    ]
+
+
 def errors(checks: dict[str, list[tuple[str, str]]]) -> list[str]:
     return [message for of in checks.values() for status, message in of if status == "error"]
 
@@ -174,6 +303,52 @@ def test_what_is_wrong_with_one_part_hides_nothing_of_the_others(tmp_path: Path)
     )
 
 
+def test_sources_of_skills_and_the_rest_of_an_agent_are_checked_beside_other_problems(tmp_path: Path) -> None:
+    rest = {"skills": "{paths: [nowhere]}", "output": "{table: nix}"}
+    # A section that is missing or wrong, and what is reported of the agent beside it.
+    for replaced, said in (
+        ({"name": ""}, []),
+        ({"flink": "[a]"}, []),
+        ({"input": ""}, []),
+        ({"agent": ""}, []),
+        ({"agent": "nobody:Nobody"}, ["there is no module 'nobody'"]),
+        ({"agent": "{modle: x, model: 'opneai:x', tools: ['nobody:f']}"}, ["'opneai'", "cannot import 'nobody:f'"]),
+        ({"tables": "", "agent": "{model: 'opneai:x'}"}, ["unknown model provider 'opneai'"]),
+        ({"models": "{a: {claz: x}, b: {clazz: oflline.setup}}"}, ["models.b.clazz: unknown model provider 'oflline'"]),
+        ({"connections": "{a: {clazz: opnai.connection}}"}, ["connections.a.clazz: unknown model provider 'opnai'"]),
+    ):
+        checks = found(tmp_path, **{**rest, **replaced})
+        assert [status for status, _ in checks["skills"]] == ["error"], (replaced, checks)
+        assert "nowhere: does not exist" in checks["skills"][0][1]
+        if "tables" not in replaced:
+            assert "unknown table 'nix'" in checks["columns"][0][1], (replaced, checks)
+        messages = [message for status, message in checks.get("agent", []) if status == "error"]
+        assert len(messages) == len(said), (replaced, messages)
+        assert all(part in message for part, message in zip(said, messages, strict=True)), (replaced, messages)
+    own = found(tmp_path, agent="{modle: x, skills: {paths: [nowhere]}}")
+    assert "nowhere: does not exist" in own["skills"][0][1]
+    (agent,) = found(tmp_path, skills="{path: x}", agent="{model: 'opneai:x'}")["agent"]
+    assert "agent.model: unknown model provider 'opneai'" in agent[1]
+
+
+def test_a_wrong_agent_hides_nothing_of_the_others(tmp_path: Path) -> None:
+    agents = """
+  first: {modle: x, input: {table: events, key: job}, output: {agent: second}}
+  second: {model: 'opneai:x', tools: ['nobody:f'], output: {table: answers}}
+  third: {model: 'opneai:x', input: {table: evnts, key: job}, output: {table: nix}}"""
+    checks = found(tmp_path, agents=agents, agent="", input="", output="", skills="{paths: [nowhere]}")
+    said = " ".join(errors(checks))
+    for part in (
+        "agents.first.modle: unknown key 'modle'",
+        "agents.second.tools: cannot import 'nobody:f'",
+        "agents.third: unknown model provider 'opneai'",
+        "agents.third.input.table: unknown table 'evnts'",
+        "agents.third.output.table: unknown table 'nix'",
+        "nowhere: does not exist",
+    ):
+        assert part in said, (part, errors(checks))
+
+
 def test_every_table_that_is_not_there_is_named(tmp_path: Path) -> None:
     checks = found(
         tmp_path, input="{table: a1, key: job}", output="{table: a2}", errors="{table: a3}", events="{table: a4}"
@@ -196,6 +371,86 @@ def test_columns_whose_type_nothing_fits(tmp_path: Path) -> None:
     ]
 
 
+ANSWER = "{model: offline, output_type: {grade: str, n: int, ratio: float, tags: list, ok: bool, more: dict}}"
+
+
+def test_columns_whose_type_cannot_hold_the_field_of_the_answer(tmp_path: Path) -> None:
+    columns = "n BOOLEAN, ratio ARRAY<DOUBLE>, tags INT, ok INT, more INT, grade MAP<STRING, STRING>, id DATE"
+    checks = found(tmp_path, PLAIN.replace("id INT, answer STRING", columns), agent=ANSWER)
+    assert [message.partition("column ")[2] for message in errors(checks)] == [
+        "'n' of answers is BOOLEAN and can never be filled: output.n is neither true nor false",
+        "'ratio' of answers is ARRAY<DOUBLE> and can never be filled: output.ratio is no list",
+        "'tags' of answers is INT and can never be filled: output.tags is no number",
+        "'ok' of answers is INT and can never be filled: output.ok is no number",
+        "'more' of answers is INT and can never be filled: output.more is no number",
+        "'grade' of answers is MAP<STRING, STRING> and can never be filled: output.grade is no mapping",
+        "'id' of answers is DATE and can never be filled: event.id is no date; a date is YYYY-MM-DD",
+    ]
+    (text,) = errors(found(tmp_path, PLAIN.replace("answer STRING", "answer ARRAY<STRING>")))
+    assert "column 'answer' of answers is ARRAY<STRING> and can never be filled: output is no list" in text
+    (whole,) = errors(found(tmp_path, PLAIN.replace("answer STRING", "n INT, grades INT"), agent=ANSWER))
+    assert "column 'grades' of answers is INT and can never be filled: output is no number" in whole
+
+
+def test_columns_whose_type_holds_only_some_answers_are_a_warning(tmp_path: Path) -> None:
+    columns = "grade INT, n TINYINT, ratio BIGINT, tags ARRAY<STRING>, ok BOOLEAN, more ROW<a INT>, id STRING"
+    checks = found(tmp_path, PLAIN.replace("id INT, answer STRING", columns), agent=ANSWER)
+    assert errors(checks) == []
+    warnings = [message.partition("; use")[0] for _, message in checks["warning"] if "column" in message]
+    assert warnings == [
+        "output: column 'grade' of answers is INT, so an output becomes an error record if output.grade is no number",
+        "output: column 'ratio' of answers is BIGINT, so an output becomes an error record if output.ratio is no whole "
+        "number",
+    ]
+
+
+def test_answers_of_a_pydantic_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop_answers.py").write_text(
+        """
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Literal
+from pydantic import BaseModel
+
+class Size(Enum):
+    SMALL = "small"
+    LARGE = "large"
+
+class Line(BaseModel):
+    price: Decimal
+    parts: list["Line"] = []
+
+class Answer(BaseModel):
+    day: date
+    at: datetime | None
+    total: Decimal
+    size: Size
+    kind: Literal["a", "b"]
+    first: Line
+    lines: list[Line]
+    numbers: list[int]
+    choice: int | str
+""",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    agent = "{model: offline, output_type: 'shop_answers:Answer'}"
+    fits = (
+        "`day` DATE, `at` TIMESTAMP(3), total DECIMAL(10, 2), size STRING, kind STRING, `first` STRING, "
+        "`lines` ARRAY<ROW<price DOUBLE>>, numbers ARRAY<INT>, choice STRING"
+    )
+    assert errors(found(tmp_path, PLAIN.replace("id INT, answer STRING", fits), agent=agent)) == []
+    wrong = (
+        "`day` INT, `at` BOOLEAN, total DATE, size INT, kind BOOLEAN, `first` ARRAY<INT>, `lines` INT, "
+        "numbers ARRAY<BOOLEAN>, choice ARRAY<INT>"
+    )
+    checks = found(tmp_path, PLAIN.replace("id INT, answer STRING", wrong), agent=agent)
+    assert [message.partition("column '")[2].partition("'")[0] for message in errors(checks)] == [
+        *("day", "at", "size", "kind", "first", "lines", "numbers", "choice"),
+    ]
+
+
 def test_a_mistake_is_said_once_and_where_it_is(tmp_path: Path) -> None:
     (key,) = errors(found(tmp_path, input="{table: events, key: [job, nope]}"))
     assert key.startswith("job.yaml:7:35: input.key[1]: unknown key column 'nope'")
@@ -206,6 +461,37 @@ def test_a_mistake_is_said_once_and_where_it_is(tmp_path: Path) -> None:
         PLAIN.replace("{table: answers}", "{table: '${env:NOT_SET}'}"),
     ):
         assert all(" asks for, is " in message for message in errors(found(tmp_path, text)))
+
+
+def unasked(checks: dict[str, list[tuple[str, str]]]) -> list[str]:
+    return [message.partition(": ")[0] for _, message in checks["warning"] if "never asked" in message]
+
+
+def test_a_chat_model_that_is_never_asked_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setups = "chat_model_setups: {one: {clazz: offline.setup}, two: {clazz: offline.setup}}"
+    checks = found(tmp_path, agent=f"{{{setups}, model: offline}}")
+    assert unasked(checks) == ["agent.chat_model_setups.two", "agent.model"]
+    assert any("asks only its first chat model, 'one'" in message for _, message in checks["warning"])
+    models = "{main: {clazz: offline.setup}, other: {clazz: offline.setup}}"
+    assert unasked(found(tmp_path, agent="{name: a}", models=models)) == ["models.other"]
+    assert unasked(found(tmp_path, agent="{name: a, model: other}", models=models)) == ["models.main"]
+    # Code may ask any model.
+    (tmp_path / "asking_agents.py").write_text(
+        "from flink_skills import Agent\n\n\nclass Asking(Agent):\n    async def on_event(self, event, ctx):\n"
+        "        return await ctx.chat(event, model=event['model'])\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert unasked(found(tmp_path, agent="asking_agents:Asking", models=models)) == []
+
+
+def test_a_shared_chat_model_is_asked_by_one_of_several_agents(tmp_path: Path) -> None:
+    agents = """
+  first: {model: main, input: {table: events, key: job}, output: {table: answers}, agent_tools: {ask: helper}}
+  helper: {model: second}"""
+    models = "{main: {clazz: offline.setup}, second: {clazz: offline.setup}, third: {clazz: offline.setup}}"
+    checks = found(tmp_path, agents=agents, models=models, agent="", input="", output="")
+    assert unasked(checks) == ["models.third"]
 
 
 @pytest.fixture

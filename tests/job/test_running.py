@@ -72,7 +72,12 @@ def test_columns_of_all_types_failed_turns_and_outputs_that_do_not_fit(tmp_path:
     (tmp_path / "orders.json").write_text("".join(json.dumps(order(number)) + "\n" for number in (1, 2, 3)))
     (tmp_path / "job.yaml").write_text(JOB)
     told: list[str] = []
-    run_job_file(tmp_path / "job.yaml", local=True, tell=told.append)
+    summary: list[str] = []
+    # An output that does not fit its table is lost as that of a failed turn is.
+    failed_turns = run_job_file(tmp_path / "job.yaml", local=True, tell=told.append, summarize=summary.append)
+    assert failed_turns == 2
+    (line,) = summary
+    assert line.startswith("3 turns, 2 failed (1 MisfitError, 1 ValueError); the log is ")
 
     first, second = rows(tmp_path / "totals")
     assert len(first["call_id"]) == 32

@@ -258,6 +258,40 @@ def test_limits_of_the_search(tmp_path: Path) -> None:
     assert codes == ["D01"]
 
 
+def left_out(folder: Path, limits: Limits) -> list[tuple[str, int]]:
+    report = Report()
+    list(find_skills(str(folder), report, limits))
+    return [(each.message, each.left_out) for each in report.diagnostics]
+
+
+def test_the_number_of_skills_that_a_limit_leaves_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(10):
+        write_skill(tmp_path / f"p{number}" / "skills" / f"s{number}")
+    (tmp_path / "p0" / "skills" / "s0" / "references").mkdir()
+    assert left_out(tmp_path, Limits(tree_directories=31)) == []
+    assert left_out(tmp_path, Limits(tree_directories=13)) == [
+        ("6 skills are left out: the search stopped after 13 folders", 6)
+    ]
+    assert left_out(tmp_path, Limits(tree_directories=28)) == [
+        ("1 skill is left out: the search stopped after 28 folders", 1)
+    ]
+    assert left_out(tmp_path, Limits(tree_depth=2)) == [
+        ("10 skills are left out: folders more than 2 levels down are not searched", 10)
+    ]
+    # The search that counts them has its own limit.
+    monkeypatch.setattr("flink_skills.skill.discovery._MOST_COUNTED", 8)
+    ((message, number),) = left_out(tmp_path, Limits(tree_directories=4))
+    assert message.startswith(f"at least {number} skill")
+    assert 0 < number < 9
+
+
+def test_a_limit_that_leaves_out_no_skill_is_not_reported(tmp_path: Path) -> None:
+    write_skill(tmp_path / "a")
+    (tmp_path / "z" / "1" / "2" / "3").mkdir(parents=True)
+    assert found(tmp_path, Limits(tree_depth=2)) == (["a"], [])
+    assert found(tmp_path, Limits(tree_directories=3)) == (["a"], [])
+
+
 def test_folders_inside_a_skill_are_counted_apart(tmp_path: Path) -> None:
     for number in range(4):
         for name in ("references", "scripts"):

@@ -39,7 +39,7 @@ ODD = {
     "bytes/SKILL.md": b"\xef\xbb\xbf---\nname: bytes\ndescription: \xff\xfe\n---\n",
     "heading/SKILL.md": b"# A heading\n\nText\n",
     "heading/schema.json": b"{}",
-    "a/b/c/d/e/f/g/h/SKILL.md": skill("deep"),
+    "/".join("abcdefghijklmn") + "/SKILL.md": skill("deep"),
     "\u00fcml\u00e4ut/SKILL.md": skill("\u00fcml\u00e4ut"),
     "README.md": b"# Skills",
 }

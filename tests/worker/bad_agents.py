@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -25,6 +26,9 @@ class Unruly(Agent):
 
     async def do_well(self, ctx: Any) -> Any:
         return "well"
+
+    async def do_key(self, ctx: Any) -> Any:
+        return ascii(ctx.key)
 
     async def do_wait(self, ctx: Any) -> Any:
         await asyncio.sleep(3600)
@@ -56,6 +60,21 @@ class Unruly(Agent):
 
     async def do_fork(self, ctx: Any) -> Any:
         return "child" if os.fork() == 0 else "parent"
+
+    async def do_leave_daemons(self, ctx: Any) -> Any:
+        ignore = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
+        started = [
+            subprocess.Popen(  # noqa: ASYNC220
+                [sys.executable, "-I", "-S", "-c", program],
+                env={},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            for program in ("import time; time.sleep(3600)", ignore)
+        ]
+        return [process.pid for process in started]
 
     async def do_sys_exit(self, ctx: Any) -> Any:
         sys.exit(3)

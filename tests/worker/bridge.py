@@ -123,6 +123,7 @@ class Bridge:
     def open(self, agent: Any, plan: int = 1, **options: Any) -> tuple[int, str]:
         scopes = options.pop("scopes", [])
         rows = options.pop("rows", None)
+        memory = options.pop("memory", 0)
         compiled = compile_plan(agent, job_scopes=scopes, config=SkillConfig(options), events="pickle")
         compiled = dataclasses.replace(compiled, rows=rows)
         sealed, secrets = compiled.seal()
@@ -132,6 +133,7 @@ class Bridge:
             "resources": {},
             "scratch_dir": str(self.scratch),
             "worker_index": self.index,
+            "memory": memory,
             "events": self.with_events,
         }
         self.send(frames.OPEN, struct.pack(">I", plan) + sized(json.dumps(config).encode()))
@@ -153,7 +155,9 @@ class Bridge:
             given.get("version", 0),
         )
         data = event if isinstance(event, bytes) else pickle.dumps(event)
-        body = head + sized(given.get("key", '"k"').encode()) + sized(data) + many(session or [])
+        body = (
+            head + sized(given.get("key", '"k"').encode("utf-8", "surrogatepass")) + sized(data) + many(session or [])
+        )
         self.send(frames.TURN, body + many(given.get("journal", [])))
 
     def end(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Examines the internals of worker.frames on purpose.
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_a_blocked_event_loop_is_named_with_its_stack_and_ended(bridge: Bridge) 
     assert bridge.process.wait(DEADLINE) == 81
     log = bridge.stderr()
     assert 'agent unruly, key "order-7", turn 4 has blocked the worker\'s event loop for 1 s' in log
-    assert "2 turns of this worker wait" in log
+    assert "while this worker has 2 turns" in log
     assert "bad_agents.py" in log and "time.sleep(3600)" in log
     assert "blocked for 3 s (skills.worker.max-block" in log
 
@@ -58,6 +59,13 @@ def test_a_ping_is_answered_while_a_turn_waits(bridge: Bridge) -> None:
     for _ in range(2):
         bridge.send(frames.PING)
         assert bridge.receive() == (frames.PONG, b"")
+
+
+def test_lone_surrogates_of_a_key_arrive_as_the_jvm_has_them(bridge: Bridge) -> None:
+    bridge.open(Unruly)
+    for turn, key in enumerate(('"a\ud800"', '"a\udc00"', '"a?"')):
+        bridge.turn(turn, "key", key=key)
+        assert bridge.end()["outputs"] == [("", ascii(key[1:-1]))]
 
 
 def test_the_time_of_a_turn_bounds_how_long_it_may_block(bridge: Bridge) -> None:
@@ -92,7 +100,15 @@ def test_a_worker_over_its_memory_is_ended(bridge: Bridge) -> None:
     assert answers(bridge)
     bridge.turn(1, "leak")
     assert bridge.process.wait(DEADLINE) == 82
-    assert "more than skills.worker.max-memory = 400 MiB; its 1 turns resume" in bridge.stderr()
+    assert "more than skills.worker.max-memory = 400 MiB; its 1 turn will run in" in bridge.stderr()
+
+
+def test_a_worker_has_the_memory_that_the_task_manager_says(bridge: Bridge) -> None:
+    bridge.open(Unruly, memory=400 << 20)
+    assert answers(bridge)
+    bridge.turn(1, "leak")
+    assert bridge.process.wait(DEADLINE) == 82
+    assert "more than skills.worker.max-memory = 400 MiB" in bridge.stderr()
 
 
 def test_a_forked_process_that_comes_back_is_ended_and_breaks_nothing(bridge: Bridge) -> None:
@@ -106,6 +122,27 @@ def test_a_forked_process_that_comes_back_is_ended_and_breaks_nothing(bridge: Br
     bridge.process.kill()
     with pytest.raises(EOFError):
         bridge.receive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the process tree of another system is not read")
+def test_processes_that_user_code_detached_end_with_the_worker(bridge: Bridge) -> None:
+    bridge.open(Unruly)
+    bridge.turn(1, "leave_daemons")
+    ((_, pids),) = bridge.end()["outputs"]
+    daemons = [psutil.Process(pid) for pid in pids]
+    assert len(daemons) == 2
+    bridge.send(frames.CLOSE)
+    assert bridge.process.wait(DEADLINE) == 0
+    # An ended orphan is a zombie until the init process reaps it.
+    wait_until(lambda: not any(_runs(daemon) for daemon in daemons), bridge.stderr)
+    assert "user code left processes running" in bridge.stderr()
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_what_is_rude_breaks_no_frame_and_what_cannot_work_is_an_error_record(bridge: Bridge) -> None:

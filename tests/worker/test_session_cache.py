@@ -29,6 +29,17 @@ def test_bytes_are_bounded() -> None:
     assert (len(cache), cache.find((1, "d"), 1), cache.find((1, "d"), 2) is not None) == (2, None, True)
 
 
+def test_the_limit_is_a_share_of_the_memory_of_the_worker() -> None:
+    cache = SessionCache()
+    large = session(6 << 20)
+    for memory, kept in ((320 << 20, 3), (64 << 20, 2), (0, 8)):
+        cache.limit(memory)
+        for n in range(8):
+            cache.keep((1, str(n)), 1, large)
+        assert len(cache) == kept, memory
+        cache.drop(1)
+
+
 def test_an_operator_that_is_gone_leaves_nothing() -> None:
     cache = SessionCache(size=2500)
     cache.keep((1, "a"), 1, session(1000))

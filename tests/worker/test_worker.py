@@ -279,7 +279,7 @@ def test_what_is_found_is_said_by_the_first_worker_of_a_machine(bridge: Bridge, 
     (tmp_path / "skills" / "broken" / "SKILL.md").write_text("no front matter\n")
     bridge.open(Remembers, scopes=[SkillScope(level="job", paths=(str(tmp_path / "skills"),))])
     said = bridge.stderr()
-    assert said.count("is open: 1 skills from 1 sources") == (1 - index)
+    assert said.count("is open: 1 skill from 1 source") == (1 - index)
     assert said.count("error F02") == (1 - index)
 
 

@@ -1,7 +1,8 @@
-"""How much a chat model is asked at once and in a minute, together by all workers of a TaskManager.
+"""Limits of requests to a chat model, at once and in a minute, which all workers of a TaskManager keep together.
 
-Workers are processes, so what they share is a folder: locks of the kernel on its files are the places, and a file says
-when the next request may begin. A worker that dies gives its places back, whatever killed it.
+Workers are processes, so they share a folder. Each place is a byte of a file, which the kernel locks for the process
+that holds it. Another file has the time at which the next request may begin. A worker that is killed returns its
+places.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import os
 import random
 import struct
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
+from flink_skills.agents.models.places import Places
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.errors import ModelError
 from flink_skills.options import SkillConfig, SkillOptions
@@ -35,7 +37,7 @@ _TIME = struct.Struct("=d")
 class Permits:
     """Permits for requests to one model. ``folder`` is the same for all processes that share the limits.
 
-    ``concurrent`` is how many requests may be under way, ``per_minute`` how many may begin in a minute; 0: any number.
+    ``concurrent`` is the maximum of requests at once, ``per_minute`` of requests that begin in a minute; 0 is no limit.
     Requests of one process are served in the order in which they ask.
     """
 
@@ -44,23 +46,31 @@ class Permits:
         self._folder = folder
         self._concurrent = concurrent
         self._interval = 60.0 / per_minute if per_minute else 0.0
+        self._places = Places(folder / "places", concurrent)
         # Only the first one in the queue of this process looks for a place, or takes a time.
         self._first = asyncio.Lock()
         self._freed = asyncio.Event()
         self._said = -_SAY_AGAIN
         folder.mkdir(parents=True, exist_ok=True)
 
+    def close(self) -> None:
+        """Return all places and close the files."""
+        self._places.close()
+
     @classmethod
-    def of(cls, setup: ModelSetup, config: SkillConfig, scratch_dir: str) -> Permits | None:
-        """Those of the options, for one model at one place: agents that use the same one share them. None where
-        nothing is limited."""
+    def by_name(cls, setups: Mapping[str, ModelSetup], config: SkillConfig, scratch_dir: str) -> dict[str, Permits]:
+        """Return the permits of each chat model that the options limit.
+
+        Agents share the permits of one model at one address.
+        """
         concurrent = config.get(SkillOptions.MODEL_MAX_CONCURRENT)
         per_minute = config.get(SkillOptions.MODEL_MAX_PER_MINUTE)
-        if not concurrent and not per_minute:
-            return None
-        place = f"{setup.label}\0{setup.base_url or ''}"
-        folder = Path(scratch_dir) / "permits" / hashlib.sha256(place.encode()).hexdigest()[:16]
-        return cls(setup.label, folder, concurrent=concurrent, per_minute=per_minute)
+        found = {}
+        for name, setup in setups.items() if concurrent or per_minute else ():
+            place = f"{setup.label}\0{setup.base_url or ''}"
+            folder = Path(scratch_dir) / "permits" / hashlib.sha256(place.encode()).hexdigest()[:16]
+            found[name] = cls(setup.label, folder, concurrent=concurrent, per_minute=per_minute)
+        return found
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
@@ -83,18 +93,15 @@ class Permits:
             yield
         finally:
             if place is not None:
-                # Closing alone would leave the lock to a copy of the descriptor in a forked process.
-                with contextlib.suppress(OSError):
-                    fcntl.flock(place, fcntl.LOCK_UN)
-                os.close(place)
+                self._places.free(place)
                 self._freed.set()
 
     async def _place(self) -> int:
-        """The descriptor of a locked file: one of as many as requests may be under way."""
+        """Wait for a place and return its number."""
         began = time.monotonic()
         while True:
             self._freed.clear()
-            found = self._free_place()
+            found = self._places.take()
             if found is not None:
                 return found
             self._say(time.monotonic() - began, f"skills.model.max-concurrent = {self._concurrent}")
@@ -102,25 +109,9 @@ class Permits:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._freed.wait(), _POLL * random.uniform(0.7, 1.3))
 
-    def _free_place(self) -> int | None:
-        start = random.randrange(self._concurrent)
-        for offset in range(self._concurrent):
-            number = (start + offset) % self._concurrent
-            descriptor = self._open(f"place-{number}")
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(descriptor)
-                continue
-            except BaseException:
-                os.close(descriptor)
-                raise
-            return descriptor
-        return None
-
     def _take_time(self) -> float:
         """How many seconds from now the next request may begin; that time is then taken."""
-        descriptor = self._open("next")
+        descriptor = os.open(self._folder / "next", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             # Held for two system calls, so waiting for it does not hold up the loop.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -132,9 +123,6 @@ class Permits:
             return float(at - now)
         finally:
             os.close(descriptor)
-
-    def _open(self, name: str) -> int:
-        return os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     async def _wait(self, seconds: float, why: str) -> None:
         if seconds > 0:

@@ -98,6 +98,9 @@ class BwrapBackend(LocalBackend):
     def terminal_confinement(self, request: CommandRequest) -> Confinement:
         return self._confinement(request, tty=True)
 
+    def temporary_folders(self, request: CommandRequest) -> tuple[str, ...]:
+        return self._view.temporary_folders(request)
+
     def _confinement(self, request: CommandRequest, *, tty: bool) -> Confinement:
         return Confinement(
             # Besides the namespaces: abstract sockets belong to the network, which may be the worker's.

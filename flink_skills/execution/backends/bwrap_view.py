@@ -23,6 +23,7 @@ _COPIED_BYTES = 128 << 10
 # Made anew inside, so nothing of the outer ones is granted.
 _OWN = ("/proc", "/dev")
 _TMP = "/tmp"  # the one inside, which is private
+_SHARED_MEMORY = "/dev/shm"
 _MOST_LINKS = 40  # as in the kernel
 
 
@@ -37,17 +38,8 @@ class View:
 
     def operations(self, request: CommandRequest, *, tty: bool = False) -> list[Operation]:
         """The operations, in order, for bubblewrap. ``tty`` says that the command has a terminal."""
-        links = dict(self._links)
-        writable = outermost(place for path in request.writable for place in _resolved(path, links))
-        readable = [place for path in request.readable for place in _resolved(path, links)]
-        # A place inside of a writable one is seen with that. Never mount there: a command may have put a link in the
-        # way, which bubblewrap would follow.
-        mounts = dict.fromkeys(self._places, "--ro-bind")
-        mounts.update((place, "--ro-bind") for place in readable if not is_within(place, mounts))
-        mounts = {place: kind for place, kind in mounts.items() if not is_within(place, writable)}
-        mounts.update((place, "--bind") for place in writable)
+        mounts, links = self._places_of(request)
         covered = frozenset(mounts)
-        links = {link: target for link, target in links.items() if not is_within(link, covered)}
         before, after = _temporary_folder(request, covered | links.keys())
         return [
             *before,
@@ -59,6 +51,26 @@ class View:
             # What bubblewrap made for all this is memory that no limit counts: nobody may write there.
             ("--remount-ro", "/"),
         ]
+
+    def temporary_folders(self, request: CommandRequest) -> tuple[str, ...]:
+        """Return the folders that are created for one command and removed with it."""
+        mounts, links = self._places_of(request)
+        made = mounts.keys() | links.keys()
+        lasts = is_within(_TMP, made) or _binds_own_folder(request, made)
+        return (_SHARED_MEMORY,) if lasts else (_TMP, _SHARED_MEMORY)
+
+    def _places_of(self, request: CommandRequest) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the mounts of a command with their kinds, and the other symbolic links."""
+        links = dict(self._links)
+        writable = outermost(place for path in request.writable for place in _resolved(path, links))
+        readable = [place for path in request.readable for place in _resolved(path, links)]
+        # A place inside of a writable one is seen with that. Never mount there: a command may have put a link in the
+        # way, which bubblewrap would follow.
+        mounts = dict.fromkeys(self._places, "--ro-bind")
+        mounts.update((place, "--ro-bind") for place in readable if not is_within(place, mounts))
+        mounts = {place: kind for place, kind in mounts.items() if not is_within(place, writable)}
+        mounts.update((place, "--bind") for place in writable)
+        return mounts, {link: target for link, target in links.items() if not is_within(link, mounts)}
 
     def _granted(self, kind: str, place: str) -> Operation:
         if kind == "--ro-bind" and place in self._copied:
@@ -77,18 +89,26 @@ def _temporary_folder(request: CommandRequest, made: Collection[str]) -> tuple[l
     It is the workspace's own, whose contents count, unless something is made in it: a command could have put links
     there.
     """
-    own = f"{request.root}/tmp"
     if is_within(_TMP, made):
         return [], []
+    if _binds_own_folder(request, made):
+        return [("--bind", _own_folder(request), _TMP)], []
     inside = [place for place in made if place.startswith("/tmp/")]
-    if own in request.writable and not inside:
-        return [("--bind", own, _TMP)], []
     # The folders that lead to what is made are for nobody to write, as elsewhere.
     ways = sorted({"/".join(place.split("/")[:3]) for place in inside} - set(made))
     return (
         [("--perms", "1777", "--size", str(_TEMPORARY_BYTES), "--tmpfs", _TMP), *(("--tmpfs", way) for way in ways)],
         [("--remount-ro", way) for way in ways],
     )
+
+
+def _binds_own_folder(request: CommandRequest, made: Collection[str]) -> bool:
+    """Return True if ``/tmp`` can be the workspace's own folder: nothing is made in it."""
+    return _own_folder(request) in request.writable and not any(place.startswith("/tmp/") for place in made)
+
+
+def _own_folder(request: CommandRequest) -> str:
+    return f"{request.root}/tmp"
 
 
 def _devices(mounts: Container[str], *, tty: bool) -> list[Operation]:
@@ -98,7 +118,7 @@ def _devices(mounts: Container[str], *, tty: bool) -> list[Operation]:
         *((("--tmpfs", "/dev"),) if hidden else ()),
         *(("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in (*_DEVICES, *(("tty",) if tty else ()))),
         *(("--symlink", target, f"/dev/{name}") for name, target in _DEVICE_LINKS),
-        ("--perms", "1777", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"),
+        ("--perms", "1777", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", _SHARED_MEMORY),
         *((("--remount-ro", "/dev"),) if hidden else ()),
     ]
 

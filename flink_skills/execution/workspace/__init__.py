@@ -1,6 +1,7 @@
 """Workspaces: one private folder per key, with the skills, the inputs and what commands leave in it."""
 
 from flink_skills.execution.workspace.collecting import Collected, CollectedFile, FilePart
+from flink_skills.execution.workspace.interpreter import command_python
 from flink_skills.execution.workspace.manager import WorkspaceManager
 from flink_skills.execution.workspace.media_type import is_text, media_type
 from flink_skills.execution.workspace.opening import open_workspaces
@@ -20,6 +21,7 @@ __all__ = [
     "StageableSkill",
     "Workspace",
     "WorkspaceManager",
+    "command_python",
     "default_place",
     "folder_name",
     "is_text",

@@ -8,7 +8,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -45,7 +45,9 @@ class JobFolder:
 
     Whoever finds a folder without a lock knows that its workers are dead. ``top`` is the first folder, from the
     root of the file system, that belongs to the job; ``passages`` are folders above it that are the job's as well
-    and that others remove. ``share_files`` says that skills are staged as views of one copy.
+    and that others remove. ``share_files`` says that skills are staged as views of one copy. ``programs`` are the
+    scripts that ``bin/`` of each workspace contains, by name. ``interpreters`` are those that some of the scripts
+    start.
     """
 
     def __init__(
@@ -63,6 +65,8 @@ class JobFolder:
         self.ownership = Ownership(user)
         self.shared = SharedCopies(path / SHARED_SKILLS, self.ownership)
         self.troubles = Troubles()
+        self.programs: Mapping[str, str] = {}
+        self.interpreters: Mapping[str, str] = {}
         self._top = top or path
         self._passages = passages
         self._lease: Lease | None = None

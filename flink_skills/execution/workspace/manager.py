@@ -19,6 +19,7 @@ from flink_skills.execution.environment import base_environment
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.ages import Ages
 from flink_skills.execution.workspace.inputs import name_inputs
+from flink_skills.execution.workspace.interpreter import command_python
 from flink_skills.execution.workspace.job_folder import SHARED_SKILLS, JobFolder, left_alone
 from flink_skills.execution.workspace.metadata import METADATA_FILE
 from flink_skills.execution.workspace.removal import DOOMED, remove_tree, set_aside
@@ -84,6 +85,13 @@ class WorkspaceManager:
         self._ttl = ttl
         self._ages = Ages(ttl)
         self._base_env = base_environment(os.environ, sys.executable) if base_env is None else dict(base_env)
+        self.remarks: tuple[str, ...] = ()
+        """Warnings for an operator about the interpreter of commands."""
+        if base_env is None:
+            python = command_python(self._base_env["PATH"], sys.executable, user)
+            self._base_env["PATH"] = python.path
+            self._job.programs, self._job.interpreters = python.programs, python.interpreters
+            self.remarks = (python.remark,) if python.remark else ()
         self._live: weakref.WeakValueDictionary[str, Workspace] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
         self._sweeper: asyncio.Task[None] | None = None

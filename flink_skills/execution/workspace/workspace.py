@@ -7,6 +7,7 @@
         out/                what commands hand back
         runs/run_<…>/       one folder per command
         tmp/, home/         temporary files; what programs keep for their user
+        bin/                python, python3 and pip, if the path of commands does not have the worker's
         metadata.json       what is in it
 
 Everything that commands cannot write is worked on by its path. What is in the folders that they can write is only
@@ -31,6 +32,7 @@ from flink_skills.execution.workspace.collecting import Collected, FilePart, col
 from flink_skills.execution.workspace.copying import CopySource
 from flink_skills.execution.workspace.globs import Globs
 from flink_skills.execution.workspace.inputs import EVENT_FILE, Input, put_file, put_link
+from flink_skills.execution.workspace.interpreter import PROGRAMS, make_programs
 from flink_skills.execution.workspace.job_folder import JobFolder
 from flink_skills.execution.workspace.metadata import Metadata, StagedSkill, now
 from flink_skills.execution.workspace.places import READABLE, WRITABLE, PlaceError, Reach
@@ -86,6 +88,11 @@ class Workspace:
     def user(self) -> CommandUser | None:
         """The user that commands run as, where it is not the worker's own."""
         return self._job.user
+
+    @property
+    def interpreters(self) -> Mapping[str, str]:
+        """The scripts in ``bin/`` that only start an interpreter, by name, with its path."""
+        return self._job.interpreters
 
     @property
     def writable(self) -> tuple[str, ...]:
@@ -178,6 +185,8 @@ class Workspace:
             "SKILL_NAME": skill_name or "",
             "FLINK_SKILLS_CALL_ID": call_id,
         }
+        if self._job.programs:
+            env["PATH"] = f"{self.root / PROGRAMS}{os.pathsep}{env.get('PATH') or os.defpath}"
         if skill_name:
             skill = self.skills_dir / folder_name(skill_name)
             path = [env["PATH"]] if env.get("PATH") else [os.defpath]
@@ -380,6 +389,7 @@ class Workspace:
             if begins:
                 self._metadata = Metadata.read(descriptor)
                 self._metadata.write(descriptor, self._ownership.data)
+                make_programs(descriptor, self._job.programs, self._ownership)
             yield descriptor
         finally:
             os.close(descriptor)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from flink_skills.tools.commands.denials import Denials as Denials
     from flink_skills.tools.commands.hidden import HIDDEN as HIDDEN
     from flink_skills.tools.commands.hidden import HiddenValues as HiddenValues
     from flink_skills.tools.commands.policy import CommandPlace as CommandPlace
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "CommandPlace": "policy",
     "CommandPolicy": "policy",
+    "Denials": "denials",
     "ExecuteShellCommand": "shell_tool",
     "HIDDEN": "hidden",
     "HiddenValues": "hidden",

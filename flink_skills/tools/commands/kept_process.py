@@ -6,9 +6,23 @@ import asyncio
 from collections.abc import Callable
 
 from flink_skills.execution import CommandResult
-from flink_skills.execution.live import LiveProcess
+from flink_skills.execution.live import LiveProcess, OnOutput
 
-__all__ = ["KeptProcess"]
+__all__ = ["KeptProcess", "OutputTail"]
+
+_TAIL_BYTES = 8_192
+
+
+class OutputTail:
+    """Passes the output of a process to ``on_output`` and keeps the end of it."""
+
+    def __init__(self, on_output: OnOutput) -> None:
+        self.data = b""
+        self._on_output = on_output
+
+    def __call__(self, stream: int, data: bytes) -> None:
+        self.data = (self.data + data)[-_TAIL_BYTES:]
+        self._on_output(stream, data)
 
 
 class KeptProcess(LiveProcess):

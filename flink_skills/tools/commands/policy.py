@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flink_skills.errors import ConfigError
@@ -37,6 +37,7 @@ class CommandPlace:
         env: The variables of the command: ``PATH``, and the folders that a refusal may name.
         skill_folder: The copy of a skill in the workspace, by name; it need not be there.
         writable: The folders that commands can write.
+        interpreters: Interpreters by name, which precede the programs of that name on the path.
     """
 
     skill: str | None
@@ -44,6 +45,7 @@ class CommandPlace:
     env: Mapping[str, str]
     skill_folder: Callable[[str], Path]
     writable: tuple[str, ...] = ()
+    interpreters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,10 @@ def _same_file(one: Path, other: Path) -> bool:
 
 def _candidates(word: str, place: CommandPlace) -> Iterator[Path]:
     """The programs that ``word`` may mean, in the order of PATH, with the links of their folders resolved."""
+    if word in place.interpreters:
+        # The script of this name in the workspace only starts the interpreter, and lists are about programs.
+        yield _located(Path(place.interpreters[word]))
+        return
     folders = [""] if "/" in word else place.env.get("PATH", "").split(os.pathsep)
     for folder in folders:
         path = _located(place.cwd / folder / word)

@@ -21,7 +21,8 @@ def describe(
 
     A command that failed is no error of the tool; one that was not run is. The value keeps apart what a text cannot:
     ``return_code`` (minus the signal for a killed command, None when there was none), ``signal`` by name,
-    ``timed_out``, the name of the ``limit``, ``truncated``, the ``error`` of the set-up, the isolation ``level``.
+    ``timed_out``, the name of the ``limit``, ``truncated``, the ``error`` of the set-up, the isolation ``level``, and
+    ``notes`` if the sandbox denied something.
 
     >>> describe(CommandResult(exit_code=0, stdout=b"hi"), Limits(), IsolationLevel.LANDLOCK, 300.0).content
     'exit code: 0\\nstdout:\\nhi\\nstderr:'
@@ -39,10 +40,11 @@ def describe(
         "truncated": result.truncated,
         "error": result.error,
         "level": level.name,
+        **({"notes": list(result.notes)} if result.notes else {}),
     }
     if result.error is not None:
         return ToolResult(f"The command could not be run safely: {result.error}", is_error=True, value=value)
-    said = [*notes]
+    said = [*notes, *result.notes]
     if result.timed_out:
         said.append(_timed_out(limits.wall_time, longest))
     if result.limit is not None and not (result.timed_out and result.limit == "wall_time"):

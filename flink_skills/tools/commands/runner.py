@@ -29,8 +29,9 @@ from flink_skills.execution.workspace import folder_name
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import observe
 from flink_skills.telemetry.activity import Observed
+from flink_skills.tools.commands.denials import Denials
 from flink_skills.tools.commands.hidden import HiddenValues
-from flink_skills.tools.commands.kept_process import KeptProcess
+from flink_skills.tools.commands.kept_process import KeptProcess, OutputTail
 from flink_skills.tools.commands.observed import failure_of, program_of
 from flink_skills.tools.commands.policy import CommandPlace, CommandPolicy
 from flink_skills.tools.commands.skill_env import SkillVariables, call_variables
@@ -89,6 +90,8 @@ class ShellRunner:
         names: tuple[str, ...] = config.get(SkillOptions.SHELL_ENV)
         self._passed_on = passed_on(os.environ, names)
         self._readable: tuple[str, ...] = config.get(SkillOptions.SHELL_READABLE)
+        network = config.get(SkillOptions.SHELL_NETWORK) == "allow"
+        self._denials = Denials(self.level, network, self._readable)
         self._processes: set[KeptProcess] = set()
         self._slots = asyncio.Semaphore(config.get(SkillOptions.SHELL_MAX_CONCURRENT))
         self._shell = "/bin/sh"
@@ -169,7 +172,7 @@ class ShellRunner:
                 if on_start is not None:
                     on_start()
                 with self._observed(call) as activity:
-                    result = self._without_hidden(await self.backend.run(request))
+                    result = self._noted(request, self._without_hidden(await self.backend.run(request)))
                     activity.attributes["result"] = result
                     activity.error = failure_of(result)
                 return result
@@ -213,6 +216,15 @@ class ShellRunner:
         await asyncio.to_thread(workspace.ensure)
         let_go = workspace.hold()
         folder = run_dir
+        output = OutputTail(on_output)
+
+        def shown(result: CommandResult) -> CommandResult:
+            result = self._without_hidden(result)
+            if result.exit_code == 0:
+                return result
+            # Output and errors may be one stream, and only a failure tells that its end is about a denial.
+            ended = replace(result, stdout=b"", stderr=self.hidden.in_bytes(output.data))
+            return replace(result, notes=self._noted(request, ended).notes)
 
         def afterwards() -> None:
             if run_dir is None and folder is not None:
@@ -225,11 +237,11 @@ class ShellRunner:
             if on_start is not None:
                 on_start()
             with self._observed(call, interactive=True):
-                process = await self.backend.start_process(request, tty=tty, on_output=on_output)
+                process = await self.backend.start_process(request, tty=tty, on_output=output)
         except BaseException:
             afterwards()
             raise
-        kept = KeptProcess(process, result=self._without_hidden, afterwards=afterwards, on_end=self._processes.discard)
+        kept = KeptProcess(process, result=shown, afterwards=afterwards, on_end=self._processes.discard)
         self._processes.add(kept)
         return kept
 
@@ -264,6 +276,7 @@ class ShellRunner:
             env=env,
             skill_folder=lambda name: workspace.skills_dir / folder_name(name),
             writable=workspace.writable,
+            interpreters=workspace.interpreters,
         )
         return CommandRequest(
             argv=await self._argv(call.command, place) if judged else tuple(call.command),
@@ -281,6 +294,10 @@ class ShellRunner:
         if self.policy:
             return await asyncio.to_thread(self.policy.resolve, command, place)
         return (self._shell, "-c", command) if isinstance(command, str) else tuple(command)
+
+    def _noted(self, request: CommandRequest, result: CommandResult) -> CommandResult:
+        notes = self._denials.notes(request, result, lambda: self.backend.temporary_folders(request))
+        return replace(result, notes=notes) if notes else result
 
     def _without_hidden(self, result: CommandResult) -> CommandResult:
         return replace(

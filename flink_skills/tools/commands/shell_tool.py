@@ -72,7 +72,7 @@ class ExecuteShellCommand(Tool):
             EXECUTE_SHELL_COMMAND,
             f"{_what_runs(shell.policy)} It starts in the folder of the skill loaded last, so scripts/x.py is its "
             "script; before any, in $WORK_DIR. Skill folders are read-only: write results to $OUTPUT_DIR, scratch "
-            f"files to $WORK_DIR. The event: $WORK_DIR/inputs/event.json.{_no_variables(shell.policy)}",
+            f"files to $WORK_DIR, not /tmp. The event: $WORK_DIR/inputs/event.json.{_no_variables(shell.policy)}",
             self._arguments.schema,
         )
 

@@ -85,6 +85,7 @@ class Bash(FileTool[_BashArguments]):
             "cwd": prepared.shown,
             **({"error": error} if error else {}),
             **({"truncated": True} if result.truncated else {}),
+            **({"notes": list(result.notes)} if result.notes else {}),
         }
 
     def _prepare(self, asked: _BashArguments, workspace: Workspace, context: ToolContext) -> _Prepared:

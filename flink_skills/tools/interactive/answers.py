@@ -93,7 +93,7 @@ def ending(result: CommandResult, because: str = "", *, killed: bool = False) ->
         said.append(f"it reached the limit {result.limit} of this job: do it in smaller parts")
     elif result.signal is not None and not (because or result.timed_out or killed):
         said.append(f"it was ended by {_signal_name(result.signal)}")
-    return said
+    return [*said, *result.notes]
 
 
 def _signal_name(number: int) -> str:

@@ -145,6 +145,11 @@ class McpToolSet(BaseToolSet):
         """The program or the address, without secrets."""
         return self._params.shown
 
+    @property
+    def program(self) -> str | None:
+        """The program of a server on stdio, or None for a server with an address."""
+        return self._params.server_params.command if isinstance(self._params, StdioConnectionParams) else None
+
     async def get_tools(self, context: ToolContext) -> Iterable[Tool]:
         chosen = self._filter
         return [

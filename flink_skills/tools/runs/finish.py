@@ -73,7 +73,7 @@ def _ending(prepared: PreparedRun, result: CommandResult) -> list[str]:
         said.append(limit_text(result.limit, replace(prepared.shell.limits, wall_time=prepared.timeout)))
     elif result.signal is not None and not result.timed_out:
         said.append(f"the command was ended by signal {result.signal}")
-    return said
+    return [*said, *result.notes]
 
 
 def _text(output: bytes) -> str:

@@ -33,7 +33,7 @@ class SkillRun(SkillFace[RunArguments]):
     tool_name: ClassVar[str] = "skill_run"
     description: ClassVar[str] = (
         "Run a command that a skill asks for; no general shell. It starts in the skill's folder (read-only). Inputs: "
-        "$WORK_DIR/inputs. Results: $OUTPUT_DIR."
+        "$WORK_DIR/inputs. Results: $OUTPUT_DIR. Scratch: $WORK_DIR, not /tmp."
     )
     model = RunArguments
     uses_workspace = True

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from flink_skills.execution.environment import base_environment, passed_on
+from flink_skills.execution.workspace import command_python
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill.requirements import Surroundings
 
@@ -43,9 +44,12 @@ def command_surroundings(
         skill, _, name = key.rpartition(".")
         own[skill].add(name)
     base = base_environment(environ, sys.executable)
+    python = command_python(base["PATH"], sys.executable)
     given: tuple[str, ...] = config.get(SkillOptions.SHELL_ENV)
     names = frozenset({*_ALWAYS, *base, *passed_on(environ, given)})
     if remote is None:
         remote = config.get(SkillOptions.SHELL_BACKEND).strip().lower() == "remote"
-    platform, path = ("linux", None) if remote else (sys.platform, base["PATH"])
-    return Surroundings(platform, path, names, {skill: frozenset(found) for skill, found in own.items()})
+    platform, path = ("linux", None) if remote else (sys.platform, python.path)
+    programs = frozenset() if remote else frozenset(python.programs)
+    of_skills = {skill: frozenset(found) for skill, found in own.items()}
+    return Surroundings(platform, path, names, of_skills, programs)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -105,7 +107,8 @@ def test_a_process_that_is_killed_gives_its_place_back(tmp_path: Path) -> None:
 
 async def test_who_gives_up_waiting_holds_nothing(tmp_path: Path) -> None:
     permits = Permits("m", tmp_path, concurrent=1)
-    before = descriptors()
+    async with permits.one():
+        before = descriptors()
     async with permits.one():
         begun = 0
 
@@ -125,6 +128,42 @@ async def test_who_gives_up_waiting_holds_nothing(tmp_path: Path) -> None:
     async with permits.one():
         assert time.monotonic() - began < 5
     assert descriptors() == before
+    permits.close()
+    assert descriptors() == before - 1
+
+
+async def test_each_place_is_taken_once_also_when_others_hold_those_around_it(tmp_path: Path) -> None:
+    limit = 40
+    agents = [Permits("m", tmp_path, concurrent=limit) for _ in range(3)]
+    rng, held = random.Random(7), list[contextlib.AsyncExitStack]()
+
+    async def take(permits: Permits) -> None:
+        stack = contextlib.AsyncExitStack()
+        await stack.enter_async_context(permits.one())
+        held.append(stack)
+
+    for _ in range(30):
+        while len(held) < limit:
+            await asyncio.wait_for(take(rng.choice(agents)), 10)
+        waiting = asyncio.create_task(take(rng.choice(agents)))
+        done, _ = await asyncio.wait([waiting], timeout=0.005)
+        assert not done, "more requests than the limit"
+        rng.shuffle(held)
+        for _ in range(rng.randrange(1, limit)):
+            await held.pop().aclose()
+        await asyncio.wait_for(waiting, 10)
+    for stack in held:
+        await stack.aclose()
+    for permits in agents:
+        permits.close()
+
+
+async def test_permits_that_are_closed_leave_their_places_to_others(tmp_path: Path) -> None:
+    gone, other = (Permits("m", tmp_path, concurrent=1) for _ in range(2))
+    async with gone.one():
+        gone.close()
+        async with other.one():
+            pass
 
 
 async def test_requests_of_a_process_are_served_in_their_order(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -326,9 +327,11 @@ def test_what_commands_do_to_the_folders_on_the_way(workspace: Workspace, tmp_pa
 
     swapper = threading.Thread(target=swap)
     swapper.start()
-    done = 0
+    done = tries = 0
+    deadline = time.monotonic() + 60
     try:
-        for _ in range(400):
+        while (tries < 400 or not done) and time.monotonic() < deadline:
+            tries += 1
             try:
                 workspace.place("work/sub/a", data=b"x", record=RECORD)
                 done += 1

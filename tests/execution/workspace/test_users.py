@@ -58,7 +58,8 @@ def test_what_a_command_can_do(manager: WorkspaceManager, workspace: Workspace, 
     copy = workspace.stage(Skill("s", None, "d1", "Do it.\n", {"run.sh": "#!/bin/sh\necho ran\n"}))
     done = run_as(
         NOBODY,
-        "cat SKILL.md; ./run.sh; cat inputs/event.json; echo; ls ../..; test -r ../../metadata.json && echo readable;"
+        "cat SKILL.md; ./run.sh; cat inputs/event.json; echo; ls ../.. | grep -vx bin;"
+        "test -r ../../metadata.json && echo readable;"
         "for folder in work out work/inputs home tmp runs skills/s/.venv; do mkdir ../../$folder/made || exit 1; done;"
         "rm inputs/event.json; echo mine > inputs/event.json; echo ok",
         copy,

@@ -162,6 +162,25 @@ def test_the_tree_is_that_of_an_archive_of_the_folder(shelf: Shelf, reading: Rea
         reading.resolve(f"{shelf.url}#sha256={64 * '0'}")
 
 
+def test_a_pin_of_a_folder_with_generated_files_has_a_reason(shelf: Shelf, reading: Reader, tmp_path: Path) -> None:
+    shelf.put("greet/SKILL.md", SKILL)
+    sha256 = reading.resolve(shelf.url).version
+    pinned = f"{shelf.url}#sha256={64 * '0'}"
+    shelf.put("greet/.DS_Store")  # which no release has counted
+    with pytest.raises(SourceError) as plain:
+        reading.resolve(pinned)
+    assert "generated" not in str(plain.value)
+    shelf.put("greet/__pycache__/run.cpython-311.pyc")
+    shelf.put("greet/scripts/.run.py.swp")
+    with pytest.raises(SourceError) as explained:
+        reading.resolve(pinned)
+    assert f"its sha256 is {sha256} and not the pinned one" in str(explained.value)
+    assert "without 2 generated files, such as 'greet/__pycache__/run.cpython-311.pyc'" in str(explained.value)
+    assert f"pin #sha256={sha256}" in str(explained.value)
+    # Generated files do not change the digest.
+    assert reading.resolve(f"{shelf.url}#sha256={sha256}").version == sha256
+
+
 @pytest.mark.parametrize("shelf", [kind for kind in ALL if kind != "memory"], indirect=True)
 def test_a_refresh_costs_one_listing(shelf: Shelf, reading: Reader) -> None:
     for number in range(4):

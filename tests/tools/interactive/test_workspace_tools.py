@@ -185,3 +185,11 @@ def test_the_schemas_are_short(talk: Talk) -> None:
         parameters["properties"].get("skill", {}).pop("enum", None)
         text = json.dumps({"name": spec.name, "description": spec.description, "parameters": parameters})
         assert len(text) <= most[spec.name], (len(text), text)
+
+
+async def test_a_denied_access_is_a_warning(talk: Talk) -> None:
+    command = "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 9))'"
+    for more in ({}, {"yield_time_ms": 30_000}, {"pty": True, "yield_time_ms": 30_000}):
+        value = await talk.call("workspace_exec", command=command, **more)
+        (warning,) = value["warnings"]
+        assert warning.startswith("the network is closed to commands"), more

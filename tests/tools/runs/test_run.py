@@ -402,3 +402,10 @@ async def test_half_characters(talk: Conversation, more: dict[str, Any], is_erro
     result = await run(talk, more.pop("command", "true"), **more)
     assert result.is_error is is_error
     assert "failed:" not in result.content
+
+
+async def test_a_denied_access_is_a_warning(talk: Conversation) -> None:
+    result = await run(talk, "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 9))'")
+    (warning,) = result.value["warnings"]
+    assert warning.startswith("the network is closed to commands")
+    assert "warnings" not in (await run(talk, "echo Could not resolve host")).value

@@ -1,7 +1,9 @@
 """A small agent worker for the tests: it answers each event with the event itself.
 
 An event "crash" kills the process, "stop" stops it, "sleep" answers nothing, "child" starts a process that outlives its
-turn and answers with its id.
+turn and answers with its id. "leave" and words start a process that tries to outlive the worker: "session" in a new
+session, "orphan" without a living parent, "bare" without an environment, "quiet" without the pipes of the worker,
+"stubborn" one that ignores SIGTERM.
 """
 
 import json
@@ -44,6 +46,30 @@ def end(operator, turn, *outputs):
     return body + bytes_field(b"")
 
 
+def leave(words):
+    told, tells = os.pipe()
+    program = ["import os, signal, time"]
+    if b"stubborn" in words:
+        program.append("signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    if b"orphan" in words:
+        program.append("if os.fork(): os._exit(0)")
+    program += [f"os.write({tells}, str(os.getpid()).encode())", f"os.close({tells})", "time.sleep(600)"]
+    started = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", "\n".join(program)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL if b"quiet" in words else None,
+        env={} if b"bare" in words else None,
+        start_new_session=b"session" in words,
+        pass_fds=[tells],
+    )
+    if b"orphan" in words:
+        started.wait()
+    os.close(tells)
+    with os.fdopen(told) as pipe:
+        return pipe.read()
+
+
 def answer(key, number, crashes, event):
     if event == b"crash" and crashes == 0:
         os._exit(7)
@@ -51,12 +77,17 @@ def answer(key, number, crashes, event):
         os.kill(os.getpid(), signal.SIGSTOP)
     if event == b"child":
         return str(subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid)
+    if event.startswith(b"leave"):
+        return leave(event.split())
+    if event == b"pid":
+        return str(os.getpid())
     if event == b"env":
         return json.dumps(dict(os.environ))
     return f"{key}#{number}/{crashes}:{event.decode('utf-8', 'replace')}"
 
 
 def main():
+    os.setsid()
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     print("WARN echo worker starts", file=sys.stderr, flush=True)
     as_pickle = os.environ.get("ECHO_AS_PICKLE") == "1"

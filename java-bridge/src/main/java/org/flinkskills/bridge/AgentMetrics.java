@@ -18,8 +18,8 @@ import org.apache.flink.metrics.MetricGroup;
  * docs/metrics.md.
  */
 final class AgentMetrics {
-  final Counter turns;
-  final Counter failures;
+  private final Counter turns;
+  private final Counter failures;
   final Counter workerRestarts;
 
   private final MetricGroup group;
@@ -34,6 +34,14 @@ final class AgentMetrics {
     workerRestarts = group.counter("workerRestarts");
     group.gauge("inFlight", (Gauge<Integer>) inFlight::getAsInt);
     group.gauge("pending", (Gauge<Integer>) pending::getAsInt);
+  }
+
+  /** Counts a turn; a failed one has ended in an error record. */
+  void ended(boolean failed) {
+    turns.inc();
+    if (failed) {
+      failures.inc();
+    }
   }
 
   /** Takes a worker's report; a name that is new becomes a metric. */

@@ -1,7 +1,5 @@
 package org.flinkskills.bridge;
 
-import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -11,6 +9,7 @@ import java.util.stream.Stream;
 import org.apache.flink.api.common.operators.MailboxExecutor;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.runtime.execution.Environment;
+import org.apache.flink.runtime.state.StateSnapshotContext;
 import org.apache.flink.runtime.state.VoidNamespace;
 import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
 import org.apache.flink.streaming.api.operators.BoundedOneInput;
@@ -87,6 +86,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   private transient int inFlight;
 
   private transient AgentMetrics agentMetrics;
+  private transient TurnCounts counts;
 
   AgentOperator(
       StreamOperatorParameters<byte[]> parameters,
@@ -110,38 +110,40 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
   }
 
   @Override
+  public void snapshotState(StateSnapshotContext context) throws Exception {
+    super.snapshotState(context);
+    counts.snapshot();
+  }
+
+  @Override
   public void open() throws Exception {
     super.open();
     if (getKeyedStateBackend() instanceof BatchExecutionKeyedStateBackend) {
       throw new AgentRejectedException(AgentStream.noBatchMode("BATCH"));
     }
     gate = new EventTimeGate();
-    outputs = new AgentOutputs(output);
     active = new HashMap<>();
     running = new HashMap<>();
     nextTurn = 1;
     state = new KeyedTurns(getRuntimeContext(), getProcessingTimeService()::getCurrentProcessingTime, settings.sessionTtlMs());
     agentMetrics =
         new AgentMetrics(getMetricGroup(), running::size, () -> unfinished - running.size());
+    counts = TurnCounts.open(this);
     Environment environment = getContainingTask().getEnvironment();
+    outputs = new AgentOutputs(output, environment.getAllWriters());
     lease =
         WorkerPools.acquire(
-            environment.getJobID(),
-            new WorkerPool.Blueprint(
-                settings.workerCount(),
-                settings.openTimeoutMs(),
-                environment.getTaskManagerInfo().getTmpDirectories(),
-                environment.getTaskManagerInfo().getTaskManagerExternalAddress(),
-                scratch ->
-                    launchers.open(
-                        scratch, pythonConfig, settings, getRuntimeContext(), environment)));
+            environment,
+            settings,
+            scratch ->
+                launchers.open(scratch, pythonConfig, settings, getRuntimeContext(), environment));
     pool = lease.pool();
     planId = pool.registerPlan(plan, settings, getUserCodeClassloader());
     slots = new WorkerSlot[pool.workers()];
     for (int i = 0; i < slots.length; i++) {
       slots[i] = new WorkerSlot(i);
     }
-    listener = new MailboxListener(mailbox, this);
+    listener = new MailboxListener(mailbox, this, outputs, pool.reports());
     WorkerPool.Attachment attachment = pool.attach(planId, listener);
     operatorId = attachment.operator();
     for (WorkerSlot slot : slots) {
@@ -253,7 +255,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     }
     for (String name : names) {
       setCurrentKey(name);
-      KeyedTurns.Key key = state.load(name);
+      KeyedTurns.Key key = state.restore(name);
       for (long i = key.head; i < key.tail; i++) {
         key.epochs.addLast(gate.accept());
         unfinished++;
@@ -273,8 +275,11 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     ready++;
   }
 
-  /** Starts, or sends again, every turn that may run now. */
+  /** Starts, or sends again, every turn that may run now: none whose answers would have to wait. */
   private void startTurns() throws Exception {
+    if (listener.isBlocked()) {
+      return;
+    }
     nextSlot = (nextSlot + 1) % slots.length;
     for (int i = 0; i < slots.length; i++) {
       WorkerSlot slot = slots[(nextSlot + i) % slots.length];
@@ -314,36 +319,46 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
 
   private void send(Turn turn) throws Exception {
     turn.epoch = turn.slot.epoch;
-    inFlight++;
     KeyedTurns.Key key = turn.key;
     setCurrentKey(key.name);
     TurnState.Event event = state.head(key);
     turn.timestamp = event.hasTimestamp() ? event.timestamp() : null;
     List<byte[]> session = state.sessionToSend(key, turn.epoch);
-    byte[] frame = TurnFrame.of(operatorId, planId, turn, event, session, state.journal());
+    List<byte[]> journal = state.journal();
+    long size = TurnFrame.size(turn, event, session, journal);
+    if (size > Frames.MAX_FRAME_BYTES) {
+      pool.lane(turn.slot.worker).ended(operatorId, turn.epoch);
+      turn.slot.leaveQuarantine(turn);
+      endWithoutWorker(turn, ErrorRecord.ofSize(plan.json(), turn, size));
+      return;
+    }
+    inFlight++;
+    byte[] frame = TurnFrame.of(operatorId, planId, turn, event, session, journal);
     pool.send(turn.slot.worker, turn.epoch, frame);
   }
 
   @Override
-  public void handleFrames(int worker, int epoch, List<Frames.Frame> frames) throws Exception {
-    for (Frames.Frame frame : frames) {
-      Turn turn = running.get(frame.u64());
-      if (turn == null || turn.epoch != epoch || turn.slot.worker != worker) {
-        continue;
-      }
-      setCurrentKey(turn.key.name);
-      switch (frame.type()) {
-        case Frames.STEP -> handleStep(turn, frame);
-        case Frames.END -> handleEnd(turn, frame);
-        case Frames.OUTPUTS -> outputs.emit(turn.timestamp, frame.outputs());
-        default ->
-            pool.send(
-                worker,
-                epoch,
-                Frames.session(
-                    operatorId, turn.id, turn.key.sessionVersion, state.session(turn.key)));
-      }
+  public void handleFrame(int worker, int epoch, Frames.Frame frame) throws Exception {
+    Turn turn = running.get(frame.u64());
+    if (turn == null || turn.epoch != epoch || turn.slot.worker != worker) {
+      return;
     }
+    setCurrentKey(turn.key.name);
+    switch (frame.type()) {
+      case Frames.STEP -> handleStep(turn, frame);
+      case Frames.END -> handleEnd(turn, frame);
+      case Frames.OUTPUTS -> outputs.emit(turn.timestamp, frame.outputs());
+      default ->
+          pool.send(
+              worker,
+              epoch,
+              Frames.session(
+                  operatorId, turn.id, turn.key.sessionVersion, state.session(turn.key)));
+    }
+  }
+
+  @Override
+  public void handledFrames() throws Exception {
     startTurns();
   }
 
@@ -372,16 +387,14 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     }
     state.end(turn.key, turn.epoch, sessionOp, chunks);
     outputs.emit(turn.timestamp, emitted);
-    leaveLane(turn);
-    ended(turn, status == Frames.END_ERROR_RECORD);
+    turn.slot.leaveQuarantine(turn);
+    ended(turn, status == Frames.END_ERROR_RECORD, message);
   }
 
-  private void ended(Turn turn, boolean failed) throws Exception {
+  private void ended(Turn turn, boolean failed, String error) throws Exception {
     KeyedTurns.Key key = turn.key;
-    agentMetrics.turns.inc();
-    if (failed) {
-      agentMetrics.failures.inc();
-    }
+    agentMetrics.ended(failed);
+    counts.ended(error, key.name, key.turnsDone);
     running.remove(turn.id);
     inFlight--;
     unfinished--;
@@ -394,19 +407,6 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     gate.ended(accepted);
   }
 
-  private void leaveLane(Turn turn) {
-    WorkerLane lane = pool.lane(turn.slot.worker);
-    if (turn.quarantined) {
-      turn.quarantined = false;
-      if (--turn.slot.quarantined == 0) {
-        turn.slot.exclusiveRequested = false;
-        lane.releaseExclusive(operatorId, turn.epoch);
-      }
-    } else {
-      lane.finished(operatorId, turn.epoch);
-    }
-  }
-
   @Override
   public void handleLost(int worker, int epoch) throws Exception {
     WorkerSlot slot = slots[worker];
@@ -415,21 +415,15 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     slot.exclusiveRequested = false;
     boolean alone = slot.quarantined == 1;
     slot.quarantined = 0;
-    List<Turn> lost = new ArrayList<>();
-    for (Turn turn : running.values()) {
-      if (turn.slot == slot && turn.epoch == epoch) {
-        lost.add(turn);
-      }
-    }
+    List<Turn> lost = slot.turnsOf(epoch, running.values());
     inFlight -= lost.size();
-    lost.sort(Comparator.comparingLong(turn -> turn.id));
     for (Turn turn : lost) {
       turn.epoch = 0;
       turn.quarantined = false;
       turn.company = lost.size();
       turn.crashes = settings.crashesAfter(turn.crashes, alone);
       if (settings.endsWithoutWorker(turn.crashes)) {
-        endWithoutWorker(turn);
+        endWithoutWorker(turn, ErrorRecord.ofCrashes(plan.json(), turn));
       } else {
         (settings.isSuspect(turn.crashes) ? slot.suspects : slot.again).addLast(turn);
       }
@@ -437,12 +431,11 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     startTurns();
   }
 
-  /** Ends a turn whose worker died again and again instead of returning its error record. */
-  private void endWithoutWorker(Turn turn) throws Exception {
+  /** Ends a turn that no worker can end. */
+  private void endWithoutWorker(Turn turn, ErrorRecord record) throws Exception {
     setCurrentKey(turn.key.name);
     TurnState.Event event = state.head(turn.key);
     turn.timestamp = event.hasTimestamp() ? event.timestamp() : null;
-    ErrorRecord record = new ErrorRecord(plan.json(), turn);
     LOG.error("{}: {}", getOperatorName(), record.message());
     if (record.failsJob()) {
       throw new AgentTurnException(record.message());
@@ -450,7 +443,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     inFlight++;
     state.end(turn.key, turn.epoch, Frames.SESSION_KEEP, List.of());
     outputs.emit(turn.timestamp, record.outputs());
-    ended(turn, true);
+    ended(turn, true, record.error());
   }
 
   @Override
@@ -473,13 +466,14 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     Turn turn = slot.suspects.peekFirst();
     if (turn == null) {
       slot.exclusiveRequested = false;
-      pool.lane(worker).releaseExclusive(operatorId, epoch);
+      pool.lane(worker).startExclusive(operatorId, epoch, 0);
       return;
     }
     // One after another, the many that were there would take hours for a fault that is of one at
     // most. The share that has it is divided again.
-    int together = Math.max(1, turn.company / QUARANTINE_SHARES);
-    for (int i = 0; i < together && !slot.suspects.isEmpty(); i++) {
+    int together = Math.min(Math.max(1, turn.company / QUARANTINE_SHARES), slot.suspects.size());
+    pool.lane(worker).startExclusive(operatorId, epoch, together);
+    for (int i = 0; i < together; i++) {
       turn = slot.suspects.removeFirst();
       turn.quarantined = true;
       slot.quarantined++;

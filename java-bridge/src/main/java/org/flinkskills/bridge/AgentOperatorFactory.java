@@ -95,9 +95,9 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
       Environment environment)
       throws Exception {
     return PythonLauncher.open(
+        scratch.getFileName().toString(),
         pythonConfig,
-        settings.pythonExecutable(),
-        settings.env(),
+        settings,
         context.getDistributedCache(),
         environment.getTaskManagerInfo().getTmpDirectories(),
         environment.getJobID());

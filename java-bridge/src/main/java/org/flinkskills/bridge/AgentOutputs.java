@@ -4,6 +4,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
+import org.apache.flink.runtime.io.network.api.writer.ResultPartitionWriter;
 import org.apache.flink.streaming.api.operators.Output;
 import org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
@@ -14,10 +15,39 @@ final class AgentOutputs {
   private static final String MAIN_OUTPUT = "";
 
   private final Output<StreamRecord<byte[]>> output;
+  private final ResultPartitionWriter[] writers;
   private final Map<String, OutputTag<byte[]>> tags = new HashMap<>();
 
-  AgentOutputs(Output<StreamRecord<byte[]>> output) {
+  /**
+   * @param writers the writers of the task, in which the operators of its chain end
+   */
+  AgentOutputs(Output<StreamRecord<byte[]>> output, ResultPartitionWriter[] writers) {
     this.output = output;
+    this.writers = writers;
+  }
+
+  /** Whether an output accepts a record at once. A record of several buffers may have to wait. */
+  boolean isAvailable() {
+    return unavailable() == null;
+  }
+
+  /** Runs {@code then} when an output that accepts no record now accepts one. */
+  void whenAvailable(Runnable then) {
+    ResultPartitionWriter writer = unavailable();
+    if (writer == null) {
+      then.run();
+    } else {
+      writer.getAvailableFuture().thenRun(then);
+    }
+  }
+
+  private ResultPartitionWriter unavailable() {
+    for (ResultPartitionWriter writer : writers) {
+      if (!writer.isAvailable()) {
+        return writer;
+      }
+    }
+    return null;
   }
 
   /**

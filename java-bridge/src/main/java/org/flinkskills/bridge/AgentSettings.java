@@ -24,6 +24,8 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMap
  * @param resourceLimits what is copied out of a jar at the most
  * @param pythonExecutable the interpreter when the job's configuration names none; may be null
  * @param env additional environment variables of the worker processes
+ * @param showPrints whether what user code prints is written to standard output as well, for jobs
+ *     in a mini cluster
  */
 record AgentSettings(
     int maxInFlight,
@@ -36,7 +38,8 @@ record AgentSettings(
     ArrayList<String> resources,
     JobResources.Limits resourceLimits,
     String pythonExecutable,
-    LinkedHashMap<String, String> env)
+    LinkedHashMap<String, String> env,
+    boolean showPrints)
     implements Serializable {
 
   /** After so many more crashes the TaskManager makes the error record that workers should. */
@@ -56,7 +59,8 @@ record AgentSettings(
           "resourceFileBytes",
           "resourceTotalBytes",
           "pythonExecutable",
-          "env");
+          "env",
+          "showPrints");
 
   AgentSettings {
     atLeast("maxInFlight", maxInFlight, 1);
@@ -80,7 +84,8 @@ record AgentSettings(
         new ArrayList<>(),
         JobResources.Limits.defaults(),
         null,
-        new LinkedHashMap<>());
+        new LinkedHashMap<>(),
+        false);
   }
 
   /** Returns the crashes of a turn after one more crash of its worker. */
@@ -148,7 +153,8 @@ record AgentSettings(
             number(node, "resourceFileBytes", defaults.resourceLimits.fileBytes()),
             number(node, "resourceTotalBytes", defaults.resourceLimits.totalBytes())),
         node.path("pythonExecutable").asText(null),
-        env);
+        env,
+        node.path("showPrints").asBoolean());
   }
 
   private static long number(JsonNode node, String name, long defaultValue) {

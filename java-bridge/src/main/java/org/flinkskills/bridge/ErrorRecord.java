@@ -21,26 +21,49 @@ final class ErrorRecord {
   private final JsonNode plan;
   private final WorkerSlot.Turn turn;
   private final long number;
+  private final String reason;
 
   /**
    * @param planJson the plan of the agent
    */
-  ErrorRecord(String planJson, WorkerSlot.Turn turn) throws JsonProcessingException {
+  private ErrorRecord(String planJson, WorkerSlot.Turn turn, String reason)
+      throws JsonProcessingException {
     this.plan = JSON.readTree(planJson);
     this.turn = turn;
+    this.reason = reason;
     this.number = turn.key.turnsDone + 1;
+  }
+
+  /** The record of a turn whose workers died instead of returning one. */
+  static ErrorRecord ofCrashes(String planJson, WorkerSlot.Turn turn)
+      throws JsonProcessingException {
+    String reason =
+        String.format(
+            "the turn took its worker process down %d times, and no worker returned its error"
+                + " record; the TaskManager's log has the reasons",
+            turn.crashes);
+    return new ErrorRecord(planJson, turn, reason);
+  }
+
+  /** The record of a turn that no frame has room for. */
+  static ErrorRecord ofSize(String planJson, WorkerSlot.Turn turn, long bytes)
+      throws JsonProcessingException {
+    String reason =
+        String.format(
+            "the event, the session and the finished steps of the turn have %d bytes, and a worker"
+                + " accepts at most %d; pass large data by path or object key",
+            bytes, Frames.MAX_FRAME_BYTES);
+    return new ErrorRecord(planJson, turn, reason);
   }
 
   /** For the log and for a job that fails. */
   String message() {
-    return String.format("key %s, turn %d failed: %s", turn.key.name, number, reason());
+    return String.format("key %s, turn %d failed: %s", turn.key.name, number, reason);
   }
 
-  private String reason() {
-    return String.format(
-        "the turn took its worker process down %d times, and no worker returned its error record;"
-            + " the TaskManager's log has the reasons",
-        turn.crashes);
+  /** Class and message of the error, as the record has them. */
+  String error() {
+    return "TurnError: " + reason;
   }
 
   /** Whether a failed turn fails the job. */
@@ -77,7 +100,7 @@ final class ErrorRecord {
     record.put("key", plain(turn.key.name));
     record.put("turn", number);
     record.put("output", null);
-    record.put("error", "TurnError: " + reason());
+    record.put("error", error());
     record.put("skills", List.of());
     record.put("tool_calls", List.of());
     record.put("usage", usage);

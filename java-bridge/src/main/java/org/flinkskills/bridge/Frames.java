@@ -1,5 +1,6 @@
 package org.flinkskills.bridge;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -160,8 +161,35 @@ final class Frames {
       return this;
     }
 
+    /** A text as UTF-8. A lone surrogate is three bytes, as with Python's "surrogatepass". */
     Writer str(String value) {
-      return bytes(value.getBytes(StandardCharsets.UTF_8));
+      return bytes(hasSurrogates(value) ? encoded(value) : value.getBytes(StandardCharsets.UTF_8));
+    }
+
+    private static boolean hasSurrogates(String text) {
+      for (int i = 0; i < text.length(); i++) {
+        if (Character.isSurrogate(text.charAt(i))) {
+          return true;
+        }
+      }
+      return false;
+    }
+
+    /** Java itself would write "?" for a lone surrogate, and two keys would become one. */
+    private static byte[] encoded(String text) {
+      ByteArrayOutputStream bytes = new ByteArrayOutputStream(text.length() + 16);
+      text.codePoints()
+          .forEach(
+              c -> {
+                if (c >= Character.MIN_SURROGATE && c <= Character.MAX_SURROGATE) {
+                  bytes.write(0xE0 | c >> 12);
+                  bytes.write(0x80 | c >> 6 & 0x3F);
+                  bytes.write(0x80 | c & 0x3F);
+                } else {
+                  bytes.writeBytes(Character.toString(c).getBytes(StandardCharsets.UTF_8));
+                }
+              });
+      return bytes.toByteArray();
     }
 
     Writer list(List<byte[]> values) {
@@ -208,6 +236,11 @@ final class Frames {
 
     int type() {
       return content[0] & 0xFF;
+    }
+
+    /** The type byte and the body. */
+    byte[] content() {
+      return content;
     }
 
     /** Whether a turn has ended, or a step of it that it need not do again. */
@@ -262,6 +295,18 @@ final class Frames {
       return values;
     }
 
+    /** Skips {@code bytes} or {@code str}. */
+    void skip() throws FrameException {
+      int length = u32();
+      require(length);
+      position += length;
+    }
+
+    /** The bytes that are not read yet. */
+    int left() {
+      return content.length - position;
+    }
+
     /** What is to be emitted. */
     List<Output> outputs() throws FrameException {
       int count = u32();
@@ -278,7 +323,7 @@ final class Frames {
     }
 
     private void require(long bytes) throws FrameException {
-      if (bytes < 0 || bytes > content.length - position) {
+      if (bytes < 0 || bytes > (long) content.length - position) {
         throw new FrameException(
             String.format(
                 "A frame of type 0x%02x from the agent worker is cut off: %d bytes wanted at offset"

@@ -25,16 +25,18 @@ import org.apache.flink.api.common.typeinfo.Types;
  * The keyed state of an agent. Every method works on the operator's current key.
  *
  * <ul>
- *   <li>{@code turns}: the key's counters, see {@link TurnState.Counters}
+ *   <li>{@code turns}: the counters of a key that has a session, see {@link TurnState.Counters}
+ *   <li>{@code idle}: the counters of a key that has none. They expire, so that keys that never
+ *       return leave nothing
  *   <li>{@code pending}: events that have not ended, by number, see {@link TurnState.Event}
  *   <li>{@code journal}: the finished steps of the unfinished turn
  *   <li>{@code session}: the conversation, in chunks
  * </ul>
  *
- * <p>With a time to live, the age of {@code turns} decides: when it has expired and nothing is
+ * <p>With a time to live, the age of the counters decides: when they have expired and nothing is
  * pending, the key begins anew. Chunks of one session are written at different times and must not
  * expire one by one, so {@code session} lives twice as long and is written again as a whole at
- * least every half time to live that the key is in use. When {@code turns} expired although events
+ * least every half time to live that the key is in use. When the counters expired although events
  * are pending (the job was down that long), events and turn numbers are found again from {@code
  * pending}, because an event's number is one less than its turn's; only the session is forgotten.
  */
@@ -42,6 +44,10 @@ final class KeyedTurns {
   static final String PENDING = "pending";
 
   private static final int KNOWN_SESSIONS = 10_000;
+
+  /** The time to live of counters of keys without a session, if sessions have none. */
+  private static final long IDLE_MS = Duration.ofDays(30).toMillis();
+
   private static final TypeInformation<byte[]> BYTES =
       PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO;
 
@@ -52,14 +58,22 @@ final class KeyedTurns {
     long head;
     long tail;
     long sessionVersion;
+
+    /** Decides where the counters are: in {@code turns} or in {@code idle}. */
+    private boolean hasSession;
+
+    /** The counters were read from, or last written to, the other one of these. */
+    private boolean moves;
+
     private long countersWrittenAt;
     private long sessionRefreshedAt;
 
     /** For each unfinished event, where it stands among the watermarks. */
     final Deque<EventTimeGate.Epoch> epochs = new ArrayDeque<>(2);
 
-    private Key(String name, TurnState.Counters counters, long now) {
+    private Key(String name, TurnState.Counters counters, boolean hasSession, long now) {
       this.name = name;
+      this.hasSession = hasSession;
       this.turnsDone = counters.turnsDone();
       this.head = counters.head();
       this.tail = counters.tail();
@@ -70,20 +84,34 @@ final class KeyedTurns {
   }
 
   private final ValueState<byte[]> turns;
+  private final ValueState<byte[]> idle;
   private final MapState<Long, byte[]> pending;
   private final ListState<byte[]> journal;
   private final ListState<byte[]> session;
   private final KnownSessions known = new KnownSessions(KNOWN_SESSIONS);
   private final LongSupplier clock;
   private final long ttlMs;
+  private final long idleMs;
 
   /**
    * @param clock processing time in milliseconds
    * @param ttlMs how long an idle key's session is kept, in milliseconds; 0: for ever
    */
   KeyedTurns(RuntimeContext context, LongSupplier clock, long ttlMs) {
+    this(context, clock, ttlMs, ttlMs > 0 ? ttlMs : IDLE_MS);
+  }
+
+  /** The state of a savepoint, as it was then: nothing expires by being read. */
+  static KeyedTurns ofSavepoint(RuntimeContext context, boolean expiring) {
+    long agesMs = Duration.ofDays(36_500).toMillis();
+    return new KeyedTurns(context, System::currentTimeMillis, expiring ? agesMs : 0, agesMs);
+  }
+
+  private KeyedTurns(RuntimeContext context, LongSupplier clock, long ttlMs, long idleMs) {
     this.clock = clock;
     this.ttlMs = ttlMs;
+    this.idleMs = idleMs;
+    idle = context.getState(expiring(new ValueStateDescriptor<>("idle", BYTES), idleMs));
     turns = context.getState(expiring(new ValueStateDescriptor<>("turns", BYTES), ttlMs));
     session =
         context.getListState(expiring(new ListStateDescriptor<>("session", BYTES), 2 * ttlMs));
@@ -102,21 +130,42 @@ final class KeyedTurns {
     return descriptor;
   }
 
+  /** Loads a key without unfinished events. */
   Key load(String name) throws Exception {
-    byte[] bytes = turns.value();
-    if (bytes != null) {
-      return new Key(name, TurnState.Counters.decode(bytes), clock.getAsLong());
+    Key key = find(name);
+    return key == null ? begin(name, TurnState.Counters.NONE) : key;
+  }
+
+  /** Loads a key with unfinished events. */
+  Key restore(String name) throws Exception {
+    Key key = find(name);
+    return key == null ? begin(name, countersFromPending()) : key;
+  }
+
+  private Key find(String name) throws Exception {
+    byte[] bytes = idle.value();
+    boolean hasSession = bytes == null;
+    if (hasSession) {
+      bytes = turns.value();
     }
+    if (bytes == null) {
+      return null;
+    }
+    Key key = new Key(name, TurnState.Counters.decode(bytes), hasSession, clock.getAsLong());
+    if (hasSession && key.sessionVersion == 0) {
+      // Written by a release that had no other place.
+      key.hasSession = false;
+      key.moves = true;
+    }
+    return key;
+  }
+
+  private Key begin(String name, TurnState.Counters counters) throws Exception {
     known.forget(name);
-    TurnState.Counters counters = TurnState.Counters.NONE;
     if (ttlMs > 0) {
-      counters = countersFromPending();
       session.clear();
-      if (counters.head() == counters.tail()) {
-        journal.clear();
-      }
     }
-    return new Key(name, counters, clock.getAsLong());
+    return new Key(name, counters, false, clock.getAsLong());
   }
 
   private TurnState.Counters countersFromPending() throws Exception {
@@ -152,7 +201,10 @@ final class KeyedTurns {
 
   /** How many turns of the current key have ended. */
   long turnsDone() throws Exception {
-    byte[] bytes = turns.value();
+    byte[] bytes = idle.value();
+    if (bytes == null) {
+      bytes = turns.value();
+    }
     return bytes == null ? 0 : TurnState.Counters.decode(bytes).turnsDone();
   }
 
@@ -204,7 +256,7 @@ final class KeyedTurns {
     if (entry.length > 0) {
       journal.add(entry);
     }
-    if (isStale(key.countersWrittenAt)) {
+    if (isStale(key.countersWrittenAt, key.hasSession ? ttlMs : idleMs)) {
       writeCounters(key);
     }
   }
@@ -247,22 +299,30 @@ final class KeyedTurns {
     }
     if (op != Frames.SESSION_KEEP) {
       key.sessionVersion++;
+      boolean hasSession = op != Frames.SESSION_CLEAR;
+      key.moves |= hasSession != key.hasSession;
+      key.hasSession = hasSession;
     }
   }
 
   private void refreshSession(Key key) throws Exception {
-    if (key.sessionVersion > 0 && isStale(key.sessionRefreshedAt)) {
+    if (key.sessionVersion > 0 && isStale(key.sessionRefreshedAt, ttlMs)) {
       session(key);
     }
   }
 
-  private boolean isStale(long writtenAt) {
+  private boolean isStale(long writtenAt, long ttlMs) {
     return ttlMs > 0 && clock.getAsLong() - ttlMs / 2 > writtenAt;
   }
 
   private void writeCounters(Key key) throws Exception {
-    turns.update(
-        new TurnState.Counters(key.turnsDone, key.head, key.tail, key.sessionVersion).encode());
+    TurnState.Counters counters =
+        new TurnState.Counters(key.turnsDone, key.head, key.tail, key.sessionVersion);
+    (key.hasSession ? turns : idle).update(counters.encode());
+    if (key.moves) {
+      key.moves = false;
+      (key.hasSession ? idle : turns).clear();
+    }
     key.countersWrittenAt = clock.getAsLong();
   }
 

@@ -1,5 +1,6 @@
 package org.flinkskills.bridge;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -7,9 +8,13 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 
 /** A plan that was sent to the workers. */
 final class PooledPlan {
+  private static final ObjectMapper JSON = new ObjectMapper();
+
   final int id;
   final AgentPlan source;
   final JsonNode json;
@@ -38,5 +43,24 @@ final class PooledPlan {
     gauges.forEach((worker, latest) -> listener.onMetrics(worker, WorkerReport.ofGauges(latest)));
     untold.forEach(report -> listener.onMetrics(report.getKey(), report.getValue()));
     untold.clear();
+  }
+
+  /**
+   * Returns the JSON with which a worker opens the plan.
+   *
+   * @param pool what is the same for all plans and workers
+   */
+  byte[] config(ObjectNode pool, int worker) {
+    ObjectNode config = pool.deepCopy();
+    config.set("plan", json);
+    config.put("secrets", source.secrets());
+    config.set("resources", JSON.valueToTree(resources));
+    config.put("worker_index", worker);
+    config.put("events", source.events());
+    try {
+      return JSON.writeValueAsBytes(config);
+    } catch (IOException e) {
+      throw new IllegalStateException("The plan of an agent cannot be written as JSON.", e);
+    }
   }
 }

@@ -4,12 +4,14 @@ import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.io.PrintStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Stream;
 import org.apache.flink.api.common.JobID;
 import org.apache.flink.api.common.cache.DistributedCache;
@@ -18,6 +20,7 @@ import org.apache.flink.python.PythonOptions;
 import org.apache.flink.python.env.AbstractPythonEnvironmentManager;
 import org.apache.flink.python.env.PythonDependencyInfo;
 import org.apache.flink.python.env.process.ProcessPythonEnvironmentManager;
+import org.apache.flink.util.TemporaryClassLoaderContext;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -35,12 +38,20 @@ final class PythonLauncher implements WorkerLauncher {
   private final Map<String, String> variables;
   private final File workingDirectory;
   private final String interpreter;
+  private final String mark;
+  private final PrintStream prints;
+  private final AtomicInteger launches = new AtomicInteger();
 
   private PythonLauncher(
-      ProcessPythonEnvironmentManager environment, Map<String, String> additionalVariables) {
+      ProcessPythonEnvironmentManager environment, AgentSettings settings, String mark) {
     this.environment = environment;
+    this.mark = mark;
     this.variables = new HashMap<>(environment.getPythonEnv());
-    this.variables.putAll(additionalVariables);
+    this.variables.putAll(settings.env());
+    this.prints = settings.showPrints() ? System.out : null;
+    if (prints != null) {
+      variables.put(WorkerLog.MARK_VARIABLE, "1");
+    }
     String directory = variables.get(AbstractPythonEnvironmentManager.PYTHON_WORKING_DIR);
     this.workingDirectory = directory == null || directory.isEmpty() ? null : new File(directory);
     this.interpreter = resolve(variables.get(INTERPRETER_VARIABLE), workingDirectory);
@@ -49,27 +60,32 @@ final class PythonLauncher implements WorkerLauncher {
   /**
    * Prepares the environment: extracts archives, links files, installs requirements.
    *
-   * @param fallbackInterpreter used when the configuration names none; may be null
+   * @param mark tells the workers of this pool from all others, see {@link LeftProcesses}
+   * @param settings its interpreter is used when the configuration names none
    */
   static PythonLauncher open(
+      String mark,
       Configuration pythonConfig,
-      String fallbackInterpreter,
-      Map<String, String> additionalVariables,
+      AgentSettings settings,
       DistributedCache cache,
       String[] tmpDirectories,
       JobID jobId)
       throws Exception {
     Configuration config = new Configuration(pythonConfig);
-    if (fallbackInterpreter != null
+    if (settings.pythonExecutable() != null
         && config.getOptional(PythonOptions.PYTHON_EXECUTABLE).isEmpty()) {
-      config.set(PythonOptions.PYTHON_EXECUTABLE, fallbackInterpreter);
+      config.set(PythonOptions.PYTHON_EXECUTABLE, settings.pythonExecutable());
     }
     PythonDependencyInfo dependencies = PythonDependencyInfo.create(config, cache);
     ProcessPythonEnvironmentManager environment =
         new ProcessPythonEnvironmentManager(dependencies, tmpDirectories, System.getenv(), jobId);
-    environment.open();
+    // As with the threads of the pool: it may start processes, such as pip.
+    try (TemporaryClassLoaderContext ignored =
+        TemporaryClassLoaderContext.of(ClassLoader.getSystemClassLoader())) {
+      environment.open();
+    }
     try {
-      return new PythonLauncher(environment, additionalVariables);
+      return new PythonLauncher(environment, settings, mark);
     } catch (RuntimeException e) {
       environment.close();
       throw e;
@@ -77,13 +93,20 @@ final class PythonLauncher implements WorkerLauncher {
   }
 
   @Override
+  public PrintStream prints() {
+    return prints;
+  }
+
+  @Override
   public Worker launch(int index) throws IOException {
     ProcessBuilder builder = new ProcessBuilder(interpreter, "-m", MODULE);
     builder.environment().clear();
     builder.environment().putAll(variables);
+    String ownMark = mark + "/" + index + "." + launches.incrementAndGet();
+    builder.environment().put(LeftProcesses.VARIABLE, ownMark);
     builder.directory(workingDirectory);
     try {
-      return new ProcessWorker(builder.start());
+      return new ProcessWorker(builder.start(), ownMark);
     } catch (IOException e) {
       throw new IOException(
           String.format(
@@ -129,9 +152,14 @@ final class PythonLauncher implements WorkerLauncher {
     private static final int KILL_PASSES = 3;
 
     private final Process process;
+    private final String mark;
+    private final LeftProcesses left;
+    private boolean endedLeft;
 
-    ProcessWorker(Process process) {
+    ProcessWorker(Process process, String mark) {
       this.process = process;
+      this.mark = mark;
+      this.left = LeftProcesses.of(process, mark);
     }
 
     @Override
@@ -168,6 +196,14 @@ final class PythonLauncher implements WorkerLauncher {
         }
       }
       process.destroyForcibly();
+    }
+
+    @Override
+    public synchronized void endLeft() throws InterruptedException {
+      if (!endedLeft && !process.isAlive()) {
+        left.end("Agent worker " + mark);
+        endedLeft = true;
+      }
     }
 
     @Override

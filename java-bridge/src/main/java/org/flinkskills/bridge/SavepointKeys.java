@@ -110,9 +110,6 @@ final class SavepointKeys {
   private static final class Reader extends KeyedStateReaderFunction<String, byte[]> {
     private static final long serialVersionUID = 1L;
 
-    /** Long enough that nothing expires by being read: the state says what it said then. */
-    private static final long AGES_MS = 1000L * 60 * 60 * 24 * 365 * 100;
-
     private final String only;
     private final boolean expiring;
     private transient KeyedTurns state;
@@ -124,8 +121,7 @@ final class SavepointKeys {
 
     @Override
     public void open(OpenContext context) {
-      state =
-          new KeyedTurns(getRuntimeContext(), System::currentTimeMillis, expiring ? AGES_MS : 0);
+      state = KeyedTurns.ofSavepoint(getRuntimeContext(), expiring);
     }
 
     @Override

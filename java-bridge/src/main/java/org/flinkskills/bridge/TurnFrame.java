@@ -6,6 +6,16 @@ import java.util.List;
 final class TurnFrame {
   private TurnFrame() {}
 
+  /** Returns the bytes of the frame's type and body. The arguments are those of {@link #of}. */
+  static long size(
+      WorkerSlot.Turn turn, TurnState.Event event, List<byte[]> session, List<byte[]> journal) {
+    List<byte[]> chunks = session == null ? List.of() : session;
+    return 1L
+        + Frames.TURN_HEAD_BYTES
+        + event.size()
+        + Frames.sizeOf(turn.key.name, chunks, journal);
+  }
+
   /**
    * @param session the chunks of the session; null if the worker has it
    */
@@ -21,9 +31,8 @@ final class TurnFrame {
         (event.hasTimestamp() ? Frames.TURN_HAS_TIMESTAMP : 0)
             | (session == null ? 0 : Frames.TURN_HAS_SESSION);
     List<byte[]> chunks = session == null ? List.of() : session;
-    long size = event.size() + Frames.sizeOf(key.name, chunks, journal);
     Frames.Writer frame =
-        new Frames.Writer(Frames.TURN, Frames.TURN_HEAD_BYTES + size)
+        new Frames.Writer(Frames.TURN, size(turn, event, session, journal) - 1)
             .u32(operator)
             .u32(plan)
             .u64(turn.id)

@@ -29,6 +29,9 @@ final class WorkerLane {
   private int runningTotal;
   private int holder = NOBODY;
 
+  /** The turns that the holder runs. */
+  private int holderTurns;
+
   interface Notifier {
     void laneFree(int operator, int worker);
 
@@ -71,8 +74,19 @@ final class WorkerLane {
     return true;
   }
 
-  synchronized void finished(int operator, int turnEpoch) {
-    if (turnEpoch == epoch) {
+  /**
+   * Counts a turn of the operator as ended. The thread that reads the frames of the worker calls
+   * this, and not the operator, which may wait for its outputs to accept records: another operator
+   * that they wait for must not wait for the worker.
+   */
+  synchronized void ended(int operator, int turnEpoch) {
+    if (turnEpoch != epoch) {
+      return;
+    }
+    if (holder == operator) {
+      holderTurns--;
+      leaveIfDone();
+    } else if (running.containsKey(operator)) {
       running.computeIfPresent(operator, (key, count) -> count == 1 ? null : count - 1);
       runningTotal--;
       grant();
@@ -87,8 +101,19 @@ final class WorkerLane {
     }
   }
 
-  synchronized void releaseExclusive(int operator, int turnEpoch) {
+  /**
+   * Says how many turns the operator starts on the worker that it has alone. It has the worker until
+   * they have ended.
+   */
+  synchronized void startExclusive(int operator, int turnEpoch, int turns) {
     if (turnEpoch == epoch && holder == operator) {
+      holderTurns = turns;
+      leaveIfDone();
+    }
+  }
+
+  private void leaveIfDone() {
+    if (holderTurns <= 0) {
       holder = NOBODY;
       grant();
     }

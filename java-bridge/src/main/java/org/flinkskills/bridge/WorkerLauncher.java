@@ -3,6 +3,7 @@ package org.flinkskills.bridge;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.io.PrintStream;
 
 /** Starts worker processes. It is prepared once per pool and closed with it. */
 interface WorkerLauncher extends AutoCloseable {
@@ -14,6 +15,11 @@ interface WorkerLauncher extends AutoCloseable {
    * @throws IOException when the process cannot be started at all; trying again would not help
    */
   Worker launch(int index) throws IOException;
+
+  /** Returns the stream that shows the prints of user code. Null: prints are only in the log. */
+  default PrintStream prints() {
+    return null;
+  }
 
   @Override
   void close() throws IOException;
@@ -27,7 +33,10 @@ interface WorkerLauncher extends AutoCloseable {
     /** Brings frames from the worker; its end means that the worker is gone. */
     InputStream output();
 
-    /** Brings the worker's log lines. */
+    /**
+     * Brings the worker's log lines. It may outlast the worker: a process that the worker started
+     * may have the other end.
+     */
     InputStream log();
 
     /** Waits for the end of the process; false when it still runs after that time. */
@@ -35,6 +44,12 @@ interface WorkerLauncher extends AutoCloseable {
 
     /** Kills the process and all its descendants. */
     void kill();
+
+    /**
+     * Ends the processes that the worker started and that still run, see {@link LeftProcesses}.
+     * Does nothing while the worker runs, and when it was done before.
+     */
+    void endLeft() throws InterruptedException;
 
     /** How the process ended, such as "exit code 1", for error messages. */
     String exitDescription();

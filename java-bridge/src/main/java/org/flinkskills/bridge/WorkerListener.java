@@ -20,7 +20,10 @@ interface WorkerListener {
   /** The operator was refused by {@link WorkerLane#tryStart} and may try again. */
   void onLaneFree(int worker);
 
-  /** The worker is the operator's alone, until {@link WorkerLane#releaseExclusive}. */
+  /**
+   * The worker is the operator's alone, until the turns of {@link WorkerLane#startExclusive} have
+   * ended.
+   */
   void onExclusive(int worker, int epoch);
 
   /** What a worker reports of the plan; goes to one operator of the plan only. */

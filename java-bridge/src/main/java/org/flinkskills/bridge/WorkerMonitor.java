@@ -17,8 +17,7 @@ final class WorkerMonitor {
   WorkerMonitor(WorkerProcess[] workers, String name, Consumer<Exception> failed) {
     this.workers = workers;
     this.failed = failed;
-    this.thread = new Thread(this::run, name);
-    thread.setDaemon(true);
+    this.thread = WorkerProcess.daemon(this::run, name);
   }
 
   void start() {

@@ -28,6 +28,7 @@ final class WorkerPool {
   /** What a pool is made from; the first operator that acquires it provides this. */
   record Blueprint(
       int workers,
+      long workerMemory,
       long openTimeoutMs,
       String[] tmpDirectories,
       String taskManager,
@@ -46,18 +47,15 @@ final class WorkerPool {
   private final JobID jobId;
   private final ScratchDirectory scratch;
   private final WorkerLauncher launcher;
-  private final String taskManager;
 
-  /**
-   * When the job opened here, in seconds: what a worker learned about a source since counts for
-   * all.
-   */
-  private final double opened = System.currentTimeMillis() / 1000.0;
+  /** The part of OPEN that is the same for all plans and workers. */
+  private final ObjectNode config;
 
   private final WorkerProcess[] workers;
   private final WorkerMonitor monitor;
   private final WorkerLane[] lanes;
-  private final Map<String, List<String>> resources = new HashMap<>();
+  private final MemoryBudget answers = MemoryBudget.ofHeap();
+  private final JobResources.Shared resources;
   private final ConcurrentSkipListMap<Integer, Attached> operators = new ConcurrentSkipListMap<>();
 
   /** Guards everything below. Order of locks: this one, then a worker's or a lane's. */
@@ -96,7 +94,16 @@ final class WorkerPool {
     this.jobId = jobId;
     this.scratch = scratch;
     this.launcher = launcher;
-    this.taskManager = blueprint.taskManager();
+    this.resources = new JobResources.Shared(scratch.path().resolve("resources"));
+    this.config =
+        JSON.createObjectNode()
+            .put("scratch_dir", scratch.path().toString())
+            .put("job_id", jobId.toString())
+            .put("workers", blueprint.workers())
+            .put("memory", blueprint.workerMemory())
+            .put("task_manager", blueprint.taskManager())
+            // Workers share what one of them has fetched since the job opened here.
+            .put("opened", System.currentTimeMillis() / 1000.0);
     this.workers = new WorkerProcess[blueprint.workers()];
     this.lanes = new WorkerLane[blueprint.workers()];
     this.epochs = new int[blueprint.workers()];
@@ -134,6 +141,11 @@ final class WorkerPool {
     return lanes[worker];
   }
 
+  /** Returns a queue for the reports to one operator. The queues of a pool share their memory. */
+  ReportQueue reports() {
+    return new ReportQueue(answers, scratch.path());
+  }
+
   void send(int worker, int epoch, byte[] frame) {
     workers[worker].send(epoch, frame);
   }
@@ -150,7 +162,7 @@ final class WorkerPool {
       throws Exception {
     long timeoutMs = settings.openTimeoutMs();
     Map<String, List<String>> found =
-        materialise(settings.resources(), settings.resourceLimits(), classLoader);
+        resources.of(settings.resources(), settings.resourceLimits(), classLoader);
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
     List.of(workers).forEach(worker -> worker.allowSilence(settings.maxSilenceMs()));
     synchronized (lock) {
@@ -241,24 +253,6 @@ final class WorkerPool {
     return null;
   }
 
-  private Map<String, List<String>> materialise(
-      List<String> names, JobResources.Limits limits, ClassLoader classLoader)
-      throws IOException, AgentOpenException {
-    synchronized (resources) {
-      Map<String, List<String>> found = new LinkedHashMap<>();
-      for (String name : names) {
-        List<String> paths = resources.get(name);
-        if (paths == null) {
-          Path target = scratch.path().resolve("resources");
-          paths = JobResources.materialise(name, resources.size(), classLoader, target, limits);
-          resources.put(name, paths);
-        }
-        found.put(name, paths);
-      }
-      return found;
-    }
-  }
-
   /** Throws when the pool has failed or is closed; the caller holds the lock. */
   private void checkUsable() throws Exception {
     if (failure instanceof AgentOpenException) {
@@ -281,23 +275,7 @@ final class WorkerPool {
 
   /** Sends OPEN to one worker; the caller holds the lock. */
   private void sendOpen(PooledPlan plan, int worker) {
-    ObjectNode config = JSON.createObjectNode();
-    config.set("plan", plan.json);
-    config.put("secrets", plan.source.secrets());
-    config.set("resources", JSON.valueToTree(plan.resources));
-    config.put("scratch_dir", scratch.path().toString());
-    config.put("job_id", jobId.toString());
-    config.put("worker_index", worker);
-    config.put("workers", workers.length);
-    config.put("task_manager", taskManager);
-    config.put("opened", opened);
-    config.put("events", plan.source.events());
-    byte[] json;
-    try {
-      json = JSON.writeValueAsBytes(config);
-    } catch (IOException e) {
-      throw new IllegalStateException("The plan of an agent cannot be written as JSON.", e);
-    }
+    byte[] json = plan.config(config, worker);
     workers[worker].send(epochs[worker], Frames.open(plan.id, json));
     workers[worker].opening(epochs[worker]);
   }
@@ -316,7 +294,7 @@ final class WorkerPool {
     all.forEach(attached -> attached.listener.onFailure(reason));
   }
 
-  /** Ends the workers and removes what they wrote; takes up to seven seconds. */
+  /** Ends the workers and removes what they wrote; takes up to nine seconds. */
   void close() {
     ShutdownHookUtil.removeShutdownHook(shutdownHook, "agent worker pool", LOG);
     closeNow();
@@ -380,31 +358,47 @@ final class WorkerPool {
     @Override
     public void frames(WorkerProcess worker, int epoch, List<Frames.Frame> frames)
         throws IOException {
-      Map<Integer, List<Frames.Frame>> byOperator = new LinkedHashMap<>();
-      for (Frames.Frame frame : frames) {
-        switch (frame.type()) {
-          case Frames.STEP, Frames.END, Frames.NEED_SESSION, Frames.OUTPUTS ->
-              byOperator.computeIfAbsent(frame.u32(), key -> new ArrayList<>()).add(frame);
-          case Frames.OPENED -> opened(worker, epoch, frame.u32(), frame.str());
-          case Frames.OPEN_FAILED -> openFailed(worker, epoch, frame);
-          case Frames.EVENTS -> events(frame.u32(), frame.list());
-          case Frames.METRICS -> metrics(worker, frame.u32(), frame.bytes());
-          case Frames.PONG -> LOG.trace("Agent worker {} answered.", worker.index());
-          default ->
-              throw new Frames.FrameException(
-                  String.format(
-                      "The agent worker sent a frame of the unknown type 0x%02x. Worker and bridge"
-                          + " jar must be of the same release.",
-                      frame.type()));
+      TurnAnswers answers = new TurnAnswers();
+      try {
+        for (Frames.Frame frame : frames) {
+          frame(worker, epoch, frame, answers);
+        }
+      } finally {
+        // The frames before a broken one are handled.
+        answers.forEach((operator, found) -> answered(worker, epoch, operator, found));
+      }
+    }
+
+    private void frame(WorkerProcess worker, int epoch, Frames.Frame frame, TurnAnswers answers)
+        throws IOException {
+      switch (frame.type()) {
+        case Frames.STEP, Frames.END, Frames.NEED_SESSION, Frames.OUTPUTS -> answers.add(frame);
+        case Frames.OPENED -> opened(worker, epoch, frame.u32(), frame.str());
+        case Frames.OPEN_FAILED -> openFailed(worker, epoch, frame);
+        case Frames.EVENTS -> events(frame.u32(), frame.list());
+        case Frames.METRICS -> metrics(worker, frame.u32(), frame.bytes());
+        case Frames.PONG -> LOG.trace("Agent worker {} answered.", worker.index());
+        default ->
+            throw new Frames.FrameException(
+                String.format(
+                    "The agent worker sent a frame of the unknown type 0x%02x. Worker and bridge"
+                        + " jar must be of the same release.",
+                    frame.type()));
+      }
+    }
+
+    private void answered(
+        WorkerProcess worker, int epoch, int operator, List<Frames.Frame> answers) {
+      Attached attached = operators.get(operator);
+      if (attached == null) {
+        return;
+      }
+      attached.listener.onFrames(worker.index(), epoch, answers);
+      for (Frames.Frame answer : answers) {
+        if (answer.type() == Frames.END) {
+          lanes[worker.index()].ended(operator, epoch);
         }
       }
-      byOperator.forEach(
-          (operator, answers) -> {
-            Attached attached = operators.get(operator);
-            if (attached != null) {
-              attached.listener.onFrames(worker.index(), epoch, answers);
-            }
-          });
     }
 
     private void opened(WorkerProcess worker, int epoch, int planId, String report) {

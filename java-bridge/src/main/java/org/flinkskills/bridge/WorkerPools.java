@@ -3,6 +3,8 @@ package org.flinkskills.bridge;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.flink.api.common.JobID;
+import org.apache.flink.runtime.execution.Environment;
+import org.apache.flink.runtime.taskmanager.TaskManagerRuntimeInfo;
 
 /**
  * The pools of this TaskManager. A pool lives from the first operator that acquires it to the last
@@ -39,7 +41,7 @@ final class WorkerPools {
       return entry.pool;
     }
 
-    /** Gives the pool back, once; the last one closes it, which takes up to seven seconds. */
+    /** Gives the pool back, once; the last one closes it, which takes up to nine seconds. */
     void release() {
       if (!released) {
         released = true;
@@ -48,8 +50,24 @@ final class WorkerPools {
     }
   }
 
-  /** The job's pool; made from the blueprint when there is none. */
-  static Lease acquire(JobID jobId, WorkerPool.Blueprint blueprint) throws Exception {
+  /**
+   * The job's pool; made when there is none.
+   *
+   * @param environment the one of an operator's task
+   */
+  static Lease acquire(
+      Environment environment, AgentSettings settings, WorkerPool.LauncherFactory launchers)
+      throws Exception {
+    JobID jobId = environment.getJobID();
+    TaskManagerRuntimeInfo info = environment.getTaskManagerInfo();
+    WorkerPool.Blueprint blueprint =
+        new WorkerPool.Blueprint(
+            settings.workerCount(),
+            WorkerMemory.of(info.getConfiguration(), settings.workerCount()),
+            settings.openTimeoutMs(),
+            info.getTmpDirectories(),
+            info.getTaskManagerExternalAddress(),
+            launchers);
     Entry entry;
     synchronized (POOLS) {
       entry = POOLS.computeIfAbsent(jobId, id -> new Entry());

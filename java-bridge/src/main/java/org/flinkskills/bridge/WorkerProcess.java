@@ -17,7 +17,7 @@ import org.slf4j.LoggerFactory;
  *
  * <p>Three threads: the supervisor starts the process and reads its frames (it must be the one that
  * starts it, see {@link WorkerLauncher#launch}); a writer, so that no task thread ever blocks on a
- * full pipe; and one that drains the log.
+ * full pipe; and one that drains the log until the process has ended.
  */
 final class WorkerProcess {
   private static final Logger LOG = LoggerFactory.getLogger(WorkerProcess.class);
@@ -161,7 +161,7 @@ final class WorkerProcess {
           current.worker.kill();
         }
       }
-      interrupted |= join(supervisor, EXIT_GRACE_MS + 2 * JOIN_MS);
+      interrupted |= join(supervisor, EXIT_GRACE_MS + 2 * JOIN_MS + LeftProcesses.LONGEST_MS);
       if (supervisor.isAlive()) {
         LOG.error("{}: a process that holds its output pipe is still running.", name);
       }
@@ -277,13 +277,14 @@ final class WorkerProcess {
       this.epoch = epoch;
       this.onProbation = onProbation;
       this.worker = worker;
-      this.log = new WorkerLog(name, jobId, worker.log());
+      this.log = new WorkerLog(name, jobId, worker.log(), worker::awaitExit, launcher.prints());
     }
 
     /** Runs until the worker is gone and answers why it is. */
     String run() {
       Thread writer = daemon(() -> guarded("writing to the worker", this::write), name + "-writer");
-      Thread drain = daemon(() -> guarded("reading the worker's log", log), name + "-log");
+      Thread drain =
+          daemon(() -> guarded("reading the worker's log", this::readLog), name + "-log");
       try {
         writer.start();
         drain.start();
@@ -297,11 +298,29 @@ final class WorkerProcess {
         LOG.warn("{}: reading from the worker failed.", name, e);
       }
       end();
+      endLeft();
       outgoing.add(END);
       join(writer, JOIN_MS);
       join(drain, JOIN_MS);
       String exit = worker.exitDescription();
       return complaint == null ? exit : exit + ", " + complaint;
+    }
+
+    /**
+     * Reads the log until the end of the process, and ends the processes that it left. One of them
+     * may keep the pipe open that the supervisor reads.
+     */
+    private void readLog() {
+      log.run();
+      endLeft();
+    }
+
+    private void endLeft() {
+      try {
+        worker.endLeft();
+      } catch (InterruptedException e) {
+        Thread.currentThread().interrupt();
+      }
     }
 
     /** Kills the worker when one of its threads fails. */
@@ -431,9 +450,15 @@ final class WorkerProcess {
     return e.getMessage() == null || e instanceof Error ? e.toString() : e.getMessage();
   }
 
-  private static Thread daemon(Runnable body, String name) {
+  /**
+   * Returns a thread of a pool. It needs no class of the job by name, and has Flink's class loader:
+   * Java's own pooled threads that wait for processes inherit that of the thread that starts a
+   * process, and would keep the job's after the job.
+   */
+  static Thread daemon(Runnable body, String name) {
     Thread thread = new Thread(body, name);
     thread.setDaemon(true);
+    thread.setContextClassLoader(ClassLoader.getSystemClassLoader());
     return thread;
   }
 

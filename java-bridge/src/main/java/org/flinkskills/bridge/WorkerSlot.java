@@ -1,7 +1,10 @@
 package org.flinkskills.bridge;
 
 import java.util.ArrayDeque;
+import java.util.Collection;
+import java.util.Comparator;
 import java.util.Deque;
+import java.util.List;
 
 /** What one operator has to do with one worker; used on the task's mailbox thread only. */
 final class WorkerSlot {
@@ -44,6 +47,16 @@ final class WorkerSlot {
     behind = held ? !ready.isEmpty() : behind && ready.size() > 1;
   }
 
+  /** Removes an ended turn from those that have the worker for themselves. */
+  void leaveQuarantine(Turn turn) {
+    if (turn.quarantined) {
+      turn.quarantined = false;
+      if (--quarantined == 0) {
+        exclusiveRequested = false;
+      }
+    }
+  }
+
   /** The slot of a key. Flink has chosen this subtask by a hash of the same text. */
   static WorkerSlot of(WorkerSlot[] slots, String key) {
     int mixed = key.hashCode() * 0x9E3779B9;
@@ -62,6 +75,14 @@ final class WorkerSlot {
   /** Returns the number of ready keys that wait only for a place. */
   int waitingForPlace() {
     return held || behind ? 0 : ready.size();
+  }
+
+  /** Returns those of the started turns that the worker runs since that epoch, in their order. */
+  List<Turn> turnsOf(int epoch, Collection<Turn> started) {
+    return started.stream()
+        .filter(turn -> turn.slot == this && turn.epoch == epoch)
+        .sorted(Comparator.comparingLong(turn -> turn.id))
+        .toList();
   }
 
   /** A started turn. */

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.stream.Stream;
 import org.apache.flink.api.common.JobID;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.configuration.Configuration;
@@ -16,6 +17,7 @@ import org.apache.flink.metrics.Metric;
 import org.apache.flink.runtime.checkpoint.OperatorSubtaskState;
 import org.apache.flink.runtime.clusterframework.types.ResourceID;
 import org.apache.flink.runtime.executiongraph.ExecutionGraphTestUtils;
+import org.apache.flink.runtime.io.network.api.writer.ResultPartitionWriter;
 import org.apache.flink.runtime.metrics.groups.TaskManagerMetricGroup;
 import org.apache.flink.runtime.metrics.groups.TaskMetricGroup;
 import org.apache.flink.runtime.metrics.util.TestingMetricRegistry;
@@ -23,6 +25,7 @@ import org.apache.flink.runtime.operators.testutils.MockEnvironment;
 import org.apache.flink.runtime.operators.testutils.MockEnvironmentBuilder;
 import org.apache.flink.runtime.state.KeyGroupRangeAssignment;
 import org.apache.flink.runtime.state.StateBackend;
+import org.apache.flink.runtime.state.VoidNamespace;
 import org.apache.flink.runtime.util.TestingTaskManagerRuntimeInfo;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
 import org.apache.flink.streaming.runtime.tasks.mailbox.Mail;
@@ -62,6 +65,7 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
     private ClassLoader classLoader;
     private StateBackend stateBackend;
     private TaskMetricGroup metrics;
+    private List<ResultPartitionWriter> writers = List.of();
 
     Builder(AgentOperatorFactory.LauncherProvider launchers, File tmp) {
       this.launchers = launchers;
@@ -146,6 +150,12 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
       return this;
     }
 
+    /** Adds the writer of an output of the task. */
+    Builder writer(ResultPartitionWriter value) {
+      writers = List.of(value);
+      return this;
+    }
+
     /** Collects the operator's metrics by the last part of their names. */
     Builder metrics(Map<String, Metric> registered) {
       metrics =
@@ -174,7 +184,8 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
               new ArrayList<>(resources),
               JobResources.Limits.defaults(),
               python,
-              env);
+              env,
+              false);
       AgentPlan agentPlan = new AgentPlan(plan, secrets, events);
       AgentOperatorFactory factory =
           launchers == null
@@ -195,7 +206,9 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
       if (classLoader != null) {
         environment.setUserCodeClassLoader(classLoader);
       }
-      AgentHarness harness = new AgentHarness(factory, environment.build());
+      MockEnvironment task = environment.build();
+      task.addOutputs(writers);
+      AgentHarness harness = new AgentHarness(factory, task);
       if (stateBackend != null) {
         harness.setStateBackend(stateBackend);
       }
@@ -264,6 +277,15 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
     Optional<Mail> mail;
     while ((mail = getTaskMailbox().tryTake(0)).isPresent()) {
       mail.get().run();
+    }
+  }
+
+  /** The number of keys that a state has, by its name. */
+  long keysOf(String state) {
+    AgentOperator agent = (AgentOperator) getOperator();
+    try (Stream<String> keys =
+        agent.<String>getKeyedStateBackend().getKeys(state, VoidNamespace.INSTANCE)) {
+      return keys.count();
     }
   }
 

@@ -11,6 +11,7 @@ import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashSet;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -378,6 +379,53 @@ class AgentOperatorCrashTest {
       worker.log(line);
     } catch (IOException e) {
       throw new UncheckedIOException(e);
+    }
+  }
+
+  /** Each is an answer of the turn: cut off, with bytes too many, of unknown kinds. */
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "84 op id",
+        "84 op id 00",
+        "84 op id 00 00 00000001 00000005 61",
+        "84 op id 00 00 ffffffff",
+        "84 op id 09 00 00000000 00000000 00000000",
+        "84 op id 00 09 00000000 00000000 00000000",
+        "84 op id 00 00 00000000 00000000 00000000 ff",
+        "83 op id 00 00000004 61",
+        "83 op id 00 00000001 61 00000001",
+        "88 op id 7fffffff",
+        "85 op",
+        "86 0000"
+      })
+  void aBrokenAnswerReplacesTheWorker(String answer) throws Exception {
+    try (AgentHarness agent = builder().open()) {
+      agent.send("good", "good");
+      agent.send("bad", "bad");
+      FakeWorker first = workers.only();
+      List<Turn> turns = take(first, agent, 2);
+      turns.sort(Comparator.comparing(Turn::key));
+      Turn bad = turns.get(0);
+      String hex =
+          answer
+              .replace("op", String.format("%08x", bad.operator()))
+              .replace("id", String.format("%016x", bad.id()))
+              .replace(" ", "");
+      byte[] body = HexFormat.of().parseHex(hex);
+      Frames.Writer frame = new Frames.Writer(body[0] & 0xFF);
+      for (int i = 1; i < body.length; i++) {
+        frame.u8(body[i]);
+      }
+      // The frames before it are handled.
+      first.step(turns.get(1), false, "done");
+      first.answer(frame);
+      for (Turn again : take(workers.started(1), agent, 2)) {
+        assertEquals(1, again.crashes(), again.toString());
+        assertEquals(again.key().equals("bad") ? List.of() : List.of("done"), again.journal());
+        workers.started(1).end(again, again.event());
+      }
+      agent.awaitEmitted(2);
     }
   }
 

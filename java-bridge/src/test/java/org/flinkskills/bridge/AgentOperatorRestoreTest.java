@@ -208,6 +208,65 @@ class AgentOperatorRestoreTest {
     }
   }
 
+  private static final long DAY_MS = 24L * 60 * 60 * 1000;
+
+  @ParameterizedTest
+  @ValueSource(strings = {"hashmap", "rocksdb"})
+  void onlyKeysWithASessionStayByDefault(String backend) throws Exception {
+    FakeWorkers workers = new FakeWorkers();
+    try (AgentHarness agent = builder(workers).stateBackend(backend(backend)).open()) {
+      FakeWorker worker = workers.only();
+      agent.send("none", "1");
+      worker.end(worker.takeTurn("1"), "x");
+      agent.send("some", "2");
+      worker.endWithSession(worker.takeTurn("2"), Frames.SESSION_APPEND, "s");
+      agent.send("cleared", "3");
+      worker.endWithSession(worker.takeTurn("3"), Frames.SESSION_REPLACE, "s");
+      agent.awaitEmitted(3);
+      agent.send("cleared", "4");
+      worker.endWithSession(worker.takeTurn("4"), Frames.SESSION_CLEAR);
+      agent.awaitEmitted(4);
+      setTime(agent, 29 * DAY_MS);
+      assertEquals(2, numberOf(agent, worker, "none"));
+      assertEquals(2, numberOf(agent, worker, "some"));
+      assertEquals(3, numberOf(agent, worker, "cleared"));
+      setTime(agent, 100 * DAY_MS);
+      assertEquals(1, numberOf(agent, worker, "none"));
+      assertEquals(3, numberOf(agent, worker, "some"));
+      assertEquals(1, numberOf(agent, worker, "cleared"));
+    }
+  }
+
+  /** Runs one more turn of a key, which leaves its session as it is. */
+  private static long numberOf(AgentHarness agent, FakeWorker worker, String key) throws Exception {
+    int before = agent.getOutput().size();
+    agent.send(key, "more");
+    Turn turn = worker.takeTurn("more");
+    worker.end(turn, "x");
+    agent.awaitEmitted(before + 1);
+    return turn.number();
+  }
+
+  @Test
+  void keysThatNeverReturnLeaveNothing() throws Exception {
+    FakeWorkers workers = new FakeWorkers();
+    workers.onTurn = (worker, turn) -> worker.end(turn, "x");
+    try (AgentHarness agent = builder(workers).open()) {
+      for (int i = 0; i < 200; i++) {
+        agent.send("k" + i, "e");
+      }
+      agent.awaitEmitted(200);
+      assertEquals(200, agent.keysOf("idle") + agent.keysOf("turns"));
+      setTime(agent, 31 * DAY_MS);
+      // Flink removes some that have expired at each access.
+      for (int i = 0; i < 200; i++) {
+        agent.send("one", "e");
+        agent.awaitEmitted(201 + i);
+      }
+      assertEquals(1, agent.keysOf("idle") + agent.keysOf("turns"));
+    }
+  }
+
   @Test
   void waitingEventsOutliveTheTimeToLive() throws Exception {
     FakeWorkers before = new FakeWorkers();
@@ -305,6 +364,7 @@ class AgentOperatorRestoreTest {
       worker.end(third, "A3");
       agent.awaitEmitted(2);
       assertEquals(List.of("A2@22", "A3"), agent.emitted());
+      assertEquals(2, numberOf(agent, worker, "b"));
     }
   }
 
@@ -332,6 +392,31 @@ class AgentOperatorRestoreTest {
   private static void setTime(AgentHarness agent, long millis) throws Exception {
     agent.setStateTtlProcessingTime(millis);
     agent.setProcessingTime(millis);
+  }
+
+  @Test
+  void anUnfinishedTurnWithoutASessionKeepsItsNumber() throws Exception {
+    FakeWorkers before = new FakeWorkers();
+    OperatorSubtaskState snapshot;
+    try (AgentHarness agent = builder(before).open()) {
+      FakeWorker worker = before.only();
+      agent.send("a", "1");
+      worker.end(worker.takeTurn("1"), "x");
+      agent.awaitEmitted(1);
+      agent.send("a", "2");
+      worker.takeTurn("2");
+      snapshot = agent.snapshot(1, 1);
+    }
+    FakeWorkers after = new FakeWorkers();
+    AgentHarness agent = builder(after).build();
+    try {
+      setTime(agent, 100 * DAY_MS);
+      agent.initializeState(snapshot);
+      agent.open();
+      assertEquals(2, after.only().takeTurn("2").number(), "call ids depend on the number");
+    } finally {
+      agent.close();
+    }
   }
 
   @Test

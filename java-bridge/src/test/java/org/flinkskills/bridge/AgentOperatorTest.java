@@ -139,7 +139,7 @@ class AgentOperatorTest {
     agent.send("a", "a");
     agent.send("b", "b");
     // Both run and nothing else waits: a checkpoint barrier that comes now passes at once.
-    assertEquals(0, agent.snapshot(1, 1).getManagedOperatorState().size());
+    assertEquals(1, agent.snapshot(1, 1).getManagedKeyedState().size());
   }
 
   @Test

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.Map;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
@@ -41,6 +42,23 @@ class CanonicalKeyTest {
       assertEquals(text, new String(bytes, StandardCharsets.UTF_8));
       String before = keys.put(text, key.toString());
       assertTrue(before == null || before.equals(key.toString()), text);
+    }
+  }
+
+  /** Keys of lines, for example, are sent unchanged. */
+  @Test
+  void differentTextsStayDifferentInFrames() {
+    Random random = new Random(7);
+    String alphabet = "x?\uD800\uDC00\uD83D\uDE00\uFFFD";
+    Map<String, String> keys = new HashMap<>();
+    for (int i = 0; i < 20_000; i++) {
+      StringBuilder key = new StringBuilder();
+      for (int length = random.nextInt(5); length > 0; length--) {
+        key.append(alphabet.charAt(random.nextInt(alphabet.length())));
+      }
+      String frame = HexFormat.of().formatHex(new Frames.Writer(1).str(key.toString()).frame());
+      String before = keys.put(frame, key.toString());
+      assertTrue(before == null || before.equals(key.toString()), frame);
     }
   }
 

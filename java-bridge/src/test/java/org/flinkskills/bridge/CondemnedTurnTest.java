@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import org.apache.flink.api.python.shaded.net.razorvine.pickle.Unpickler;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
+import org.apache.flink.types.Row;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -71,6 +72,22 @@ class CondemnedTurnTest {
       List<String> emitted = new ArrayList<>(agent.emitted());
       emitted.sort(null);
       assertEquals(List.of("next", "other"), emitted);
+    }
+  }
+
+  @Test
+  void anEventThatNoFrameHasRoomForHasAnErrorRecord() throws Exception {
+    try (AgentHarness agent =
+        builder().plan("{\"agent_id\": \"desk\", \"rows\": null}").maxInFlight(1).open()) {
+      agent.processElement(
+          new StreamRecord<>(Row.of("\"bad\"", new byte[Frames.MAX_FRAME_BYTES])));
+      agent.send("\"bad\"", "next");
+      agent.send("\"good\"", "other");
+      Map<?, ?> record = (Map<?, ?>) failure(agent);
+      assertEquals("bad", record.get("key"));
+      assertTrue(record.get("error").toString().contains("at most 268435456"), record.toString());
+      agent.awaitEmitted(2);
+      assertEquals(1, workers.launched.size());
     }
   }
 

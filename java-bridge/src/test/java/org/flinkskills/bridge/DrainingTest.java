@@ -1,6 +1,7 @@
 package org.flinkskills.bridge;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.Serializable;
 import java.nio.charset.StandardCharsets;
@@ -26,6 +27,7 @@ import org.apache.flink.types.Row;
 import org.apache.flink.util.CloseableIterator;
 import org.flinkskills.bridge.FakeWorkers.FakeWorker;
 import org.flinkskills.bridge.FakeWorkers.Turn;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -57,6 +59,19 @@ class DrainingTest {
     @Override
     public void notifyCheckpointComplete(long checkpoint) {
       COMPLETED.incrementAndGet();
+    }
+  }
+
+  /** A task behind the agent that is slower than it. */
+  private static final class Slow implements MapFunction<String, Integer> {
+    private static final long serialVersionUID = 1L;
+    private static final AtomicInteger SEEN = new AtomicInteger();
+
+    @Override
+    public Integer map(String output) throws InterruptedException {
+      // Slowness is what the test is about; it waits for none of it.
+      Thread.sleep(10);
+      return SEEN.incrementAndGet();
     }
   }
 
@@ -102,6 +117,53 @@ class DrainingTest {
       }
     }
     assertEquals(List.of("a", "b", "c"), found.stream().sorted().toList());
+  }
+
+  @Test
+  void anUnalignedBarrierDoesNotWaitBehindOutputs() throws Exception {
+    Configuration options = new Configuration();
+    options.set(CheckpointingOptions.ENABLE_UNALIGNED, true);
+    StreamExecutionEnvironment env =
+        StreamExecutionEnvironment.getExecutionEnvironment(options).setParallelism(1);
+    FakeWorkers workers = new FakeWorkers();
+    int outputs = 600;
+    AtomicInteger seen = new AtomicInteger();
+    CompletableFuture<Void> answers =
+        CompletableFuture.runAsync(
+            () -> {
+              try {
+                Turn turn = workers.only().takeTurn();
+                awaitCheckpoints(1);
+                for (int i = 0; i < outputs; i++) {
+                  workers.only().tell(turn, "x".repeat(40_000));
+                }
+                // The first of them may have begun before the outputs.
+                awaitCheckpoints(2);
+                seen.set(Slow.SEEN.get());
+                workers.only().end(turn);
+              } catch (Exception e) {
+                throw new IllegalStateException(e);
+              }
+            });
+    env.enableCheckpointing(100);
+    DataStream<Row> keyed = env.fromData(keyedEvent(), row("a"));
+    List<Integer> found = new ArrayList<>();
+    try (CloseableIterator<Integer> results =
+        agent(env, keyed, workers, 1)
+            .map(new Counting(), Types.STRING)
+            .rebalance()
+            .map(new Slow())
+            .executeAndCollect()) {
+      results.forEachRemaining(found::add);
+    }
+    answers.get();
+    assertEquals(outputs, found.size());
+    assertTrue(seen.get() < outputs / 2, "Checkpoints came only after outputs: " + seen);
+  }
+
+  private static void awaitCheckpoints(int more) throws Exception {
+    int before = COMPLETED.get();
+    Waiting.until("checkpoints", () -> COMPLETED.get() >= before + more);
   }
 
   /** Ends the turns of each agent only after some checkpoints, and so long after the input. */

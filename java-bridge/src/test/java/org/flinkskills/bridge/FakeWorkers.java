@@ -5,8 +5,9 @@ import java.io.FilterOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.io.PipedInputStream;
+import java.io.PipedOutputStream;
 import java.io.UncheckedIOException;
-import java.nio.ByteBuffer;
 import java.nio.channels.Channels;
 import java.nio.channels.Pipe;
 import java.nio.charset.StandardCharsets;
@@ -140,7 +141,9 @@ final class FakeWorkers implements WorkerLauncher {
 
     private final Pipe toWorker = Pipe.open();
     private final Pipe fromWorker = Pipe.open();
-    private final Pipe log = Pipe.open();
+    // The log is read by what is available, which channels do not tell.
+    private final PipedInputStream log = new PipedInputStream(1 << 16);
+    private final PipedOutputStream lines = new PipedOutputStream(log);
     private final OutputStream answers = Channels.newOutputStream(fromWorker.sink());
     private final CountDownLatch exited = new CountDownLatch(1);
     private final Thread thread;
@@ -262,14 +265,14 @@ final class FakeWorkers implements WorkerLauncher {
     }
 
     void log(String line) throws IOException {
-      log.sink().write(ByteBuffer.wrap((line + "\n").getBytes(StandardCharsets.UTF_8)));
+      lines.write((line + "\n").getBytes(StandardCharsets.UTF_8));
     }
 
     void die(int code) {
       exitCode = code;
       try {
         fromWorker.sink().close();
-        log.sink().close();
+        lines.close();
         toWorker.source().close();
       } catch (IOException e) {
         throw new UncheckedIOException(e);
@@ -313,7 +316,7 @@ final class FakeWorkers implements WorkerLauncher {
 
     @Override
     public InputStream log() {
-      return failing("log", Channels.newInputStream(log.source()));
+      return failing("log", log);
     }
 
     @Override
@@ -325,6 +328,9 @@ final class FakeWorkers implements WorkerLauncher {
     public void kill() {
       die(137);
     }
+
+    @Override
+    public void endLeft() {}
 
     @Override
     public String exitDescription() {

@@ -31,6 +31,13 @@ class FramesTest {
   }
 
   @Test
+  void aLoneSurrogateIsWrittenAsPythonReadsIt() {
+    String text = "a\uD800\uD83D\uDE00\uDC00?";
+    String hex = HexFormat.of().formatHex(new Frames.Writer(1).str(text).frame());
+    assertEquals("0000000c" + "61" + "eda080" + "f09f9880" + "edb080" + "3f", hex.substring(10));
+  }
+
+  @Test
   void framesComeOutWhateverThePiecesTheyArriveIn() throws IOException {
     ByteArrayOutputStream stream = new ByteArrayOutputStream();
     byte[] large = new byte[200_000];

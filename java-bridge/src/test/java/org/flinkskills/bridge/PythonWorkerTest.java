@@ -12,10 +12,13 @@ import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.stream.Stream;
+import org.apache.flink.api.common.JobID;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** The operator with real processes: a small Python program in the place of the agent worker. */
 @Timeout(60)
@@ -115,6 +118,60 @@ class PythonWorkerTest {
     Waiting.until("the child is gone", () -> !isAlive(child));
     assertEquals(0, workersOfThisJvm());
     assertEquals(List.of(), leftOvers());
+  }
+
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "leave session",
+        "leave session orphan",
+        "leave session orphan quiet",
+        "leave session orphan bare",
+        "leave orphan bare quiet",
+        "leave session orphan quiet stubborn"
+      })
+  void noProcessAndNoThreadIsLeftWhenTheWorkerEnds(String event) throws Exception {
+    long left;
+    JobID job = new JobID();
+    try (AgentHarness agent = builder().jobId(job).open()) {
+      agent.send("a", event);
+      agent.awaitEmitted(1);
+      left = Long.parseLong(agent.emitted().get(0));
+      assertTrue(isAlive(left));
+    }
+    assertEquals(List.of(), WorkerPoolTest.poolThreads(job));
+    Waiting.until("the process that was left is gone", () -> !isAlive(left));
+    assertEquals(List.of(), leftOvers());
+  }
+
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "leave session",
+        "leave session orphan quiet",
+        "leave session orphan bare",
+        "leave bare quiet"
+      })
+  void whatAKilledWorkerLeftIsEndedAndNothingElse(String event) throws Exception {
+    Process other = new ProcessBuilder("sleep", "600").start();
+    try (AgentHarness agent = builder().open();
+        AgentHarness neighbor = builder().open()) {
+      agent.send("a", event);
+      agent.awaitEmitted(1);
+      long left = Long.parseLong(agent.emitted().get(0));
+      neighbor.send("a", "leave session");
+      neighbor.awaitEmitted(1);
+      agent.send("a", "pid");
+      agent.awaitEmitted(2);
+      ProcessHandle.of(Long.parseLong(agent.emitted().get(1))).orElseThrow().destroyForcibly();
+      agent.send("a", "again");
+      agent.awaitEmitted(3);
+      Waiting.until("the process that was left is gone", () -> !isAlive(left));
+      assertTrue(isAlive(Long.parseLong(neighbor.emitted().get(0))));
+      assertTrue(other.isAlive());
+    } finally {
+      other.destroyForcibly();
+    }
   }
 
   private static boolean isAlive(long pid) {

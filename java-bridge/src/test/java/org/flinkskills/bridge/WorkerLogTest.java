@@ -3,11 +3,19 @@ package org.flinkskills.bridge;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStream;
+import java.io.PipedInputStream;
+import java.io.PipedOutputStream;
+import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.JobID;
 import org.apache.logging.log4j.Level;
 import org.apache.logging.log4j.LogManager;
@@ -18,6 +26,7 @@ import org.apache.logging.log4j.core.config.Property;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 
 class WorkerLogTest {
   private static final JobID JOB = new JobID();
@@ -52,10 +61,46 @@ class WorkerLogTest {
   }
 
   private WorkerLog read(String text) {
+    return read(text, null);
+  }
+
+  private WorkerLog read(String text, PrintStream prints) {
     WorkerLog log =
-        new WorkerLog("w", JOB, new ByteArrayInputStream(text.getBytes(StandardCharsets.UTF_8)));
+        new WorkerLog(
+            "w",
+            JOB,
+            new ByteArrayInputStream(text.getBytes(StandardCharsets.UTF_8)),
+            millis -> true,
+            prints);
     log.run();
     return log;
+  }
+
+  @Test
+  void printsAreShownAsWholeLinesAndTheLogIsNot() {
+    ByteArrayOutputStream shown = new ByteArrayOutputStream();
+    String wide = "ä".repeat(20_000);
+    WorkerLog log =
+        read(
+            "\u001eWARN flink_skills.turn: logged\nprinted\n\nERROR of a print\n"
+                + wide
+                + "\nno end\u001eINFO x\nlast without an end",
+            new PrintStream(shown));
+    assertEquals(
+        "printed\n\nERROR of a print\n" + wide + "\nno end\nlast without an end\n",
+        shown.toString(StandardCharsets.UTF_8));
+    assertEquals(
+        List.of(
+            "flink_skills.turn: logged",
+            "printed",
+            "",
+            "of a print",
+            "ä".repeat(8192),
+            "no end",
+            "x",
+            "last without an end"),
+        log.tail());
+    assertEquals(Level.WARN, lines.get(0).level());
   }
 
   @Test
@@ -89,6 +134,52 @@ class WorkerLogTest {
     assertEquals(
         List.of("w: a: failed [turn=3]", "w: Traceback"), lines.stream().map(Line::text).toList());
     assertEquals("3", lines.get(1).fields().get("turn"));
+  }
+
+  @Test
+  @Timeout(60)
+  void readingEndsWithTheProcessAlthoughAnotherOneHasThePipe() throws Exception {
+    PipedInputStream pipe = new PipedInputStream();
+    PipedOutputStream writer = new PipedOutputStream(pipe);
+    CountDownLatch exited = new CountDownLatch(1);
+    WorkerLog log =
+        new WorkerLog("w", JOB, pipe, millis -> exited.await(millis, TimeUnit.MILLISECONDS), null);
+    Thread reader = new Thread(log, "reader of a log");
+    reader.start();
+    writer.write("first\nsec".getBytes(StandardCharsets.UTF_8));
+    Waiting.until("the first line", () -> log.tail().equals(List.of("first")));
+    writer.write("ond\n".getBytes(StandardCharsets.UTF_8));
+    Waiting.until("the second line", () -> log.tail().size() == 2);
+    writer.write("last words\nand a part".getBytes(StandardCharsets.UTF_8));
+    exited.countDown();
+    reader.join();
+    assertEquals(List.of("first", "second", "last words", "and a part"), log.tail());
+  }
+
+  @Test
+  @Timeout(60)
+  void aProcessThatWritesOnAndOnIsNotReadForEver() {
+    InputStream endless =
+        new InputStream() {
+          @Override
+          public int available() {
+            return 1 << 20;
+          }
+
+          @Override
+          public int read() {
+            return 'y';
+          }
+
+          @Override
+          public int read(byte[] bytes, int offset, int length) {
+            Arrays.fill(bytes, offset, offset + length, (byte) 'y');
+            return length;
+          }
+        };
+    WorkerLog log = new WorkerLog("w", JOB, endless, millis -> true, null);
+    log.run();
+    assertEquals(1, log.tail().size());
   }
 
   @Test

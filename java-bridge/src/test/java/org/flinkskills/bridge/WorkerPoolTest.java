@@ -35,12 +35,15 @@ class WorkerPoolTest {
     return new AgentHarness.Builder(workers.provider(), tmp);
   }
 
-  private static List<String> poolThreads(JobID job) {
+  static List<Thread> threads(JobID job) {
     String prefix = "agent-worker-" + job.toString().substring(0, 8);
     return Thread.getAllStackTraces().keySet().stream()
-        .map(Thread::getName)
-        .filter(name -> name.startsWith(prefix))
+        .filter(thread -> thread.getName().startsWith(prefix))
         .toList();
+  }
+
+  static List<String> poolThreads(JobID job) {
+    return threads(job).stream().map(Thread::getName).toList();
   }
 
   @Test
@@ -171,13 +174,13 @@ class WorkerPoolTest {
   @Test
   void aRefusedPlanDoesNotHarmTheOthers() throws Exception {
     JobID job = new JobID();
-    try (AgentHarness good = builder().jobId(job).openTimeoutMs(300).open()) {
+    try (AgentHarness good = builder().jobId(job).openTimeoutMs(2000).open()) {
       workers.onOpen = (worker, open) -> worker.openFailed(open, "no");
       AgentHarness bad = builder().jobId(job).plan("{\"agent\":\"bad\"}").build();
       bad.initializeEmptyState();
       assertThrows(AgentOpenException.class, bad::open);
       bad.close();
-      long later = System.nanoTime() + 400_000_000L;
+      long later = System.nanoTime() + 2_100_000_000L;
       Waiting.until("the open timeout has gone by", () -> System.nanoTime() > later);
       good.send("a", "a");
       FakeWorker worker = workers.only();

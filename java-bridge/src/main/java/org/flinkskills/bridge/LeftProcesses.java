@@ -1,0 +1,200 @@
+package org.flinkskills.bridge;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.DirectoryIteratorException;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Ends processes that outlive the worker that started them, such as a daemon in its own session.
+ *
+ * <p>A process belongs to a worker if it has the worker's mark in its environment, is in the
+ * worker's session, or can write to a pipe of the worker. Nothing else can have these: the mark
+ * holds the name of the pool's scratch folder, which is random. A process without all
+ * three, or that the TaskManager's user cannot examine, is not found. Without {@code /proc} (on
+ * macOS) none is found.
+ */
+final class LeftProcesses {
+  private static final Logger LOG = LoggerFactory.getLogger(LeftProcesses.class);
+
+  /** Holds the mark in the environment of a worker and of everything that it starts. */
+  static final String VARIABLE = "FLINK_SKILLS_WORKER_MARK";
+
+  /** The longest time that {@link #end} takes. */
+  static final long LONGEST_MS = 2000;
+
+  private static final Path PROC = Path.of("/proc");
+  private static final long GRACE_MS = 500;
+  private static final long POLL_MS = 5;
+  private static final String NO_SESSION = "";
+
+  /** A part of the environment, whose variables end with NUL. */
+  private final String mark;
+
+  private final String session;
+  private final Set<String> pipes;
+
+  private LeftProcesses(String mark, String session, Set<String> pipes) {
+    this.mark = mark;
+    this.session = session;
+    this.pipes = pipes;
+  }
+
+  /** Returns the processes of the worker that was just started with this mark. */
+  static LeftProcesses of(Process worker, String mark) {
+    Set<String> pipes = new LinkedHashSet<>();
+    for (int descriptor : List.of(1, 2)) {
+      Path link = PROC.resolve(worker.pid() + "/fd/" + descriptor);
+      try {
+        String target = Files.readSymbolicLink(link).toString();
+        if (target.startsWith("pipe:")) {
+          pipes.add(target);
+        }
+      } catch (IOException | UnsupportedOperationException e) {
+        LOG.debug("The pipe {} of an agent worker is not known.", link, e);
+      }
+    }
+    return new LeftProcesses(
+        "\0" + VARIABLE + "=" + mark + "\0", Long.toString(worker.pid()), pipes);
+  }
+
+  /** Returns the processes of all workers whose marks begin with the prefix. */
+  static LeftProcesses withPrefix(String prefix) {
+    return new LeftProcesses("\0" + VARIABLE + "=" + prefix, NO_SESSION, Set.of());
+  }
+
+  /** Ends them by SIGTERM and then by SIGKILL, and logs their programs. The worker has ended. */
+  void end(String name) throws InterruptedException {
+    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(LONGEST_MS - GRACE_MS);
+    Set<String> programs = new LinkedHashSet<>();
+    List<ProcessHandle> left = find();
+    for (boolean kill = false; !left.isEmpty() && System.nanoTime() < deadline; kill = true) {
+      for (ProcessHandle process : left) {
+        programs.add(programOf(process));
+        boolean requested = kill ? process.destroyForcibly() : process.destroy();
+        LOG.debug("{}: process {} was signaled: {}.", name, process.pid(), requested);
+      }
+      awaitEnd(left);
+      left = find();
+    }
+    if (!programs.isEmpty()) {
+      LOG.warn(
+          "{}: its code left processes running; they were ended: {}",
+          name,
+          String.join(", ", programs));
+    }
+    if (!left.isEmpty()) {
+      LOG.error(
+          "{}: these processes could not be ended: {}",
+          name,
+          left.stream().map(LeftProcesses::programOf).toList());
+    }
+  }
+
+  /** Returns the program without its arguments, which may hold secrets. */
+  private static String programOf(ProcessHandle process) {
+    return process.info().command().orElse("a program") + " (" + process.pid() + ")";
+  }
+
+  private static void awaitEnd(List<ProcessHandle> processes) throws InterruptedException {
+    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(GRACE_MS);
+    while (System.nanoTime() < deadline && processes.stream().anyMatch(LeftProcesses::runs)) {
+      Thread.sleep(POLL_MS);
+    }
+  }
+
+  private static boolean runs(ProcessHandle process) {
+    try {
+      return process.isAlive() && !isZombie(stat(PROC.resolve(Long.toString(process.pid()))));
+    } catch (IOException e) {
+      return false; // it has ended
+    }
+  }
+
+  private List<ProcessHandle> find() {
+    List<ProcessHandle> found = new ArrayList<>();
+    if (!Files.isDirectory(PROC)) {
+      return found;
+    }
+    // The worker's id may belong to another process by now, which then leads another session.
+    boolean reused = !session.isEmpty() && Files.exists(PROC.resolve(session));
+    try (DirectoryStream<Path> folders = Files.newDirectoryStream(PROC, "[0-9]*")) {
+      for (Path folder : folders) {
+        long pid = Long.parseLong(folder.getFileName().toString());
+        if (pid != ProcessHandle.current().pid()) {
+          // A handle knows when its process began, so it never signals a later one with the same
+          // id. It must exist before the process is examined.
+          ProcessHandle.of(pid)
+              .filter(process -> belongs(folder, !reused))
+              .ifPresent(found::add);
+        }
+      }
+    } catch (IOException | DirectoryIteratorException e) {
+      LOG.warn("The processes of this machine cannot be listed, so none is ended.", e);
+    }
+    return found;
+  }
+
+  private boolean belongs(Path folder, boolean bySession) {
+    try {
+      String[] stat = stat(folder);
+      if (isZombie(stat)) {
+        return false;
+      }
+      return bySession && stat[3].equals(session) || isMarked(folder) || writesToPipe(folder);
+    } catch (IOException e) {
+      return false; // it has ended, or belongs to another user
+    }
+  }
+
+  /** The fields behind the name: state, parent, group, session. */
+  private static String[] stat(Path folder) throws IOException {
+    String text = Files.readString(folder.resolve("stat"), StandardCharsets.ISO_8859_1);
+    return text.substring(text.lastIndexOf(')') + 2).split(" ", 5);
+  }
+
+  private static boolean isZombie(String[] stat) {
+    return stat[0].equals("Z") || stat[0].equals("X");
+  }
+
+  private boolean isMarked(Path folder) throws IOException {
+    byte[] environment = Files.readAllBytes(folder.resolve("environ"));
+    return ("\0" + new String(environment, StandardCharsets.ISO_8859_1) + "\0").contains(mark);
+  }
+
+  private boolean writesToPipe(Path folder) throws IOException {
+    if (pipes.isEmpty()) {
+      return false;
+    }
+    try (DirectoryStream<Path> descriptors = Files.newDirectoryStream(folder.resolve("fd"))) {
+      for (Path descriptor : descriptors) {
+        if (pipes.contains(Files.readSymbolicLink(descriptor).toString())
+            && isWritable(folder.resolve("fdinfo").resolve(descriptor.getFileName()))) {
+          return true;
+        }
+      }
+    } catch (DirectoryIteratorException e) {
+      throw e.getCause();
+    }
+    return false;
+  }
+
+  /** A process that the TaskManager is about to start may have its reading ends for a moment. */
+  private static boolean isWritable(Path descriptor) throws IOException {
+    for (String line : Files.readAllLines(descriptor, StandardCharsets.ISO_8859_1)) {
+      if (line.startsWith("flags:")) {
+        return (Long.parseLong(line.substring("flags:".length()).strip(), 8) & 3) != 0;
+      }
+    }
+    return false;
+  }
+}

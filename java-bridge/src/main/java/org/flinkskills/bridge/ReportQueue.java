@@ -1,0 +1,195 @@
+package org.flinkskills.bridge;
+
+import java.io.EOFException;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.List;
+import org.apache.flink.util.function.ThrowingRunnable;
+
+/**
+ * Reports of workers that an operator has not handled yet, in their order.
+ *
+ * <p>An operator handles none while its outputs accept no records, and its turns go on meanwhile. So
+ * frames that the budget of memory has no room for are written to a file, and read again when it is
+ * their turn.
+ */
+final class ReportQueue implements AutoCloseable {
+  /** The bytes of a frame's objects, without its content. */
+  private static final int OBJECT_BYTES = 64;
+
+  private final MemoryBudget budget;
+  private final Path folder;
+  private final Deque<Report> reports = new ArrayDeque<>();
+  private FileChannel file;
+  private int inFile;
+  private boolean closed;
+
+  /** Frames of one worker, or a {@code change} in its life. */
+  static final class Report {
+    final int worker;
+    final int epoch;
+    final ThrowingRunnable<Exception> change;
+    private List<Frames.Frame> frames;
+    private int next;
+    private long bytes;
+
+    /** The lengths of frames that are in the file; null if they are in memory. */
+    private int[] lengths;
+
+    private long position;
+
+    private Report(
+        int worker, int epoch, List<Frames.Frame> frames, ThrowingRunnable<Exception> change) {
+      this.worker = worker;
+      this.epoch = epoch;
+      this.frames = frames;
+      this.change = change;
+      for (Frames.Frame frame : frames) {
+        bytes += frame.content().length + OBJECT_BYTES;
+      }
+    }
+
+    boolean hasNext() {
+      return next < frames.size();
+    }
+
+    /** Returns the next frame, or null after the last one. */
+    Frames.Frame nextFrame() {
+      return next < frames.size() ? frames.get(next++) : null;
+    }
+  }
+
+  /**
+   * @param folder where the file is created when it is needed
+   */
+  ReportQueue(MemoryBudget budget, Path folder) {
+    this.budget = budget;
+    this.folder = folder;
+  }
+
+  void add(ThrowingRunnable<Exception> change) {
+    synchronized (reports) {
+      reports.addLast(new Report(0, 0, List.of(), change));
+    }
+  }
+
+  /** Adds frames whose operator has been read. */
+  void add(int worker, int epoch, List<Frames.Frame> frames) throws IOException {
+    Report report = new Report(worker, epoch, frames, null);
+    synchronized (reports) {
+      if (closed) {
+        return;
+      }
+      boolean fits = budget.reserve(report.bytes);
+      if (!fits && reports.isEmpty()) {
+        // The next one to be handled: it is in memory then in any case.
+        report.bytes = 0;
+      } else if (!fits) {
+        write(report);
+      }
+      reports.addLast(report);
+    }
+  }
+
+  /** Returns the first report with its frames in memory, or null. It stays in the queue. */
+  Report peek() throws IOException {
+    synchronized (reports) {
+      Report first = reports.peekFirst();
+      if (first != null && first.lengths != null) {
+        read(first);
+      }
+      return first;
+    }
+  }
+
+  /** Removes the first report. */
+  void remove() {
+    synchronized (reports) {
+      Report first = reports.pollFirst();
+      if (first != null) {
+        budget.release(first.bytes);
+      }
+    }
+  }
+
+  boolean isEmpty() {
+    synchronized (reports) {
+      return reports.isEmpty();
+    }
+  }
+
+  /** Returns the bytes of the file. */
+  long fileSize() throws IOException {
+    synchronized (reports) {
+      return file == null ? 0 : file.size();
+    }
+  }
+
+  private void write(Report report) throws IOException {
+    if (file == null) {
+      Path path = Files.createTempFile(folder, "answers-", ".bin");
+      file =
+          FileChannel.open(
+              path,
+              StandardOpenOption.READ,
+              StandardOpenOption.WRITE,
+              StandardOpenOption.DELETE_ON_CLOSE);
+    }
+    report.position = file.size();
+    report.lengths = new int[report.frames.size()];
+    long at = report.position;
+    for (int i = 0; i < report.lengths.length; i++) {
+      ByteBuffer content = ByteBuffer.wrap(report.frames.get(i).content());
+      report.lengths[i] = content.remaining();
+      while (content.hasRemaining()) {
+        at += file.write(content, at);
+      }
+    }
+    report.frames = null;
+    report.bytes = 0;
+    inFile++;
+  }
+
+  private void read(Report report) throws IOException {
+    List<Frames.Frame> frames = new ArrayList<>(report.lengths.length);
+    long at = report.position;
+    for (int length : report.lengths) {
+      ByteBuffer content = ByteBuffer.allocate(length);
+      while (content.hasRemaining()) {
+        int count = file.read(content, at);
+        if (count < 0) {
+          throw new EOFException("The file with answers of agent workers is shorter than written.");
+        }
+        at += count;
+      }
+      Frames.Frame frame = new Frames.Frame(content.array());
+      frame.u32();
+      frames.add(frame);
+    }
+    report.frames = frames;
+    report.lengths = null;
+    inFile--;
+    if (inFile == 0) {
+      file.truncate(0);
+    }
+  }
+
+  @Override
+  public void close() throws IOException {
+    synchronized (reports) {
+      closed = true;
+      reports.forEach(report -> budget.release(report.bytes));
+      reports.clear();
+      if (file != null) {
+        file.close();
+      }
+    }
+  }
+}

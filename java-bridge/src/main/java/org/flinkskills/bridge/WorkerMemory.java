@@ -1,0 +1,65 @@
+package org.flinkskills.bridge;
+
+import com.sun.management.OperatingSystemMXBean;
+import java.lang.management.ManagementFactory;
+import org.apache.flink.configuration.ConfigOption;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.configuration.MemorySize;
+import org.apache.flink.configuration.TaskManagerOptions;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The memory of a worker process where the job sets no {@code skills.worker.max-memory}: its share
+ * of what the container, or the machine, has beside the JVM.
+ */
+final class WorkerMemory {
+  private static final Logger LOG = LoggerFactory.getLogger(WorkerMemory.class);
+  private static final long MEBIBYTE = 1 << 20;
+
+  /** Enough for a worker with a client for models. */
+  private static final long LEAST = 256 * MEBIBYTE;
+
+  /** Code, threads and compiled methods of the JVM: Flink's smallest overhead. */
+  private static final long NATIVE = 192 * MEBIBYTE;
+
+  private WorkerMemory() {}
+
+  /** Returns the maximum of one of so many workers, in bytes. */
+  static long of(Configuration taskManager, int workers) {
+    OperatingSystemMXBean system =
+        (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+    // The JVM answers with the limit of its container if there is one.
+    return of(taskManager, workers, system.getTotalMemorySize(), Runtime.getRuntime().maxMemory());
+  }
+
+  static long of(Configuration taskManager, int workers, long machine, long heap) {
+    long jvm =
+        heap
+            + bytes(taskManager, TaskManagerOptions.FRAMEWORK_OFF_HEAP_MEMORY)
+            + bytes(taskManager, TaskManagerOptions.TASK_OFF_HEAP_MEMORY)
+            + bytes(taskManager, TaskManagerOptions.NETWORK_MEMORY_MAX)
+            + bytes(taskManager, TaskManagerOptions.MANAGED_MEMORY_SIZE)
+            + bytes(taskManager, TaskManagerOptions.JVM_METASPACE)
+            + NATIVE;
+    long share = (machine - jvm) / workers;
+    if (share >= LEAST) {
+      return share;
+    }
+    LOG.warn(
+        "Beside the JVM, with {} MiB, the {} MiB of this machine or container have no room for {} agent"
+            + " workers of {} MiB: raise taskmanager.memory.jvm-overhead.min and the memory of the"
+            + " container, or set skills.worker.processes.",
+        jvm / MEBIBYTE,
+        machine / MEBIBYTE,
+        workers,
+        LEAST / MEBIBYTE);
+    return LEAST;
+  }
+
+  /** A TaskManager's configuration has the sizes that Flink derived; a local cluster sets few. */
+  private static long bytes(Configuration taskManager, ConfigOption<MemorySize> option) {
+    MemorySize size = taskManager.getOptional(option).orElse(MemorySize.ZERO);
+    return size.equals(MemorySize.MAX_VALUE) ? 0 : size.getBytes();
+  }
+}
