@@ -25,7 +25,7 @@ def add_resources(read: ReadJob, agents_env: AgentsExecutionEnvironment) -> None
         try:
             agents_env.add_resource(name, _resource(part, value))
         except SkillsError as error:
-            raise read.problem((part, name), str(error)) from error
+            raise read.problem((part, name), str(error).removeprefix("prompt: ")) from error
 
 
 def shared_resources(read: ReadJob) -> SharedResources:
