@@ -77,6 +77,14 @@ class DeclarativeAgent(Agent):
         self._approver = _load(approve["by"], "approve.by") if approve else None
         if not (self._approver is None or callable(self._approver)):
             raise ConfigError(f"approve.by: {approve['by']!r} is not a function")
+        self._is_complete = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if type(self) is DeclarativeAgent and getattr(self, "_is_complete", False):
+            raise ConfigError(
+                f"agent {self.name}: {name} cannot be set, because workers make the agent from its YAML: write it there"
+            )
+        super().__setattr__(name, value)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> DeclarativeAgent:

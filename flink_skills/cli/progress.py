@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+import threading
 import time
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -14,6 +18,8 @@ from flink_skills.cli.output import counted, visible
 __all__ = ["Progress"]
 
 _LINE_SECONDS = 10.0
+_DRAIN_SECONDS = 5.0
+_END = "\x1eend of prints\x1e"
 
 
 class Progress:
@@ -42,6 +48,42 @@ class Progress:
             self._bar.console.print(visible(text), markup=False, highlight=False)
         else:
             sys.stderr.write(visible(text) + "\n")
+
+    @contextlib.contextmanager
+    def above_prints(self) -> Iterator[None]:
+        """Write above the bar what processes print that start in the meantime and inherit stdout.
+
+        In a mini cluster this is the JVM, which shows the prints of agents. Without a bar they write to stdout.
+        """
+        if self._bar is None:
+            yield
+            return
+        reader, writer = os.pipe()
+        stdout = os.dup(1)
+        os.dup2(writer, 1)
+        thread = threading.Thread(target=self._copy, args=(reader,), name="flink-skills-prints", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            os.dup2(stdout, 1)
+            os.close(stdout)
+            # The JVM still has the pipe, so it has no end. All prints of the job precede this line.
+            os.write(writer, f"{_END}\n".encode())
+            os.close(writer)
+            thread.join(_DRAIN_SECONDS)
+
+    def _copy(self, reader: int) -> None:
+        from rich.text import Text
+
+        with os.fdopen(reader, encoding="utf-8", errors="replace", newline="\n") as lines:
+            for line in lines:
+                text, end, _ = line.rstrip("\n").partition(_END)
+                if self._bar is not None and (text or not end):
+                    # With the colors of the print, and without other sequences for terminals.
+                    self._bar.console.print(Text.from_ansi(text), soft_wrap=True)
+                if end:
+                    return
 
     def turn(self, *, failed: bool) -> None:
         """Count a turn that ended."""

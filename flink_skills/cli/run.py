@@ -140,7 +140,8 @@ class _Run:
 
         pairs = ((key_to_text(e.key), json.dumps(e.event, ensure_ascii=False)) for e in self.events)
         self.progress.note(f"{counted(len(self.events), 'event')}; starting a Flink mini cluster")
-        summary = run_in_minicluster(self.compile, pairs, flink_options, self._request.parallelism, take)
+        with self.progress.above_prints():
+            summary = run_in_minicluster(self.compile, pairs, flink_options, self._request.parallelism, take)
         self.turns, self.log = sum(agent.turns for agent in summary.agents), summary.log
 
 

@@ -8,10 +8,11 @@ from typing import Any, TypeVar, overload
 import yaml
 
 from flink_skills.agents.declaration import declared_sources
-from flink_skills.errors import ConfigError, SkillsError
+from flink_skills.errors import ConfigError, SkillsError, near_misses
+from flink_skills.flink.fixed_attributes import FixedAttributes
 from flink_skills.options import Option, SkillConfig, SkillOptions
 
-__all__ = ["AgentsConfiguration", "flink_values", "read_flink_options"]
+__all__ = ["AgentsConfiguration", "flink_values", "read_flink_options", "table_values"]
 
 T = TypeVar("T")
 _PREFIX = "skills."
@@ -22,7 +23,7 @@ _SOURCES = {
 }
 
 
-class AgentsConfiguration:
+class AgentsConfiguration(FixedAttributes):
     """The job's options, as ``agents_env.get_config()`` gives them. What is set here wins over Flink's configuration.
 
     >>> config = AgentsConfiguration({"skills.turn.timeout": "1 min"})
@@ -34,11 +35,43 @@ class AgentsConfiguration:
         self._base = read_flink_options(from_flink or {})
         self._set = SkillConfig()
         self._agent = ""
+        # The options of Flink's configurations when the first agent was compiled.
+        self._seen: tuple[dict[str, Any], ...] | None = None
 
     def read_flink(self, values: Mapping[str, str]) -> None:
         """Take Flink's configuration from ``values``, once it is known. Raises :class:`ConfigError` that lists all
         that is wrong with it."""
         self._base = read_flink_options(values)
+
+    def check_flink(self, env: Mapping[str, str], t_env: Mapping[str, str]) -> None:
+        """Check that options have the values that they had when the first agent was compiled.
+
+        Args:
+            env: The values in the configuration of the client and of the environment for streams.
+            t_env: Those in the configuration of the environment for tables. Flink copies them to the other one.
+
+        Raises:
+            ConfigError: An option was changed.
+        """
+        now = tuple(read_flink_options(values).to_json() for values in (env, t_env))
+        if not self._agent or self._seen is None:
+            self._seen = now
+            return
+        used = self._base.to_json()
+        for values, before in zip(now, self._seen, strict=True):
+            for key in sorted({*values, *before}):
+                if values.get(key) not in (before.get(key), used.get(key)):
+                    self.check_open(f"option {key} in Flink's configuration")
+
+    @property
+    def is_open(self) -> bool:
+        """True until the first agent of the job is compiled."""
+        return not self._agent
+
+    @classmethod
+    def advice_of(cls, name: str) -> str:
+        near = near_misses(name.replace("_", "-"), [option.key for option in SkillOptions.all()])
+        return f"set an option with set({near[0] if near else 'skills.turn.timeout'!r}, …)"
 
     def set(self, option: Option[Any] | str, value: object) -> AgentsConfiguration:
         """Set an option (a constant of :class:`SkillOptions` or a key); chainable.
@@ -114,6 +147,11 @@ def _source_texts(key: str, value: object) -> object:
         raise ConfigError(f"option {key}: {error}") from error
 
 
+def table_values(t_env: Any) -> dict[str, str]:
+    """Return the configuration of the environment for tables as text by key. It is empty for None."""
+    return {} if t_env is None else dict(t_env.get_config().get_configuration().to_dict())
+
+
 def flink_values(env: Any, t_env: Any) -> dict[str, str]:
     """Flink's configuration as text by key: the client's ``config.yaml``, then what the environments have."""
     from pyflink.common import Configuration
@@ -122,8 +160,7 @@ def flink_values(env: Any, t_env: Any) -> dict[str, str]:
 
     jvm = get_gateway().jvm
     found = dict(jvm.org.apache.flink.configuration.GlobalConfiguration.loadConfiguration().toMap())
-    if t_env is not None:
-        found.update(t_env.get_config().get_configuration().to_dict())
+    found.update(table_values(t_env))
     if env is not None:
         j_env = env._j_stream_execution_environment
         found.update(Configuration(j_configuration=get_j_env_configuration(j_env)).to_dict())

@@ -23,7 +23,8 @@ from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.resource import ResourceDescriptor
 from flink_skills.agents.shared import SharedResources
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.flink.configuration import AgentsConfiguration
+from flink_skills.flink.configuration import AgentsConfiguration, table_values
+from flink_skills.flink.fixed_attributes import FixedAttributes
 from flink_skills.flink.inputs import check_environment, check_events, check_stream, check_table
 from flink_skills.flink.package_warnings import ignore_package_warnings
 from flink_skills.flink.stream import AgentInput, ListEvents, ListInput, StreamInput, plan_json
@@ -56,7 +57,7 @@ Source = str | Mapping[str, Any] | SourceSpec
 Sources = Sequence[Source] | Source
 
 
-class AgentsExecutionEnvironment:
+class AgentsExecutionEnvironment(FixedAttributes):
     """Where a job with agents is put together.
 
     Make one with :meth:`get_execution_environment`. Agents over lists need no Flink at all.
@@ -64,6 +65,16 @@ class AgentsExecutionEnvironment:
     >>> env = AgentsExecutionEnvironment.get_execution_environment()
     >>> env.from_list(["hello"]).apply(Agent).to_list()  # doctest: +SKIP
     """
+
+    list_outputs: list[Any]
+    stream_outputs: list[Any]
+
+    @classmethod
+    def advice_of(cls, name: str) -> str:
+        return (
+            "set options skills.* with get_config().set(key, value), and those of Flink on its "
+            "StreamExecutionEnvironment"
+        )
 
     def __init__(
         self, env: StreamExecutionEnvironment | None = None, t_env: StreamTableEnvironment | None = None
@@ -80,8 +91,8 @@ class AgentsExecutionEnvironment:
         self._shared = SharedResources()
         self._plans: list[AgentPlan] = []
         self._names: set[str] = set()
-        self.list_outputs: list[Any] = []
-        self.stream_outputs: list[Any] = []
+        self.list_outputs = []
+        self.stream_outputs = []
 
     @classmethod
     def get_execution_environment(
@@ -168,7 +179,18 @@ class AgentsExecutionEnvironment:
 
     def get_config(self) -> AgentsConfiguration:
         """The job's options."""
+        self._read_flink_options()
         return self._config
+
+    def check_options(self) -> None:
+        """Raise :class:`ConfigError` if options of Flink's configuration were changed after the first ``apply``."""
+        if self._env is not None:
+            self._config.check_flink(_flink_values(self._env, None), table_values(self._t_env))
+
+    def _read_flink_options(self) -> None:
+        """Read the options of Flink's configuration again, unless an agent is compiled already."""
+        if self._config.is_open and self._env is not None:
+            self._config.read_flink(_flink_values(self._env, self._t_env))
 
     def from_datastream(
         self, stream: DataStream, key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str] | None = None
@@ -259,6 +281,7 @@ class AgentsExecutionEnvironment:
             _log.warning("agent %s over a list has not run: execute() runs streams; call to_list()", waiting[0])
         from flink_skills.flink.execution import execute
 
+        self.check_options()
         result, summary = execute(self._env, self.stream_outputs, job_name)
         if summary is not None:
             sys.stderr.write("".join(f"{line}\n" for line in summary.lines()))
@@ -307,6 +330,8 @@ class AgentsExecutionEnvironment:
         ``fields`` are the names of the fields of all events, if they are known."""
         from flink_skills.flink.jar_resources import client_resources
 
+        self.check_options()
+        self._read_flink_options()
         config = self._config.effective()
         scope = SkillScope(
             level="job",

@@ -49,6 +49,9 @@ class Job(Protocol):
     ) -> AgentPlan:
         """Return the checked plan of ``agent`` in this job."""
 
+    def check_options(self) -> None:
+        """Raise :class:`ConfigError` if options were changed after they were read."""
+
     def is_local(self, flink: StreamExecutionEnvironment) -> bool:
         """Return True if the job runs in a mini cluster of this process."""
 
@@ -251,6 +254,7 @@ class _StreamOutput(AgentOutput):
         from flink_skills.flink.row_shape import shape_of
         from flink_skills.flink.typed import typed_stream
 
+        self._job.check_options()
         if type_info is not None:
             self._outputs.check(shape_of(type_info), tag, call)
         stream = DataStream(self._j_stream)

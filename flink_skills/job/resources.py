@@ -25,7 +25,6 @@ def add_resources(read: ReadJob, agents_env: AgentsExecutionEnvironment) -> None
         try:
             agents_env.add_resource(name, _resource(part, value))
         except SkillsError as error:
-            # The place of the problem names the prompt already.
             raise read.problem((part, name), str(error).removeprefix("prompt: ")) from error
 
 

@@ -32,7 +32,7 @@ def run_job_file(
     Args:
         path: The file.
         assignments: ``KEY=VALUE`` words that win over the file.
-        local: Use the file's ``jars`` and a port of its own; a cluster has its own class path.
+        local: Use the ``jars`` of the file and a free port. Without it the cluster has its class path.
         failed: Error records of the job, a file or a folder of JSON lines: their events are run again in place of the
             job's input.
         tell: Gets each warning.

@@ -46,7 +46,7 @@ def test_a_local_run_ends_with_the_number(
     with caplog.at_level(logging.INFO, "flink_skills"):
         said = flink_skills(*words, *LIMIT)
     assert "5 skills left out by limits" in said.stderr.splitlines()[-1]
-    assert "3 skills from 1 sources (0 failed), 5 left out by limits" in caplog.text
+    assert "3 skills from 1 source (0 failed), 5 left out by limits" in caplog.text
     (warning,) = [record for record in caplog.records if "warning D01" in record.getMessage()]
     assert warning.levelno == logging.WARNING
     assert "5 skills are left out" in warning.getMessage()

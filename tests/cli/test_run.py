@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
+import re
 import signal
+import struct
+import subprocess
+import sys
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -137,6 +146,34 @@ def test_an_agent_that_prints_and_fails_and_lines_that_are_no_events(
         assert f"events.jsonl, {number}: " in done.stderr
     assert "3 events, 3 turns, 4 outputs, 4 errors (3 unusable, 1 ValueError)" in done.stderr
     assert "an agent that prints" not in done.stdout
+
+
+@pytest.mark.flink
+def test_on_a_terminal_prints_are_lines_above_the_bar(agent_folder: Path, events: Path) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    words = ("chatty:Chatty", "--input", str(events), "--key", "k", "--set", "skills.worker.processes=1")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flink_skills.cli", "run", *words],
+        cwd=agent_folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    written = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while found := os.read(ours, 1 << 16):
+            written += found
+    os.close(ours)
+    assert process.wait(240) == 3
+    # Without the sequences that move the cursor and set colors.
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode()))
+    printed = [line.strip() for line in lines if "an agent that prints" in line]
+    assert len(printed) == 3
+    assert all(line.startswith("an agent that prints {") for line in printed), printed
+    assert not any("end of prints" in line for line in lines)
 
 
 @pytest.mark.parametrize("where", LOCAL_AND_MINICLUSTER)

@@ -322,3 +322,25 @@ def test_columns_of_a_table_and_fields_of_rows_are_what_placeholders_may_name() 
             given.apply(Templated("{vv}"))
     pickled = agents_env.from_datastream(env.from_collection([{"vv": 1}]), "vv")
     pickled.apply(Templated("{vv} {other}"))
+
+
+def test_options_of_flink_count_until_the_first_apply_and_are_errors_after_it() -> None:
+    agents_env = agents_environment()
+    t_env = agents_env.table_environment()
+    t_env.get_config().set("skills.turn.timeout", "7 s")
+    assert agents_env.get_config().get(SkillOptions.TURN_TIMEOUT) == 7
+    t_env.get_config().set("skills.turn.timeout", "8 s")
+    given = agents_env.from_table(t_env.from_elements([("a", 1)], ["k", "v"]), "k")
+    output = given.apply(Echo)
+    assert '"skills.turn.timeout": 8' in agents_env.get_execution_plan()
+    t_env.get_config().set("skills.turn.timeout", "9 s")
+    for late in (
+        lambda: given.apply(Echo("second")),
+        lambda: output.to_table({"key": "STRING"}),
+        output.to_datastream,
+        agents_env.execute,
+    ):
+        with pytest.raises(ConfigError, match=r"skills\.turn\.timeout in Flink's configuration: agent .* is compiled"):
+            late()
+    t_env.get_config().set("skills.turn.timeout", "8 s")
+    output.to_datastream()
