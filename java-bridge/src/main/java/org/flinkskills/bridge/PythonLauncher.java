@@ -94,7 +94,7 @@ final class PythonLauncher implements WorkerLauncher {
     ProcessBuilder builder = new ProcessBuilder(interpreter, "-m", MODULE);
     builder.environment().clear();
     builder.environment().putAll(variables);
-    String ownMark = mark + "/" + index + "." + launches.incrementAndGet();
+    String ownMark = LeftProcesses.mark(mark + "/" + index + "." + launches.incrementAndGet());
     builder.environment().put(LeftProcesses.VARIABLE, ownMark);
     builder.directory(workingDirectory);
     try {
