@@ -97,7 +97,7 @@ final class LeftProcesses {
         });
   }
 
-  /** Returns what no other process has, also after its end; empty for a process that has ended. */
+  /** Returns the id with the start time, which identify a process, or nothing if it has ended. */
   private static String identity(long pid) {
     try {
       return pid + "-" + stat(PROC.resolve(Long.toString(pid)))[START_TIME];

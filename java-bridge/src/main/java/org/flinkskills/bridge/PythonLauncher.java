@@ -54,7 +54,8 @@ final class PythonLauncher implements WorkerLauncher {
   }
 
   /**
-   * Prepares the environment: extracts archives, links files, installs requirements.
+   * Prepares the environment: extracts archives, links files, installs requirements. Ends what the
+   * workers of a killed TaskManager left.
    *
    * @param mark tells the workers of this pool from all others, see {@link LeftProcesses}
    * @param fallbackInterpreter used when the configuration names none; may be null
@@ -68,6 +69,7 @@ final class PythonLauncher implements WorkerLauncher {
       String[] tmpDirectories,
       JobID jobId)
       throws Exception {
+    LeftProcesses.ofEndedTaskManagers().end("A TaskManager that was killed");
     Configuration config = new Configuration(pythonConfig);
     if (fallbackInterpreter != null
         && config.getOptional(PythonOptions.PYTHON_EXECUTABLE).isEmpty()) {

@@ -78,7 +78,6 @@ final class WorkerPool {
 
   /** Prepares the launcher and starts the workers. */
   static WorkerPool create(JobID jobId, Blueprint blueprint) throws Exception {
-    LeftProcesses.ofEndedTaskManagers().end("A TaskManager that was killed");
     ScratchDirectory scratch = ScratchDirectory.create(blueprint.tmpDirectories(), jobId);
     WorkerLauncher launcher;
     try {
