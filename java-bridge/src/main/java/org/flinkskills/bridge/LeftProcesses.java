@@ -11,6 +11,8 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -19,7 +21,8 @@ import org.slf4j.LoggerFactory;
  *
  * <p>A process belongs to a worker if it has the worker's mark in its environment, is in the
  * worker's session, or can write to a pipe of the worker. Nothing else can have these: the mark
- * holds the name of the pool's scratch folder, which is random. A process without all
+ * holds the name of the pool's scratch folder, which is random, and the identity of the
+ * TaskManager, by which processes of one that was killed are found later. A process without all
  * three, or that the TaskManager's user cannot examine, is not found. Without {@code /proc} (on
  * macOS) none is found.
  */
@@ -35,18 +38,26 @@ final class LeftProcesses {
   private static final Path PROC = Path.of("/proc");
   private static final long GRACE_MS = 500;
   private static final long POLL_MS = 5;
-  private static final String NO_SESSION = "";
 
-  /** A part of the environment, whose variables end with NUL. */
-  private final String mark;
+  private static final int START_TIME = 19;
 
-  private final String session;
-  private final Set<String> pipes;
+  /** The end of a mark is the identity of the TaskManager. */
+  private static final Pattern MARK = Pattern.compile(".*@((\\d{1,18})-\\d+)");
 
-  private LeftProcesses(String mark, String session, Set<String> pipes) {
-    this.mark = mark;
-    this.session = session;
-    this.pipes = pipes;
+  private final Rule rule;
+
+  /** Decides whether a process is one of these, from its folder in {@code /proc}. */
+  private interface Rule {
+    boolean matches(Path folder, String[] stat) throws IOException;
+  }
+
+  private LeftProcesses(Rule rule) {
+    this.rule = rule;
+  }
+
+  /** Returns the mark of a worker of this TaskManager, for a name that no other worker has. */
+  static String mark(String name) {
+    return name + "@" + identity(ProcessHandle.current().pid());
   }
 
   /** Returns the processes of the worker that was just started with this mark. */
@@ -63,13 +74,40 @@ final class LeftProcesses {
         LOG.debug("The pipe {} of an agent worker is not known.", link, e);
       }
     }
+    String session = Long.toString(worker.pid());
     return new LeftProcesses(
-        "\0" + VARIABLE + "=" + mark + "\0", Long.toString(worker.pid()), pipes);
+        (folder, stat) ->
+            // The worker's id may belong to another process by now, which leads another session.
+            stat[3].equals(session) && !Files.exists(PROC.resolve(session))
+                || mark.equals(markOf(folder))
+                || writesTo(pipes, folder));
   }
 
-  /** Returns the processes of all workers whose marks begin with the prefix. */
-  static LeftProcesses withPrefix(String prefix) {
-    return new LeftProcesses("\0" + VARIABLE + "=" + prefix, NO_SESSION, Set.of());
+  /**
+   * Returns the processes of workers whose TaskManager was killed. Process ids mean the same only
+   * in one namespace, so processes of other containers are not among them.
+   */
+  static LeftProcesses ofEndedTaskManagers() {
+    return new LeftProcesses(
+        (folder, stat) -> {
+          Matcher mark = MARK.matcher(markOf(folder));
+          return mark.matches()
+              && !mark.group(1).equals(identity(Long.parseLong(mark.group(2))))
+              && namespaceOf(folder).equals(namespaceOf(PROC.resolve("self")));
+        });
+  }
+
+  /** Returns the id with the start time, which identify a process, or nothing if it has ended. */
+  private static String identity(long pid) {
+    try {
+      return pid + "-" + stat(PROC.resolve(Long.toString(pid)))[START_TIME];
+    } catch (IOException e) {
+      return "";
+    }
+  }
+
+  private static String namespaceOf(Path folder) throws IOException {
+    return Files.readSymbolicLink(folder.resolve("ns/pid")).toString();
   }
 
   /** Ends them by SIGTERM and then by SIGKILL, and logs their programs. The worker has ended. */
@@ -125,8 +163,6 @@ final class LeftProcesses {
     if (!Files.isDirectory(PROC)) {
       return found;
     }
-    // The worker's id may belong to another process by now, which then leads another session.
-    boolean reused = !session.isEmpty() && Files.exists(PROC.resolve(session));
     try (DirectoryStream<Path> folders = Files.newDirectoryStream(PROC, "[0-9]*")) {
       for (Path folder : folders) {
         long pid = Long.parseLong(folder.getFileName().toString());
@@ -134,7 +170,7 @@ final class LeftProcesses {
           // A handle knows when its process began, so it never signals a later one with the same
           // id. It must exist before the process is examined.
           ProcessHandle.of(pid)
-              .filter(process -> belongs(folder, !reused))
+              .filter(process -> belongs(folder))
               .ifPresent(found::add);
         }
       }
@@ -144,34 +180,37 @@ final class LeftProcesses {
     return found;
   }
 
-  private boolean belongs(Path folder, boolean bySession) {
+  private boolean belongs(Path folder) {
     try {
       String[] stat = stat(folder);
-      if (isZombie(stat)) {
-        return false;
-      }
-      return bySession && stat[3].equals(session) || isMarked(folder) || writesToPipe(folder);
+      return !isZombie(stat) && rule.matches(folder, stat);
     } catch (IOException e) {
       return false; // it has ended, or belongs to another user
     }
   }
 
-  /** The fields behind the name: state, parent, group, session. */
+  /** The fields behind the name: state, parent, group, session and more. */
   private static String[] stat(Path folder) throws IOException {
     String text = Files.readString(folder.resolve("stat"), StandardCharsets.ISO_8859_1);
-    return text.substring(text.lastIndexOf(')') + 2).split(" ", 5);
+    return text.substring(text.lastIndexOf(')') + 2).split(" ");
   }
 
   private static boolean isZombie(String[] stat) {
     return stat[0].equals("Z") || stat[0].equals("X");
   }
 
-  private boolean isMarked(Path folder) throws IOException {
-    byte[] environment = Files.readAllBytes(folder.resolve("environ"));
-    return ("\0" + new String(environment, StandardCharsets.ISO_8859_1) + "\0").contains(mark);
+  /** Returns the mark in the environment, or an empty text. */
+  private static String markOf(Path folder) throws IOException {
+    String environment = Files.readString(folder.resolve("environ"), StandardCharsets.ISO_8859_1);
+    for (String variable : environment.split("\0")) {
+      if (variable.startsWith(VARIABLE + "=")) {
+        return variable.substring(VARIABLE.length() + 1);
+      }
+    }
+    return "";
   }
 
-  private boolean writesToPipe(Path folder) throws IOException {
+  private static boolean writesTo(Set<String> pipes, Path folder) throws IOException {
     if (pipes.isEmpty()) {
       return false;
     }

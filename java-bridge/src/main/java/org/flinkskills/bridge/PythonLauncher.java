@@ -58,7 +58,8 @@ final class PythonLauncher implements WorkerLauncher {
   }
 
   /**
-   * Prepares the environment: extracts archives, links files, installs requirements.
+   * Prepares the environment: extracts archives, links files, installs requirements. Ends what the
+   * workers of a killed TaskManager left.
    *
    * @param mark tells the workers of this pool from all others, see {@link LeftProcesses}
    * @param settings its interpreter is used when the configuration names none
@@ -71,6 +72,7 @@ final class PythonLauncher implements WorkerLauncher {
       String[] tmpDirectories,
       JobID jobId)
       throws Exception {
+    LeftProcesses.ofEndedTaskManagers().end("A TaskManager that was killed");
     Configuration config = new Configuration(pythonConfig);
     if (settings.pythonExecutable() != null
         && config.getOptional(PythonOptions.PYTHON_EXECUTABLE).isEmpty()) {
@@ -102,7 +104,7 @@ final class PythonLauncher implements WorkerLauncher {
     ProcessBuilder builder = new ProcessBuilder(interpreter, "-m", MODULE);
     builder.environment().clear();
     builder.environment().putAll(variables);
-    String ownMark = mark + "/" + index + "." + launches.incrementAndGet();
+    String ownMark = LeftProcesses.mark(mark + "/" + index + "." + launches.incrementAndGet());
     builder.environment().put(LeftProcesses.VARIABLE, ownMark);
     builder.directory(workingDirectory);
     try {

@@ -23,7 +23,7 @@ import org.slf4j.LoggerFactory;
  *
  * <p>A TaskManager that is killed cannot remove it. So each folder has a lock file beside it, which
  * the operating system unlocks when the process is gone, and whoever makes a new folder removes
- * those that nobody locks any more, and ends processes that their workers have left. Lock files of this very process are left alone by their names,
+ * those that nobody locks any more. Lock files of this very process are left alone by their names,
  * because to open and close a file is to unlock it.
  */
 final class ScratchDirectory {
@@ -99,13 +99,11 @@ final class ScratchDirectory {
   }
 
   private static void removeIfAbandoned(Path lockFile) {
-    String lockName = lockFile.getFileName().toString();
-    Path folder = lockFile.resolveSibling(lockName.substring(0, lockName.indexOf('.')));
+    String name = lockFile.getFileName().toString();
+    Path folder = lockFile.resolveSibling(name.substring(0, name.indexOf('.')));
     try (FileChannel channel = FileChannel.open(lockFile, StandardOpenOption.WRITE)) {
       if (channel.tryLock() != null) {
         LOG.info("Removing {}, left behind by a process that was killed.", folder);
-        String name = folder.getFileName().toString();
-        LeftProcesses.withPrefix(name + "/").end("Agent workers of " + name);
         if (Files.exists(folder)) {
           delete(folder);
         }
@@ -114,8 +112,6 @@ final class ScratchDirectory {
     } catch (IOException | OverlappingFileLockException e) {
       // Another user's, or somebody else is removing it.
       LOG.debug("{} is left alone.", folder, e);
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
     }
   }
 

@@ -174,6 +174,19 @@ class PythonWorkerTest {
     }
   }
 
+  @Test
+  void whatTheWorkersOfAKilledTaskManagerLeftIsEndedByTheNextJob() throws Exception {
+    ProcessBuilder program = new ProcessBuilder("sleep", "600");
+    String ended = ProcessHandle.current().pid() + "-1";
+    program.environment().put(LeftProcesses.VARIABLE, "flink-skills-x/0.1@" + ended);
+    Process left = program.start();
+    try (AgentHarness agent = builder().open()) {
+      Waiting.until("the process is gone", () -> !left.isAlive());
+    } finally {
+      left.destroyForcibly();
+    }
+  }
+
   private static boolean isAlive(long pid) {
     return ProcessHandle.of(pid).map(ProcessHandle::isAlive).orElse(false);
   }

@@ -51,27 +51,6 @@ class ScratchDirectoryTest {
   }
 
   @Test
-  void processesThatTheWorkersOfAKilledProcessLeftAreEnded() throws Exception {
-    leaveBehind();
-    Process left = marked(OTHER + "/0.1");
-    Process other = marked(OTHER + "8/0.1");
-    try {
-      create().delete();
-      assertTrue(left.waitFor(10, TimeUnit.SECONDS));
-      assertTrue(other.isAlive());
-    } finally {
-      left.destroyForcibly();
-      other.destroyForcibly();
-    }
-  }
-
-  private static Process marked(String mark) throws IOException {
-    ProcessBuilder builder = new ProcessBuilder("sleep", "600");
-    builder.environment().put(LeftProcesses.VARIABLE, mark);
-    return builder.start();
-  }
-
-  @Test
   void whatAnotherProcessUsesStays() throws Exception {
     Path lock = leaveBehind();
     Process owner =
