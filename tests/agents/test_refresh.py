@@ -291,7 +291,7 @@ async def test_opening_says_once_what_it_found(
         bench = await open_agent(Offline, skill_folder)
     records = [record for record in caplog.records if record.name == "flink_skills.runtime"]
     (summary,) = [record for record in records if "is open" in record.message]
-    assert "2 skills from 1 sources (0 failed); 1 errors" in summary.message
+    assert "2 skills from 1 source (0 failed); 1 error," in summary.message
     assert records[0] is summary
     said = [record.message for record in records[1:]]
     assert len(said) == len(set(said))
