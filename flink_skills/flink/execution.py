@@ -59,8 +59,11 @@ def collect(
     env: StreamExecutionEnvironment, stream: DataStream, outputs: Sequence[Applied], name: str
 ) -> Iterator[CollectedRecords]:
     """Run a job, and yield what ``stream`` carries. This is ``execute_and_collect`` with a summary."""
-    with CloseableIterator(stream._j_data_stream.collectAsync(), stream.get_type()) as records:
-        yield CollectedRecords(env, outputs, records, env.execute_async(name))
+    records = CloseableIterator(stream._j_data_stream.collectAsync(), stream.get_type())
+    # Not inside of the block: the records of a job that was not submitted cannot be closed.
+    client = env.execute_async(name)
+    with records:
+        yield CollectedRecords(env, outputs, records, client)
 
 
 def _summary(env: StreamExecutionEnvironment, outputs: Sequence[Applied], result: JobExecutionResult) -> JobSummary:

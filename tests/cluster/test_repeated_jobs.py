@@ -14,12 +14,13 @@ import pytest
 from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.kit.class_archives import JVM_OPTIONS, cluster_options
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 HERE = Path(__file__).parent
 # Flink copies the files of jobs in threads that keep the class loader of the job that they were created for. With as
 # many files, the first job creates all of them.
 FILE_THREADS = 10
+JOBS = 20
 # A job of this test has about 26 MB of classes in the TaskManager, most of them PyFlink's.
 CLASSES_OF_A_JOB_MB = 40
 
@@ -89,19 +90,18 @@ def run(cluster: StandaloneCluster, kind: str, times: int, *options: str) -> Non
     cluster.client(*words, deadline=120 + 60 * times)
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.nightly)])
-def test_nothing_of_ended_jobs_stays(one_task_manager: StandaloneCluster, tmp_path: Path, times: int) -> None:
+def test_nothing_of_ended_jobs_stays(one_task_manager: StandaloneCluster, tmp_path: Path) -> None:
     task_manager = TaskManager(one_task_manager)
     for number in range(FILE_THREADS):
         (tmp_path / f"file_{number}.py").touch()
     files = [word for number in range(FILE_THREADS) for word in ("--file", str(tmp_path / f"file_{number}.py"))]
-    run(one_task_manager, "pyflink", times, *files)
+    run(one_task_manager, "pyflink", JOBS, *files)
     pyflink = task_manager.settled()
-    run(one_task_manager, "agent", times)
+    run(one_task_manager, "agent", JOBS)
     agent = task_manager.settled()
-    said = f"{times} jobs with PyFlink leave {pyflink.text()}\n{times} more with an agent: {agent.text()}"
+    said = f"{JOBS} jobs with PyFlink leave {pyflink.text()}\n{JOBS} more with an agent: {agent.text()}"
     print(said)
-    assert one_task_manager.log(0).count("its code left processes running") == times, said
+    assert one_task_manager.log(0).count("its code left processes running") == JOBS, said
     assert agent.loaders <= pyflink.loaders + 1, said
     assert agent.metaspace_mb <= pyflink.metaspace_mb + CLASSES_OF_A_JOB_MB, said
     added = agent.threads - pyflink.threads

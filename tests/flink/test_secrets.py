@@ -157,7 +157,7 @@ def test_a_guarded_source_works_and_its_secrets_are_seen_nowhere(
     job.get_job_execution_result().result()
 
     assert admitted.count("GET /skills.zip") >= 1
-    assert "1 skills from 1 sources" in java_log()
+    assert "1 skill from 1 source" in java_log()
     check("the log of the JVM", java_log())
     check("the log of Python", caplog.text)
 
