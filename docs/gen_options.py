@@ -134,14 +134,14 @@ def _kind(option: _Declared) -> str:
 
 def _default(option: _Declared) -> str:
     value = option.default
+    if value is None:
+        return "unset"
     if option.parse is parsers.parse_duration:
         return f"`{value:g} s`"
     if option.parse is parsers.parse_size:
         return f"`{_size(value)}`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    if value is None:
-        return "unset"
     if isinstance(value, tuple):
         value = ";".join(value)
     return f"`{value}`" if value != "" else "empty"

@@ -60,7 +60,7 @@ def collect(
 ) -> Iterator[CollectedRecords]:
     """Run a job, and yield what ``stream`` carries. This is ``execute_and_collect`` with a summary."""
     records = CloseableIterator(stream._j_data_stream.collectAsync(), stream.get_type())
-    # Not inside of the block: the records of a job that was not submitted cannot be closed.
+    # Before the block, because the records of a job that was not submitted cannot be closed.
     client = env.execute_async(name)
     with records:
         yield CollectedRecords(env, outputs, records, client)

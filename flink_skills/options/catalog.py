@@ -307,9 +307,9 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "skills.worker.max-memory",
         parse_size,
         None,
-        "Memory of a worker process above which it is ended. Its turns resume in the next one; commands have limits of "
-        "their own. Unset: the worker's share of what the container or machine has beside the JVM, at least 256 MiB. "
-        "0: no limit.",
+        "Maximum memory of a worker process, without its commands. The worker is ended above it, and its turns resume "
+        "in the next one. Unset: an equal share of the container's or machine's memory without the JVM's, at least "
+        "256 MiB. 0: no limit.",
     )
     WORKER_BLOCK_WARNING = Option[float](
         "skills.worker.block-warning",

@@ -76,8 +76,8 @@ final class WorkerLane {
 
   /**
    * Counts a turn of the operator as ended. The thread that reads the frames of the worker calls
-   * this, and not the operator, which may wait for its outputs to accept records: another operator
-   * that they wait for must not wait for the worker.
+   * this. The operator itself may wait for its outputs, and these for another operator that needs
+   * the worker.
    */
   synchronized void ended(int operator, int turnEpoch) {
     if (turnEpoch != epoch) {

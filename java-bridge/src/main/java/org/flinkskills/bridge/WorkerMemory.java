@@ -10,8 +10,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The memory of a worker process where the job sets no {@code skills.worker.max-memory}: its share
- * of what the container, or the machine, has beside the JVM.
+ * The default of {@code skills.worker.max-memory}: an equal share of the memory that the container,
+ * or the machine, has beside the JVM.
  */
 final class WorkerMemory {
   private static final Logger LOG = LoggerFactory.getLogger(WorkerMemory.class);
