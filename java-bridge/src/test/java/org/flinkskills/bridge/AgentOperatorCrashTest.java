@@ -369,7 +369,10 @@ class AgentOperatorCrashTest {
         second.end(again, again.event());
       }
       agent.awaitEmitted(2);
-      assertEquals("exit code 137", first.exitDescription());
+      if (!stream.equals("input")) {
+        // A worker whose input is closed may end by itself before it is killed.
+        assertEquals("exit code 137", first.exitDescription());
+      }
       assertEquals(Map.of(), workers.failing);
     }
   }
