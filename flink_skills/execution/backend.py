@@ -87,7 +87,7 @@ class ExecutionBackend(ABC):
         """End all commands and processes of the backend. Calling it again does nothing."""
 
     def temporary_folders(self, request: CommandRequest) -> tuple[str, ...]:
-        """Return the writable folders outside of the workspace whose files are removed with the command."""
+        """Return the writable folders outside the workspace whose files are removed with the command."""
         return ()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.errors import ConfigError, near_misses
@@ -16,9 +17,9 @@ class FixedAttributes:
     """
 
     @classmethod
+    @abstractmethod
     def advice_of(cls, name: str) -> str:
         """Return what to do instead of setting the attribute ``name``."""
-        raise NotImplementedError
 
     if not TYPE_CHECKING:  # a type checker finds these attributes itself
 

@@ -120,7 +120,7 @@ class StepThreads(ThreadPoolExecutor):
         """Report the threads that hang since the last look."""
         now = time.monotonic()
         for future, call in list(self._calls.items()):
-            # Calls outside of turns, such as downloads, have other limits.
+            # Calls outside turns, such as downloads, have other limits.
             ended = call.since + self.turn_seconds if call.activity is not None else math.inf
             if not call.hangs and now > min(call.abandoned, ended) + self._seconds and future.running():
                 call.hangs = True

@@ -26,7 +26,7 @@ _SHARED_FOLDERS = frozenset({"/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/loc
 
 @dataclass(frozen=True)
 class CommandPython:
-    """How commands find their interpreter.
+    """The interpreter of commands and its programs.
 
     Attributes:
         path: The value of ``PATH``.

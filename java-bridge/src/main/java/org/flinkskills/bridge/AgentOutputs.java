@@ -26,7 +26,7 @@ final class AgentOutputs {
     this.writers = writers;
   }
 
-  /** Whether an output accepts a record at once. A record of several buffers may have to wait. */
+  /** Whether all outputs have a free buffer. A record of several buffers may still have to wait. */
   boolean isAvailable() {
     return unavailable() == null;
   }

@@ -12,8 +12,8 @@ import org.slf4j.LoggerFactory;
  * Makes mails of what the pool's threads report, so that it is handled on the task's thread.
  *
  * <p>Reports that lead to outputs are handled in their order, and only while the outputs accept
- * records. So the task's thread does not wait inside of a mail, and a checkpoint barrier does not
- * wait behind answers of workers.
+ * records. So the task's thread never blocks in a mail, and a checkpoint barrier never waits for
+ * answers of workers.
  */
 final class MailboxListener implements WorkerListener {
   private static final Logger LOG = LoggerFactory.getLogger(MailboxListener.class);

@@ -16,9 +16,8 @@ import org.apache.flink.util.function.ThrowingRunnable;
 /**
  * Reports of workers that an operator has not handled yet, in their order.
  *
- * <p>An operator handles none while its outputs accept no records, and its turns go on meanwhile. So
- * frames that the budget of memory has no room for are written to a file, and read again when it is
- * their turn.
+ * <p>An operator handles no reports while its outputs accept no records, but its turns continue. So
+ * the queue writes frames that exceed the budget of memory to a file, and reads them in their turn.
  */
 final class ReportQueue implements AutoCloseable {
   /** The bytes of a frame's objects, without its content. */

@@ -9,6 +9,7 @@ import java.util.TreeMap;
 import org.apache.flink.api.common.JobID;
 import org.apache.flink.api.common.accumulators.Accumulator;
 import org.apache.flink.api.common.accumulators.ListAccumulator;
+import org.apache.flink.api.common.accumulators.LongCounter;
 import org.apache.flink.api.common.functions.RuntimeContext;
 import org.apache.flink.api.common.state.ListState;
 import org.apache.flink.api.common.state.ListStateDescriptor;
@@ -44,6 +45,7 @@ final class TurnCounts {
   private final String jobId;
   private final ListState<byte[]> state;
 
+  private final LongCounter ended;
   private long turns;
   private final Map<String, Long> failures = new TreeMap<>();
   private String first = "";
@@ -54,6 +56,7 @@ final class TurnCounts {
     this.prefix = operator + ": ";
     this.jobId = jobId.toString();
     this.state = state;
+    this.ended = context.getLongCounter(prefix + "turns");
   }
 
   /** Registers the accumulators, and adds the numbers of the checkpoint. */
@@ -66,7 +69,6 @@ final class TurnCounts {
             operator.getOperatorConfig().getOperatorName(),
             operator.getContainingTask().getEnvironment().getJobID(),
             operator.getOperatorStateBackend().getListState(descriptor));
-    counts.addTurns(0);
     for (byte[] stored : counts.state.get()) {
       counts.restore(stored);
     }
@@ -128,7 +130,7 @@ final class TurnCounts {
 
   private void addTurns(long number) {
     turns += number;
-    context.getLongCounter(prefix + "turns").add(number);
+    ended.add(number);
   }
 
   private void addFailures(String kind, long number) {

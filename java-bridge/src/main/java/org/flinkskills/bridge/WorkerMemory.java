@@ -11,7 +11,7 @@ import org.slf4j.LoggerFactory;
 
 /**
  * The default of {@code skills.worker.max-memory}: an equal share of the memory that the container,
- * or the machine, has beside the JVM.
+ * or the machine, leaves to processes other than the JVM.
  */
 final class WorkerMemory {
   private static final Logger LOG = LoggerFactory.getLogger(WorkerMemory.class);

@@ -59,15 +59,6 @@ final class WorkerPools {
       Environment environment, AgentSettings settings, WorkerPool.LauncherFactory launchers)
       throws Exception {
     JobID jobId = environment.getJobID();
-    TaskManagerRuntimeInfo info = environment.getTaskManagerInfo();
-    WorkerPool.Blueprint blueprint =
-        new WorkerPool.Blueprint(
-            settings.workerCount(),
-            WorkerMemory.of(info.getConfiguration(), settings.workerCount()),
-            settings.openTimeoutMs(),
-            info.getTmpDirectories(),
-            info.getTaskManagerExternalAddress(),
-            launchers);
     Entry entry;
     synchronized (POOLS) {
       entry = POOLS.computeIfAbsent(jobId, id -> new Entry());
@@ -76,7 +67,7 @@ final class WorkerPools {
     try {
       synchronized (entry) {
         if (entry.pool == null) {
-          entry.pool = WorkerPool.create(jobId, blueprint);
+          entry.pool = WorkerPool.create(jobId, blueprint(environment, settings, launchers));
         }
       }
       return new Lease(jobId, entry);
@@ -84,6 +75,18 @@ final class WorkerPools {
       release(jobId, entry);
       throw t;
     }
+  }
+
+  private static WorkerPool.Blueprint blueprint(
+      Environment environment, AgentSettings settings, WorkerPool.LauncherFactory launchers) {
+    TaskManagerRuntimeInfo info = environment.getTaskManagerInfo();
+    return new WorkerPool.Blueprint(
+        settings.workerCount(),
+        WorkerMemory.of(info.getConfiguration(), settings.workerCount()),
+        settings.openTimeoutMs(),
+        info.getTmpDirectories(),
+        info.getTaskManagerExternalAddress(),
+        launchers);
   }
 
   private static void release(JobID jobId, Entry entry) {
