@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.chat import chat
-from flink_skills.agents.codec import result_from_json, result_to_json
+from flink_skills.agents.codec import result_from_json, result_to_json, usage_to_json
 from flink_skills.agents.context import AgentContext
 from flink_skills.agents.journal import NOTHING_ASKED, Asked, fingerprint
 from flink_skills.agents.messages import Message, Usage
@@ -58,7 +58,7 @@ class Spent:
 
     def to_json(self) -> list[int]:
         """The journal form."""
-        return [self.steps, self.usage.input_tokens, self.usage.output_tokens, self.usage.requests]
+        return [self.steps, *usage_to_json(self.usage)]
 
     @classmethod
     def from_json(cls, data: Sequence[int]) -> Spent:

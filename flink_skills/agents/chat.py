@@ -72,7 +72,7 @@ async def _chat(
         calls = f"{chat_id}/t{step}"
         response = await respond(run, model, id_, request, calls=calls, additions=additions.take_new(), **first)
         if response.tool_calls:
-            say(AssistantMessage(response.text, response.tool_calls))
+            say(AssistantMessage(response.text, response.tool_calls, response.verbatim))
             results = await _run_tools(run, model, calls, response.tool_calls)
             say(*results)
             answered = _answered(await run.tools_of(model), results, answer_type)
@@ -85,11 +85,11 @@ async def _chat(
         if response.finish_reason != "invalid":
             printed = await code.outputs(f"{chat_id}/c{step}", response.text)
             if printed is not None:
-                say(AssistantMessage(response.text), UserMessage(printed))
+                say(AssistantMessage(response.text, verbatim=response.verbatim), UserMessage(printed))
                 continue
         problem, answer = _answer(response, answer_type)
         if response.text.strip() and response.finish_reason != "invalid":
-            say(AssistantMessage(response.text))
+            say(AssistantMessage(response.text, verbatim=response.verbatim))
         if problem is None:
             # Looked up again: another chat of this turn may have ended meanwhile.
             run.conversations[model.name] = [*run.conversations.get(model.name, []), *new]

@@ -18,6 +18,7 @@ from flink_skills.agents.messages import (
     ToolMessage,
     Usage,
     UserMessage,
+    Verbatim,
 )
 from flink_skills.errors import WorkerError
 from flink_skills.tools.base import ToolResult
@@ -33,6 +34,7 @@ __all__ = [
     "response_to_json",
     "result_from_json",
     "result_to_json",
+    "usage_to_json",
 ]
 
 STATE_VERSION = 1
@@ -71,7 +73,10 @@ def message_to_json(message: Message) -> dict[str, Any]:
     if isinstance(message, UserMessage):
         return {"u": message.content}
     if isinstance(message, AssistantMessage):
-        return {"a": message.content, "c": [_call_to_json(call) for call in message.tool_calls]}
+        said: dict[str, Any] = {"a": message.content, "c": [_call_to_json(call) for call in message.tool_calls]}
+        if message.verbatim is not None:
+            said["v"] = [message.verbatim.model, message.verbatim.raw]
+        return said
     found = {"t": message.content, "i": message.call_id, "n": message.name, "e": message.is_error}
     if message.skill:
         found["k"] = [message.skill, message.stub, message.holds]
@@ -84,24 +89,34 @@ def message_from_json(data: Mapping[str, Any]) -> Message:
         return UserMessage(data["u"])
     if "a" in data:
         calls = data["c"]
-        return AssistantMessage(data["a"], tuple(map(_call_from_json, calls)) if calls else ())
+        return AssistantMessage(data["a"], tuple(map(_call_from_json, calls)) if calls else (), _verbatim(data))
     return ToolMessage(data["i"], data["n"], data["t"], data["e"], *data.get("k", ()))
 
 
 def response_to_json(response: ModelResponse) -> dict[str, Any]:
     """The journal form of a model response."""
-    usage = response.usage
-    return {
+    found = {
         "x": response.text,
         "c": [_call_to_json(call) for call in response.tool_calls],
-        "u": [usage.input_tokens, usage.output_tokens, usage.requests],
+        "u": usage_to_json(response.usage),
         "f": response.finish_reason,
     }
+    if response.verbatim is not None:
+        found["v"] = [response.verbatim.model, response.verbatim.raw]
+    return found
 
 
 def response_from_json(data: Mapping[str, Any]) -> ModelResponse:
     """The model response of its journal form."""
-    return ModelResponse(data["x"], tuple(_call_from_json(call) for call in data["c"]), Usage(*data["u"]), data["f"])
+    calls = tuple(_call_from_json(call) for call in data["c"])
+    return ModelResponse(data["x"], calls, Usage(*data["u"]), data["f"], _verbatim(data))
+
+
+def usage_to_json(usage: Usage) -> list[int]:
+    """Return the journal form of a usage: tokens in, tokens out and requests, and details only if there are any."""
+    found = [usage.input_tokens, usage.output_tokens, usage.requests]
+    details = [usage.cache_read_tokens, usage.cache_write_tokens, usage.reasoning_tokens]
+    return [*found, *details] if any(details) else found
 
 
 def result_to_json(result: ToolResult) -> dict[str, Any]:
@@ -117,6 +132,10 @@ def result_to_json(result: ToolResult) -> dict[str, Any]:
 def result_from_json(data: Mapping[str, Any]) -> ToolResult:
     """The tool result of its journal form."""
     return ToolResult(data["x"], data["e"], data["v"], tuple(data["s"]))
+
+
+def _verbatim(data: Mapping[str, Any]) -> Verbatim | None:
+    return Verbatim(*data["v"]) if "v" in data else None
 
 
 def _call_to_json(call: ToolCall) -> list[Any]:

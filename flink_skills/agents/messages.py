@@ -21,6 +21,7 @@ __all__ = [
     "ToolMessage",
     "Usage",
     "UserMessage",
+    "Verbatim",
 ]
 
 
@@ -36,22 +37,46 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens and requests. Adds up with ``+``."""
+    """Tokens and requests. Adds up with ``+``.
+
+    ``input_tokens`` includes ``cache_read_tokens``, which the provider read from its cache, and ``cache_write_tokens``,
+    which it wrote to its cache. ``output_tokens`` includes ``reasoning_tokens``. Each of the three is 0 if the provider
+    does not report it.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     requests: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.requests + other.requests,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
         )
 
     @property
     def total_tokens(self) -> int:
         return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True)
+class Verbatim:
+    """A message of a model in the form in which its provider returned it.
+
+    It exists only for a message with parts that the provider wants back unchanged, such as signed reasoning. ``model``
+    is the label of the model that returned it: no other model gets it. ``raw`` is its JSON text, whose shape belongs to
+    the wire of that model.
+    """
+
+    model: str
+    raw: str
 
 
 @dataclass(frozen=True)
@@ -63,10 +88,11 @@ class UserMessage:
 
 @dataclass(frozen=True)
 class AssistantMessage:
-    """What the model said and which tools it called."""
+    """What the model said and which tools it called. ``verbatim`` is the same message as its provider returned it."""
 
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
+    verbatim: Verbatim | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -112,9 +138,10 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class ModelResponse:
-    """What a model answered: text, tool calls or both."""
+    """What a model answered: text, tool calls or both. ``verbatim`` is set if its provider wants parts of it back."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
     finish_reason: str = ""
+    verbatim: Verbatim | None = field(default=None, repr=False)
