@@ -56,7 +56,9 @@ def _openai(
         reply,
     ):
         yield chunk({"tool_calls": [piece]})
-    yield chunk({}, reply.finish_reason or ("tool_calls" if calls else "stop"))
+    yield chunk(
+        {}, None if reply.finish_reason == "null" else reply.finish_reason or ("tool_calls" if calls else "stop")
+    )
     if usage:
         total = reply.input_tokens + reply.output_tokens
         tokens = {"prompt_tokens": reply.input_tokens, "completion_tokens": reply.output_tokens, "total_tokens": total}

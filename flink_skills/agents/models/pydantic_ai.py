@@ -22,6 +22,7 @@ from flink_skills.agents.messages import ModelRequest, ModelResponse
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.client_errors import explain
 from flink_skills.agents.models.http_client import http_client
+from flink_skills.agents.models.keys import api_key
 from flink_skills.agents.models.pydantic_ai_mapping import from_response, parameters, to_messages
 from flink_skills.agents.models.pydantic_ai_stream import Told, is_about_streaming, read_stream
 from flink_skills.agents.models.setup import ModelSetup
@@ -32,9 +33,6 @@ from flink_skills.telemetry import OnDelta
 
 __all__ = ["PydanticAIModel", "create", "knows_provider"]
 
-_OPENAI_FACE = ("openai", "openai-compatible", "ollama")
-_OLLAMA_URL = "http://localhost:11434/v1"
-_NO_KEY = "none"
 _MAX_CONNECTIONS = 4096
 
 
@@ -152,8 +150,6 @@ def create(setup: ModelSetup, config: SkillConfig) -> ChatModel:
     """Make the model for the registry. Raises :class:`ConfigError` for a missing key or library."""
     _check_addresses(setup)
     try:
-        if setup.provider in _OPENAI_FACE:
-            return _openai(setup)
         if setup.provider == "anthropic":
             return _anthropic(setup)
         return _inferred(setup)
@@ -172,38 +168,8 @@ def _check_addresses(setup: ModelSetup) -> None:
                 check_endpoint(address, f"model {setup.label}: {name}", "http://localhost:8000/v1")
 
 
-def _openai(setup: ModelSetup) -> ChatModel:
-    own = setup.provider == "openai"
-    # The usual variable holds a key for OpenAI: other hosts never see it unless it was named. A missing key is found
-    # before the import of the client, which takes seconds.
-    key = _key(setup, "OPENAI_API_KEY" if own else None, needed=setup.base_url is None)
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    from flink_skills.agents.models.openai_client import openai_client
-
-    client = openai_client(
-        api_key=key,
-        base_url=setup.base_url or (_OLLAMA_URL if setup.provider == "ollama" else None),
-        headers=_headers(setup),
-        max_connections=_connections(setup),
-        own=own,
-    )
-    model = OpenAIChatModel(setup.model, provider=OpenAIProvider(openai_client=client))
-    return PydanticAIModel(
-        setup.label,
-        model,
-        settings=setup.settings,
-        place=str(client.base_url),
-        key_variable=setup.api_key_env or ("OPENAI_API_KEY" if own else None),
-        # Local servers turn a schema into a grammar for the whole output, which leaves no room for a call.
-        schema_with_tools=own,
-        names_end=True,
-    )
-
-
 def _anthropic(setup: ModelSetup) -> ChatModel:
-    key = _key(setup, "ANTHROPIC_API_KEY")
+    key = api_key(setup, "ANTHROPIC_API_KEY")
     import anthropic
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -232,7 +198,7 @@ def _inferred(setup: ModelSetup) -> ChatModel:
     if setup.base_url is not None:
         arguments["base_url"] = setup.base_url
     if setup.api_key_env is not None:
-        arguments["api_key"] = _key(setup, None)
+        arguments["api_key"] = api_key(setup, None)
 
     def provider(name: str) -> Provider[Any]:
         provider_class = infer_provider_class(name)
@@ -258,24 +224,6 @@ def _inferred(setup: ModelSetup) -> ChatModel:
         place=setup.base_url or str(getattr(model, "base_url", None) or ""),
         key_variable=setup.api_key_env,
     )
-
-
-def _key(setup: ModelSetup, usual: str | None, *, needed: bool = True) -> str:
-    """The API key from the environment. Without a usual variable a key is not needed, nor is the usual one where
-    ``needed`` is false: a server of one's own may ask for none."""
-    variable = setup.api_key_env or usual
-    if variable is None:
-        return _NO_KEY
-    key = os.environ.get(variable, "").strip()
-    if not key and not needed and setup.api_key_env is None:
-        return _NO_KEY
-    if not key:
-        raise ConfigError(
-            f"model {setup.label} needs an API key, and the environment variable {variable} is not set where "
-            "the turns run (on a cluster: in the environment of the TaskManagers): set it, or name another "
-            "variable in api_key_env"
-        )
-    return key
 
 
 def _headers(setup: ModelSetup) -> dict[str, str] | None:

@@ -57,16 +57,19 @@ class Provider:
 
 
 _INSTALL = "install flink-skills[models]"
+_INSTALL_OTHERS = "install flink-skills[providers]"
 _CLIENT = "flink_skills.agents.models.pydantic_ai:create"
+_WIRES = "flink_skills.agents.models.wires.create"
 
 _OWN = {
     provider.name: provider
     for provider in (
         Provider("offline", "flink_skills.agents.models.offline:create", needs_model=False, strategies=False),
-        Provider("openai", _CLIENT, _INSTALL),
-        Provider("openai-compatible", _CLIENT, _INSTALL, needs_base_url=True),
+        Provider("openai", f"{_WIRES}:openai", _INSTALL),
+        Provider("openai-compatible", f"{_WIRES}:openai_compatible", _INSTALL, needs_base_url=True),
+        Provider("azure", f"{_WIRES}:azure", _INSTALL),
         Provider("anthropic", _CLIENT, _INSTALL),
-        Provider("ollama", _CLIENT, _INSTALL),
+        Provider("ollama", f"{_WIRES}:openai_compatible", _INSTALL),
     )
 }
 _registered: dict[str, Provider] = {}
@@ -136,7 +139,8 @@ def create_model(setup: ModelSetup, config: SkillConfig | None = None) -> ChatMo
 
 def has_listed_price(setup: ModelSetup) -> bool:
     """Whether a list of prices may know the model: not if the user runs it, or brought its provider."""
-    return setup.provider != "ollama" and _find(setup, "").factory == _CLIENT
+    factory = _find(setup, "").factory
+    return setup.provider != "ollama" and isinstance(factory, str) and factory.startswith((_CLIENT, _WIRES))
 
 
 def _entry_points() -> dict[str, EntryPoint]:
@@ -158,7 +162,7 @@ def _find(setup: ModelSetup, place: str) -> Provider:
         raise UnknownNameError(
             "model provider", setup.provider, names, place=place, advice=model_advice(text, names), show_all=True
         )
-    return Provider(setup.provider, _CLIENT, _INSTALL)
+    return Provider(setup.provider, _CLIENT, _INSTALL_OTHERS)
 
 
 def _known_to_pydantic_ai(provider: str) -> bool | None:

@@ -119,7 +119,7 @@ def test_a_good_setup_passes_without_keys(setup: ModelSetup, monkeypatch: pytest
 
 
 def test_providers_that_other_code_relies_on() -> None:
-    assert provider_names() == ["anthropic", "offline", "ollama", "openai", "openai-compatible"]
+    assert provider_names() == ["anthropic", "azure", "offline", "ollama", "openai", "openai-compatible"]
 
 
 @pytest.mark.usefixtures("restore_registry")

@@ -109,7 +109,7 @@ async def test_a_stream_that_breaks_is_an_error_to_try_again(
 
 
 async def test_a_stream_that_ends_without_a_reason_was_cut(serve: ServerFactory, connect: ModelFactory) -> None:
-    server = serve(lambda body: Reply("one two", finish_reason="no-such-reason" if body.get("stream") else "stop"))
+    server = serve(lambda body: Reply("one two", finish_reason="null" if body.get("stream") else "stop"))
     model = connect("openai-compatible", server.url)
     with pytest.raises(ModelError, match="broke off") as caught:
         await model.stream(request(), Heard())

@@ -1,0 +1,13 @@
+"""Clients of this package for the wires of OpenAI and Anthropic.
+
+A *wire* maps a conversation to the JSON of one HTTP API and back. :class:`HttpModel` sends that JSON over aiohttp. All
+other providers are asked through pydantic-ai.
+"""
+
+from __future__ import annotations
+
+from flink_skills.agents.models.wires.chat_completions import ChatCompletions
+from flink_skills.agents.models.wires.http_model import HttpModel
+from flink_skills.agents.models.wires.wire import StreamReader, Wire
+
+__all__ = ["ChatCompletions", "HttpModel", "StreamReader", "Wire"]

@@ -1,0 +1,194 @@
+"""The wire of OpenAI's chat completions, which most other servers speak, too.
+
+The rules are those of https://platform.openai.com/docs/api-reference/chat.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flink_skills.agents.messages import (
+    AssistantMessage,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    Verbatim,
+)
+from flink_skills.agents.models.wires.chat_settings import ChatSettings
+from flink_skills.agents.models.wires.chat_stream import ChatStreamReader
+from flink_skills.agents.models.wires.fixed import Fixed
+from flink_skills.agents.models.wires.json_bytes import arguments_of, dump, object_of
+from flink_skills.agents.models.wires.results import NO_ANSWER, arguments_to_send, error_text, with_ids
+from flink_skills.agents.models.wires.schemas import is_strict, schema_name
+from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
+from flink_skills.tools.base import ToolSpec
+
+__all__ = ["ChatCompletions"]
+
+_FINISH = {"tool_call": "tool_calls", "function_call": "tool_calls"}
+# Fields of a message that say the same as its text and its calls, or are not for the next request.
+_OWN_FIELDS = frozenset({"role", "content", "tool_calls", "refusal", "annotations", "audio", "function_call", "name"})
+# Fields with reasoning in plain text. Servers want it back only together with calls of tools.
+_REASONING = frozenset({"reasoning", "reasoning_content"})
+_CALL_FIELDS = frozenset({"id", "type", "index", "function"})
+
+
+class ChatCompletions(Wire):
+    """Maps a conversation to chat completions.
+
+    Args:
+        label: The label of the model.
+        model: The name of the model.
+        own: Whether the server is OpenAI's or Azure's. Others get the older names of some settings, which all know.
+        path: The path of the API behind the base URL.
+    """
+
+    def __init__(self, label: str, model: str, *, own: bool = False, path: str = "/chat/completions") -> None:
+        super().__init__(label, model)
+        self.path = path
+        self._settings = ChatSettings(model, own=own)
+        self._fixed = Fixed(_tool)
+        self._head = b'{"model":' + dump(model) + b',"messages":['
+
+    def body(self, request: ModelRequest, settings: Mapping[str, Any], *, stream: bool) -> bytes:
+        pieces = [self._head]
+        if request.system:
+            pieces.append(self._fixed.system(request.system, _system))
+            if request.messages:
+                pieces.append(b",")
+        pieces += (self.messages(request.messages), b"]")
+        if request.tools:
+            pieces += (b',"tools":[', self._fixed.tools(request.tools), b"]")
+        if request.output_schema is not None:
+            pieces += (b',"response_format":', dump(_format(request.output_schema)))
+        if stream:
+            pieces.append(b',"stream":true,"stream_options":{"include_usage":true}')
+        pieces += (self._settings.encoded(settings, with_tools=bool(request.tools)), b"}")
+        return b"".join(pieces)
+
+    def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
+        message = messages[at]
+        if isinstance(message, AssistantMessage):
+            if message.verbatim is not None and message.verbatim.model == self.label:
+                return message.verbatim.raw.encode(), 1
+            return dump(_assistant(message)), 1
+        if isinstance(message, ToolMessage):
+            return dump({"role": "tool", "tool_call_id": message.call_id, "content": error_text(message)}), 1
+        return dump({"role": "user", "content": message.content}), 1
+
+    def response(self, data: Any) -> ModelResponse:
+        answer = object_of(data)
+        choices = answer.get("choices")
+        choice = object_of(choices[0]) if isinstance(choices, list) and choices else {}
+        message = choice.get("message")
+        if not isinstance(message, dict):
+            said = object_of(answer.get("error")).get("message", "it has no choices")
+            raise NoCompletionError(str(said))
+        calls = message.get("tool_calls")
+        return self.answer(
+            message,
+            calls if isinstance(calls, list) else [],
+            reason=choice.get("finish_reason"),
+            usage=object_of(answer.get("usage")),
+            id_=answer.get("id"),
+        )
+
+    def answer(
+        self, message: Mapping[str, Any], calls: Sequence[Any], *, reason: Any, usage: Mapping[str, Any], id_: Any
+    ) -> ModelResponse:
+        """Return the response of a message with its calls, which may have come in pieces."""
+        found = [_call(object_of(call)) for call in calls]
+        given = with_ids(found, str(id_ or uuid.uuid4().hex))
+        finish = str(reason or "")
+        return ModelResponse(
+            _text(message.get("content")) or _text(message.get("refusal")),
+            given,
+            _usage(usage),
+            _FINISH.get(finish, finish),
+            self._verbatim(message, calls) if all(a is b for a, b in zip(found, given, strict=True)) else None,
+        )
+
+    def reader(self) -> ChatStreamReader:
+        return ChatStreamReader(self.answer)
+
+    def _verbatim(self, message: Mapping[str, Any], calls: Sequence[Any]) -> Verbatim | None:
+        """Return the message as it came if it has what its server wants back, such as signatures of its reasoning."""
+        more = {name: value for name, value in message.items() if name not in _OWN_FIELDS and value}
+        if not calls:
+            more = {name: value for name, value in more.items() if name not in _REASONING}
+        signed = any(call.keys() - _CALL_FIELDS for call in map(object_of, calls))
+        if not more and not signed:
+            return None
+        kept = {"role": "assistant", "content": message.get("content") or None, **more}
+        if calls:
+            kept["tool_calls"] = [
+                {**{name: of for name, of in object_of(call).items() if name != "index"}, "type": "function"}
+                for call in calls
+            ]
+        return Verbatim(self.label, dump(kept).decode())
+
+
+def _system(text: str) -> bytes:
+    return dump({"role": "system", "content": text})
+
+
+def _tool(tool: ToolSpec) -> bytes:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return dump({"type": "function", "function": function})
+
+
+def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": schema_name(schema), "schema": schema}
+    if "description" in schema:
+        described["description"] = str(schema["description"])
+    if is_strict(schema):
+        described["strict"] = True
+    return {"type": "json_schema", "json_schema": described}
+
+
+def _assistant(message: AssistantMessage) -> dict[str, Any]:
+    if not message.tool_calls:
+        return {"role": "assistant", "content": message.content or NO_ANSWER}
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": dump(arguments_to_send(call.arguments)).decode()},
+        }
+        for call in message.tool_calls
+    ]
+    return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    function = object_of(call.get("function"))
+    return ToolCall(str(call.get("id") or ""), str(function.get("name") or ""), arguments_of(function.get("arguments")))
+
+
+def _text(content: Any) -> str:
+    """Return the text of a content, which some servers return as a list of parts."""
+    if isinstance(content, list):
+        return "".join(_text(object_of(part).get("text")) for part in content)
+    return content if isinstance(content, str) else ""
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    read = object_of(usage.get("prompt_tokens_details")).get("cached_tokens")
+    if read is None:
+        read = usage.get("prompt_cache_hit_tokens")  # DeepSeek
+    return Usage(
+        _number(usage.get("prompt_tokens")),
+        _number(usage.get("completion_tokens")),
+        1,
+        cache_read_tokens=_number(read),
+        reasoning_tokens=_number(object_of(usage.get("completion_tokens_details")).get("reasoning_tokens")),
+    )
+
+
+def _number(value: Any) -> int:
+    return int(value) if isinstance(value, (int, float)) and value > 0 else 0

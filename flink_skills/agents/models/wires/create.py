@@ -1,0 +1,115 @@
+"""Creates the models of the wires from their setups. The registry loads this module when a model needs it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from urllib.parse import quote, urlsplit
+
+from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.keys import NO_KEY, api_key
+from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.models.wires.chat_completions import ChatCompletions
+from flink_skills.agents.models.wires.connection import Connection
+from flink_skills.agents.models.wires.http_model import HttpModel
+from flink_skills.agents.models.wires.wire import Wire
+from flink_skills.endpoint import check_endpoint
+from flink_skills.errors import ConfigError
+from flink_skills.options import SkillConfig
+
+__all__ = ["azure", "openai", "openai_compatible"]
+
+_OPENAI_URL = "https://api.openai.com/v1"
+_OLLAMA_URL = "http://localhost:11434/v1"
+_EXAMPLE = "http://localhost:8000/v1"
+# Connections are opened as turns are in flight. This is the most that a worker opens to one model.
+_MAX_CONNECTIONS = 4096
+
+
+def openai(setup: ModelSetup, config: SkillConfig) -> ChatModel:
+    """Create a model of OpenAI."""
+    base = _base(setup, _OPENAI_URL, "OPENAI_BASE_URL")
+    # A server of one's own may need no key.
+    key = api_key(setup, "OPENAI_API_KEY", needed=setup.base_url is None)
+    headers = _bearer(key)
+    for header, variable in (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID")):
+        if value := os.environ.get(variable):
+            headers[header] = value
+    wire = ChatCompletions(setup.label, setup.model, own=True)
+    return _model(setup, wire, base, headers, usual_key="OPENAI_API_KEY")
+
+
+def openai_compatible(setup: ModelSetup, config: SkillConfig) -> ChatModel:
+    """Create a model of a server that speaks chat completions, such as vLLM, llama.cpp or Ollama.
+
+    The server gets the key that the setup names, never the one for OpenAI.
+    """
+    base = setup.base_url or _OLLAMA_URL
+    wire = ChatCompletions(setup.label, setup.model)
+    # Such servers turn a schema into a grammar for the whole output, which leaves no room for a call.
+    return _model(setup, wire, base, _bearer(api_key(setup, None)), schema_with_tools=False)
+
+
+def azure(setup: ModelSetup, config: SkillConfig) -> ChatModel:
+    """Create a model of Azure OpenAI. The model is the name of the deployment."""
+    endpoint = _base(setup, "", "AZURE_OPENAI_ENDPOINT")
+    if not endpoint:
+        raise ConfigError(
+            f"model {setup.label} needs the address of its resource: set base_url, or AZURE_OPENAI_ENDPOINT in the "
+            "environment of the TaskManagers, such as https://NAME.openai.azure.com"
+        )
+    key = api_key(setup, "AZURE_OPENAI_API_KEY")
+    path = "/chat/completions"
+    if not urlsplit(endpoint).path.rstrip("/").endswith("/v1"):
+        version = os.environ.get("OPENAI_API_VERSION", "").strip()
+        if not version:
+            raise ConfigError(
+                f"model {setup.label} needs OPENAI_API_VERSION in the environment of the TaskManagers, or an endpoint "
+                "that ends in /openai/v1, which needs no version"
+            )
+        path = f"/openai/deployments/{quote(setup.model, safe='')}/chat/completions?api-version={quote(version)}"
+    wire = ChatCompletions(setup.label, setup.model, own=True, path=path)
+    return _model(setup, wire, endpoint, {"api-key": key}, usual_key="AZURE_OPENAI_API_KEY")
+
+
+def _model(
+    setup: ModelSetup,
+    wire: Wire,
+    base: str,
+    headers: Mapping[str, str],
+    *,
+    usual_key: str | None = None,
+    schema_with_tools: bool = True,
+) -> HttpModel:
+    more = setup.extra.get("headers") or {}
+    connection = Connection(
+        base.rstrip("/") + wire.path,
+        {
+            "Content-Type": "application/json",
+            "User-Agent": "flink-skills",
+            **headers,
+            **{str(name): str(value) for name, value in more.items()},
+        },
+        max_connections=int(setup.extra.get("max_connections", _MAX_CONNECTIONS)),
+    )
+    return HttpModel(
+        wire,
+        connection,
+        settings=setup.settings,
+        key_variable=setup.api_key_env or usual_key,
+        schema_with_tools=schema_with_tools,
+    )
+
+
+def _base(setup: ModelSetup, usual: str, variable: str) -> str:
+    """Return the base URL: that of the setup, else that of the environment, else the usual one."""
+    if setup.base_url is not None:
+        return setup.base_url
+    address = os.environ.get(variable, "").strip()
+    if address:
+        check_endpoint(address, f"model {setup.label}: {variable}", _EXAMPLE)
+    return address or usual
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key != NO_KEY else {}

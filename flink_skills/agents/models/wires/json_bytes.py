@@ -1,0 +1,53 @@
+"""JSON as the bytes of a request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+__all__ = ["arguments_of", "decoded", "dump", "object_of"]
+
+
+def dump(value: Any) -> bytes:
+    """Return JSON-like data as compact JSON in UTF-8.
+
+    >>> dump({"a": [1, "é"]})
+    b'{"a":[1,"\\xc3\\xa9"]}'
+    """
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        # Integers above 64 bits, keys that are no text, and mappings that are no dict.
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict).encode()
+
+
+def decoded(data: bytes) -> Any:
+    """Return the value of a JSON text. Raises :class:`ValueError`.
+
+    orjson reads integers above 64 bits as floating-point numbers, therefore this is Python's decoder.
+    """
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def object_of(value: Any) -> Mapping[str, Any]:
+    """Return ``value`` if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def arguments_of(value: Any) -> Mapping[str, Any] | str:
+    """Return the arguments of a tool call: an object, or the text that the model wrote if that is not an object."""
+    if not value:
+        return {}
+    if not isinstance(value, str):
+        return value if isinstance(value, dict) else json.dumps(value, ensure_ascii=False)
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return found if isinstance(found, dict) else value

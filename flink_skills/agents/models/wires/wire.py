@@ -1,0 +1,70 @@
+"""What a wire is: the JSON of one HTTP API, in both directions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flink_skills.agents.messages import Message, ModelRequest, ModelResponse
+from flink_skills.agents.models.wires.prefix import Prefixes
+from flink_skills.telemetry import OnDelta
+
+__all__ = ["NoCompletionError", "StreamReader", "Wire"]
+
+
+class NoCompletionError(ValueError):
+    """An answer with a good status that is not an answer of this wire."""
+
+
+class StreamReader(ABC):
+    """Puts the events of one streamed answer together."""
+
+    @abstractmethod
+    def event(self, data: Mapping[str, Any], on_delta: OnDelta) -> None:
+        """Take one event, and pass its text and tool calls on. Raises :class:`NoCompletionError`."""
+
+    @abstractmethod
+    def response(self) -> ModelResponse | None:
+        """Return the whole answer; None if the stream ended before the answer did."""
+
+
+class Wire(ABC):
+    """One HTTP API. It has no state of a conversation, and serves all requests of one model.
+
+    ``label`` is the label of the model, and ``path`` the part of the address behind the base URL.
+    """
+
+    path: str
+
+    def __init__(self, label: str, model: str) -> None:
+        self.label = label
+        self.model = model
+        self._prefixes = Prefixes(self)
+
+    @abstractmethod
+    def body(self, request: ModelRequest, settings: Mapping[str, Any], *, stream: bool) -> bytes:
+        """Return the body of a request. ``settings`` are those of the model and of the request together."""
+
+    @abstractmethod
+    def response(self, data: Any) -> ModelResponse:
+        """Return the answer of a decoded body. Raises :class:`NoCompletionError`."""
+
+    @abstractmethod
+    def reader(self) -> StreamReader:
+        """Return a reader for one streamed answer."""
+
+    @abstractmethod
+    def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
+        """Return the JSON of one message of the wire, and how many messages from ``at`` on are in it.
+
+        It must not depend on messages before ``at``.
+        """
+
+    def joins(self, before: Message, message: Message) -> bool:
+        """Return whether ``message`` goes into the same message of the wire as the one before it."""
+        return False
+
+    def messages(self, messages: Sequence[Message]) -> bytes:
+        """Return the JSON of the messages, separated by commas. Only those since the last request are encoded."""
+        return self._prefixes.encoded(messages)
