@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import Any
 
-from flink_skills import Agent, ChatModel, SkillConfig, tool
+from flink_skills import Agent, ChatModel, ResourceDescriptor, SkillConfig, chat_model_setup, tool
 from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall, ToolMessage, Usage
 from flink_skills.agents.models.registry import ModelSetup, Provider, register_provider
 
@@ -87,3 +88,27 @@ class InstantWithTool(_Priced):
 
 class SlowWithTool(_Priced):
     model = "latency:500"
+
+
+class _OverHttp:
+    """Asks the server of the measurement; the address is in the environment of the process that submits."""
+
+    @chat_model_setup
+    @staticmethod
+    def server() -> ResourceDescriptor:
+        url = os.environ.get("BENCH_MODEL_URL", "http://127.0.0.1:1/v1")
+        return ResourceDescriptor(clazz="openai-compatible:stub", base_url=url)
+
+
+class Http(_OverHttp, Chat):
+    pass
+
+
+class HttpWithTool(_OverHttp, _Priced):
+    pass
+
+
+class HttpRemembering(_OverHttp, Chat):
+    """Turns of a conversation."""
+
+    session = "key"

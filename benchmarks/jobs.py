@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from pyflink.java_gateway import get_gateway
 
 from benchmarks import agents
 from benchmarks.collector import collector
+from benchmarks.stub_server import stub_server
 from flink_skills import AgentsExecutionEnvironment
 from flink_skills.flink.bridge import add_bridge
 from flink_skills.flink.stream import StreamInput
@@ -34,7 +37,8 @@ def main(design: str, request: dict[str, Any]) -> dict[str, Any]:
     """Run one job; the result has the stamps' figures and the memory of its processes."""
     # Before the JVM starts, which hands the variables on to the workers.
     traced = collector() if request.get("traced") else contextlib.nullcontext()
-    with traced, tempfile.TemporaryDirectory(prefix="flink-skills-bench-") as folder:
+    served = _served(request["http"]) if "http" in request else contextlib.nullcontext()
+    with traced, served, tempfile.TemporaryDirectory(prefix="flink-skills-bench-") as folder:
         env = _environment(request["parallelism"], Path(folder))
         lines = _events(Path(folder), request["keys"], request["events"])
         outputs = DESIGNS[design](env, lines, request)
@@ -49,7 +53,15 @@ def main(design: str, request: dict[str, Any]) -> dict[str, Any]:
             for file in Path(folder).glob("stamps-*.csv")
             for line in file.read_text().splitlines()
         )
-        return {**_figures(stamps, began), **memory.end()}
+        return {**_figures(stamps, began, request.get("steady", (0.2, 0.8))), **memory.end()}
+
+
+@contextlib.contextmanager
+def _served(latency: float) -> Iterator[None]:
+    """A model server on the same cores, which the agents that are asked over HTTP find in the environment."""
+    with stub_server(latency) as url:
+        os.environ["BENCH_MODEL_URL"] = url
+        yield
 
 
 def _environment(parallelism: int, folder: Path) -> StreamExecutionEnvironment:
@@ -146,7 +158,7 @@ def _synchronous(env: StreamExecutionEnvironment, lines: Path, request: dict[str
 DESIGNS = {"agent": _agent, "async-function": _async, "keyed-process-function": _synchronous}
 
 
-def _figures(stamps: list[tuple[int, ...]], began: int) -> dict[str, Any]:
+def _figures(stamps: list[tuple[int, ...]], began: int, steady: Sequence[float]) -> dict[str, Any]:
     emitted = sorted(stamp[2] for stamp in stamps)
     delays = sorted((stamp[2] - stamp[1]) / 1e6 for stamp in stamps)
     seconds = (emitted[-1] - stamps[0][0]) / 1e9
@@ -154,15 +166,19 @@ def _figures(stamps: list[tuple[int, ...]], began: int) -> dict[str, Any]:
         "turns": len(stamps),
         "seconds": seconds,
         "turns_per_second": len(stamps) / seconds,
-        "steady_turns_per_second": _steady(emitted),
+        "steady_turns_per_second": _steady(emitted, *steady),
         "start_up_seconds": (stamps[0][0] - began) / 1e9,
         "emission_delay_ms": {"p50": delays[len(delays) // 2], "p99": delays[len(delays) * 99 // 100]},
     }
 
 
-def _steady(emitted: list[int]) -> float:
-    """Without the first fifth, in which the JVM compiles and workers import, and the last, in which keys run out."""
-    first, last = len(emitted) // 5, len(emitted) * 4 // 5
+def _steady(emitted: list[int], begin: float, end: float) -> float:
+    """The rate between two shares of the outputs.
+
+    By default it leaves out the first fifth, in which the JVM compiles and workers import, and the last fifth, in which
+    keys run out.
+    """
+    first, last = int(len(emitted) * begin), int(len(emitted) * end)
     return (last - first) / max((emitted[last] - emitted[first]) / 1e9, 1e-9)
 
 

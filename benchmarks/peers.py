@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -37,6 +39,25 @@ def install(requirements: Path = REQUIREMENTS) -> str:
 def installed(requirements: Path) -> list[str]:
     """The peers that are asked for, with their versions."""
     return [line for line in requirements.read_text().splitlines() if not line.startswith("#")]
+
+
+def unpacked(requirement: str) -> str:
+    """Unpack the source of a package whose wheel needs more than Python, once; what went wrong, or "".
+
+    Its folder is added to the end of the path.
+    """
+    folder = ROOT / "build" / f"bench-{requirement}"
+    if not folder.is_dir():
+        with tempfile.TemporaryDirectory() as temporary:
+            command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
+            words = [*command, "--no-binary", ":all:", "-d", temporary, requirement]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            archives = list(Path(temporary).glob("*.tar.gz"))
+            if done.returncode != 0 or not archives:
+                return (done.stderr.strip().splitlines() or ["pip found no source"])[-1]
+            shutil.unpack_archive(archives[0], folder, filter="data")
+    sys.path.append(str(next(folder.iterdir())))
+    return ""
 
 
 def yaml_readers() -> dict[str, Callable[[str], Any] | str]:

@@ -16,6 +16,7 @@ import sys
 SUITES = {
     "skills": "benchmarks.skills",
     "turns": "benchmarks.turns",
+    "models": "benchmarks.models",
     "execution": "benchmarks.execution",
     "tools": "benchmarks.tools",
     "load": "benchmarks.load",

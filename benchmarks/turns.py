@@ -54,7 +54,7 @@ def measure(repeat: int, only: str, *, quick: bool = False) -> None:
             if quick:
                 asked["events"] = max(10, asked["events"] // 100)
             runs[name].append(report.run_job("benchmarks.jobs", design, asked))
-    results = {name: _medians(of, MEASUREMENTS[name][2]) for name, of in runs.items()}
+    results = {name: with_shares(report.medians(of), MEASUREMENTS[name][2]) for name, of in runs.items()}
     setting = {"keys": KEYS, "parallelism": 2, "in_flight_per_subtask": KEYS, "repeat": repeat}
     if results:
         print(table(results))
@@ -63,8 +63,8 @@ def measure(repeat: int, only: str, *, quick: bool = False) -> None:
         report.write("turns", content, table(results))
 
 
-def _medians(runs: list[dict[str, Any]], ideal: float | None) -> dict[str, Any]:
-    found = report.medians(runs)
+def with_shares(found: dict[str, Any], ideal: float | None) -> dict[str, Any]:
+    """Return figures of turns, with their shares of the ideal number of turns per second."""
     if ideal is not None:
         found["share_of_ideal"] = round(found["turns_per_second"] / ideal, 3)
         found["steady_share_of_ideal"] = round(found["steady_turns_per_second"] / ideal, 3)
