@@ -71,9 +71,11 @@ def _explained(
             f"{where} did not answer{waited}: raise skills.model.timeout if the model is slow", retryable=True
         )
     if kind == "connection":
-        return ModelError(
-            f"{where} cannot be reached ({_innermost(chain)}): check base_url and the network", retryable=True
-        )
+        reason = _innermost(chain)
+        mend = "check base_url and the network"
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            mend = "set SSL_CERT_FILE to the file of its certificate authority"
+        return ModelError(f"{where} cannot be reached ({reason}): {mend}", retryable=True)
     if kind == "garbage":
         return ModelError(
             f"{where} answered something that is no chat completion ({_clean(str(error))}): "
@@ -112,7 +114,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _status(error: BaseException) -> int | None:
     status = getattr(error, "status_code", None)
-    return status if isinstance(status, int) and status >= 400 else None
+    return status if isinstance(status, int) and status >= 300 else None
 
 
 def _no_descriptors(error: BaseException) -> str:

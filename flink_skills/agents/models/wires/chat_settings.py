@@ -26,7 +26,7 @@ _RENAMED = {"stop_sequences": "stop", "openai_text_verbosity": "verbosity"}
 # Settings that say how a request is sent, and those that have a field of their own below.
 _ELSEWHERE = frozenset({"extra_body", "extra_headers", "max_tokens", "parallel_tool_calls", "thinking", "top_k"})
 # Models that reason on each request reject these: https://platform.openai.com/docs/guides/reasoning.
-_REASONING_MODEL = re.compile(r"(?:o[1-9]|gpt-5(?:-(?:mini|nano|pro|codex))?)(?:-\d{4}-\d\d-\d\d|$)")
+_REASONING_MODEL = re.compile(r"(?:o[1-9]|gpt-5)(?:-(?:mini|nano|pro|codex))?(?:-\d{4}-\d\d-\d\d)?$")
 _SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias")
 
 

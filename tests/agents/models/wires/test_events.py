@@ -1,0 +1,34 @@
+"""Server-sent events in pieces of any size."""
+
+from __future__ import annotations
+
+import pytest
+
+from flink_skills.agents.models.wires.events import EventData
+
+STREAM = (
+    b": a comment\n\n"
+    b"event: message\ndata: one\n\n"
+    b"data:two\r\nid: 7\r\n\r\n"
+    b"data: three\rdata: lines\r\r"
+    b"data\n\n"
+    b"database: no\n\n"
+    b"data: \xc3\xa9\n\n"
+    b"data: never ended"
+)
+DATA = [b"one", b"two", b"three\nlines", b"", b"\xc3\xa9"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
+def test_pieces_of_any_size(size: int) -> None:
+    events = EventData()
+    found = [data for at in range(0, len(STREAM), size) for data in events.feed(STREAM[at : at + size])]
+    assert found == DATA
+
+
+def test_an_event_without_end_is_bounded() -> None:
+    events = EventData()
+    piece = b"data: " + b"x" * (4 << 20)
+    with pytest.raises(ValueError, match="16,777,216"):
+        for _ in range(5):
+            list(events.feed(piece))
