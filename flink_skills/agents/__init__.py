@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.messages import ToolMessage as ToolMessage
     from flink_skills.agents.messages import Usage as Usage
     from flink_skills.agents.messages import UserMessage as UserMessage
+    from flink_skills.agents.messages import Verbatim as Verbatim
     from flink_skills.agents.notices import Notice as Notice
     from flink_skills.agents.notices import named_in_notice as named_in_notice
     from flink_skills.agents.notices import notice_message as notice_message
@@ -78,6 +79,7 @@ _HOMES = {
     "TurnStatus": "turn",
     "Usage": "messages",
     "UserMessage": "messages",
+    "Verbatim": "messages",
     "compile_plan": "compilation",
     "decode": "codec",
     "encode": "codec",

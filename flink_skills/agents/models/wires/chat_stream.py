@@ -85,7 +85,8 @@ class ChatStreamReader(StreamReader):
 def _extend(message: dict[str, Any], name: str, value: Any) -> None:
     """Add a piece of a field: texts and lists continue, anything else replaces."""
     before = message.get(name)
-    if (isinstance(before, str) and isinstance(value, str)) or (isinstance(before, list) and isinstance(value, list)):
-        message[name] = before + value
-    else:
-        message[name] = value
+    if isinstance(before, str) and isinstance(value, str):
+        value = before + value
+    if isinstance(before, list) and isinstance(value, list):
+        value = [*before, *value]
+    message[name] = value

@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents import AssistantMessage, ModelRequest, ToolMessage, Usage, UserMessage
-from flink_skills.agents.messages import ModelResponse, Verbatim
+from flink_skills.agents import (
+    AssistantMessage,
+    ModelRequest,
+    ModelResponse,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    Verbatim,
+)
 from flink_skills.agents.models import ModelSetup, create_model
 from flink_skills.agents.models.wires import ChatCompletions
 from flink_skills.errors import ConfigError, ModelError

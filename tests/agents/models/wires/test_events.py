@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flink_skills.agents.models.wires.events import EventData
+from flink_skills.agents.models.wires import EventData
 
 STREAM = (
     b": a comment\n\n"

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from flink_skills.agents import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from flink_skills.agents.messages import Message
+from flink_skills.agents import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from flink_skills.agents.models.wires import ChatCompletions
 
 
