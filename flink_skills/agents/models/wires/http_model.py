@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -143,6 +144,8 @@ async def _read_events(answer: aiohttp.ClientResponse, reader: StreamReader, on_
             if error:
                 raise AnswerError(_status_of(error), {}, event, str(error.get("message", "")))
             reader.event(event, on_delta)
+            # Listeners take the pieces in tasks of their own, and other turns run while a burst of events is read.
+            await asyncio.sleep(0)
 
 
 def _status_of(error: Mapping[str, Any]) -> int:
