@@ -23,6 +23,7 @@ from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.client_errors import explain
 from flink_skills.agents.models.http_client import http_client
 from flink_skills.agents.models.keys import api_key
+from flink_skills.agents.models.media import accepted_kinds
 from flink_skills.agents.models.pydantic_ai_mapping import from_response, parameters, to_messages
 from flink_skills.agents.models.pydantic_ai_stream import Told, is_about_streaming, read_stream
 from flink_skills.agents.models.setup import ModelSetup
@@ -55,8 +56,10 @@ class PydanticAIModel(ChatModel):
         key_variable: str | None = None,
         schema_with_tools: bool = True,
         names_end: bool = False,
+        accepts: frozenset[str] = frozenset(),
     ) -> None:
         self.name = name
+        self.accepts = accepts
         self._model = model
         self._settings = dict(settings or {})
         self._place = place
@@ -186,6 +189,7 @@ def _anthropic(setup: ModelSetup) -> ChatModel:
         setup.label,
         model,
         settings=setup.settings,
+        accepts=accepted_kinds(setup),
         place=str(client.base_url),
         key_variable=setup.api_key_env or "ANTHROPIC_API_KEY",
         names_end=True,
@@ -221,6 +225,7 @@ def _inferred(setup: ModelSetup) -> ChatModel:
         setup.label,
         model,
         settings=setup.settings,
+        accepts=accepted_kinds(setup),
         place=setup.base_url or str(getattr(model, "base_url", None) or ""),
         key_variable=setup.api_key_env,
     )

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlsplit
 
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.keys import NO_KEY, api_key
+from flink_skills.agents.models.media import accepted_kinds
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.models.wires.chat_completions import ChatCompletions
 from flink_skills.agents.models.wires.connection import Connection
@@ -96,6 +97,7 @@ def _model(
         wire,
         connection,
         settings=setup.settings,
+        accepts=accepted_kinds(setup),
         key_variable=setup.api_key_env or usual_key,
         schema_with_tools=schema_with_tools,
     )

@@ -32,6 +32,7 @@ class HttpModel(ChatModel):
         wire: The mapping to the JSON of the API.
         connection: The connections to it.
         settings: The settings of each request.
+        accepts: The kinds of media that the model accepts.
         key_variable: The environment variable of the key, for messages of errors.
         schema_with_tools: Whether the API takes an output schema and tools in one request. Otherwise the schema goes
             into the system text.
@@ -43,10 +44,12 @@ class HttpModel(ChatModel):
         connection: Connection,
         *,
         settings: Mapping[str, Any] | None = None,
+        accepts: frozenset[str] = frozenset(),
         key_variable: str | None = None,
         schema_with_tools: bool = True,
     ) -> None:
         self.name = wire.label
+        self.accepts = accepts
         self.wire = wire
         self._connection = connection
         self._settings = dict(settings or {})
