@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pyflink
@@ -45,7 +45,7 @@ def main(design: str, request: dict[str, Any]) -> dict[str, Any]:
         stamp = get_gateway().jvm.StampEmission(folder)
         stamped = outputs._j_data_stream.map(stamp).returns(outputs.get_type().get_java_type_info())
         stamped.sinkTo(get_gateway().jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink())
-        memory = _Memory()
+        usage = _Usage()
         began = time.time_ns()
         env.execute(design)
         stamps = sorted(
@@ -53,7 +53,7 @@ def main(design: str, request: dict[str, Any]) -> dict[str, Any]:
             for file in Path(folder).glob("stamps-*.csv")
             for line in file.read_text().splitlines()
         )
-        return {**_figures(stamps, began, request.get("steady", (0.2, 0.8))), **memory.end()}
+        return _figures(stamps, began, request.get("steady", (0.2, 0.8)), usage)
 
 
 @contextlib.contextmanager
@@ -158,59 +158,81 @@ def _synchronous(env: StreamExecutionEnvironment, lines: Path, request: dict[str
 DESIGNS = {"agent": _agent, "async-function": _async, "keyed-process-function": _synchronous}
 
 
-def _figures(stamps: list[tuple[int, ...]], began: int, steady: Sequence[float]) -> dict[str, Any]:
+def _figures(stamps: list[tuple[int, ...]], began: int, steady: Sequence[float], usage: _Usage) -> dict[str, Any]:
     emitted = sorted(stamp[2] for stamp in stamps)
     delays = sorted((stamp[2] - stamp[1]) / 1e6 for stamp in stamps)
     seconds = (emitted[-1] - stamps[0][0]) / 1e9
+    # By default without the first fifth, in which the JVM compiles and workers import, and the last, in which keys run
+    # out.
+    first, last = (min(int(len(emitted) * share), len(emitted) - 1) for share in steady)
     return {
         "turns": len(stamps),
         "seconds": seconds,
         "turns_per_second": len(stamps) / seconds,
-        "steady_turns_per_second": _steady(emitted, *steady),
+        "steady_turns_per_second": (last - first) / max((emitted[last] - emitted[first]) / 1e9, 1e-9),
         "start_up_seconds": (stamps[0][0] - began) / 1e9,
         "emission_delay_ms": {"p50": delays[len(delays) // 2], "p99": delays[len(delays) * 99 // 100]},
+        **usage.figures(emitted[first], emitted[last], last - first),
     }
 
 
-def _steady(emitted: list[int], begin: float, end: float) -> float:
-    """The rate between two shares of the outputs.
+class _Sample(NamedTuple):
+    """CPU seconds since the start of a process tree, and resident MB at one moment."""
 
-    By default it leaves out the first fifth, in which the JVM compiles and workers import, and the last fifth, in which
-    keys run out.
-    """
-    first, last = int(len(emitted) * begin), int(len(emitted) * end)
-    return (last - first) / max((emitted[last] - emitted[first]) / 1e9, 1e-9)
+    at: int
+    jvm_cpu: float
+    worker_cpu: float
+    jvm_mb: float
+    workers_mb: float
+    workers: int
 
 
-class _Memory:
-    """Most resident memory of the JVM and of Python workers below this process, sampled."""
+class _Usage:
+    """Memory and CPU time of the JVM and of Python workers below this process, sampled."""
 
     def __init__(self) -> None:
-        self._peaks = {"jvm_mb": 0.0, "workers_mb": 0.0, "worker_processes": 0.0}
+        self._samples: list[_Sample] = []
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def _sample(self) -> None:
+    def _run(self) -> None:
         while not self._ended.wait(0.2):
-            now = dict.fromkeys(self._peaks, 0.0)
-            for process in psutil.Process().children(recursive=True):
-                try:
-                    megabytes, words = process.memory_info().rss / 2**20, process.cmdline()
-                except psutil.Error:
-                    continue
-                if "flink_skills.worker" in words or any("beam_boot" in word for word in words):
-                    now["workers_mb"] += megabytes
-                    now["worker_processes"] += 1
-                elif words and words[0].endswith("java"):
-                    now["jvm_mb"] += megabytes
-            for name, value in now.items():
-                self._peaks[name] = max(self._peaks[name], value)
+            self._samples.append(_sample())
 
-    def end(self) -> dict[str, float]:
+    def figures(self, begin: int, end: int, turns: int) -> dict[str, float]:
+        """The most memory, and the CPU time of a turn between two moments in nanoseconds since the epoch."""
         self._ended.set()
         self._thread.join()
-        return {name: round(value, 1) for name, value in self._peaks.items()}
+        found: dict[str, float] = {
+            "jvm_mb": round(max(of.jvm_mb for of in self._samples), 1),
+            "workers_mb": round(max(of.workers_mb for of in self._samples), 1),
+            "worker_processes": max(of.workers for of in self._samples),
+        }
+        within = [of for of in self._samples if begin <= of.at <= end]
+        if len(within) > 1:
+            first, last = within[0], within[-1]
+            done = max(turns * (last.at - first.at) / (end - begin), 1)
+            found["jvm_cpu_ms_per_turn"] = (last.jvm_cpu - first.jvm_cpu) / done * 1000
+            found["worker_cpu_ms_per_turn"] = (last.worker_cpu - first.worker_cpu) / done * 1000
+        return found
+
+
+def _sample() -> _Sample:
+    jvm_cpu = worker_cpu = jvm_mb = workers_mb = 0.0
+    workers = 0
+    for process in psutil.Process().children(recursive=True):
+        try:
+            with process.oneshot():
+                megabytes, words = process.memory_info().rss / 2**20, process.cmdline()
+                cpu = process.cpu_times().user + process.cpu_times().system
+        except psutil.Error:
+            continue
+        if "flink_skills.worker" in words or any("beam_boot" in word for word in words):
+            workers_mb, worker_cpu, workers = workers_mb + megabytes, worker_cpu + cpu, workers + 1
+        elif words and words[0].endswith("java"):
+            jvm_mb, jvm_cpu = jvm_mb + megabytes, jvm_cpu + cpu
+    return _Sample(time.time_ns(), jvm_cpu, worker_cpu, jvm_mb, workers_mb, workers)
 
 
 if __name__ == "__main__":

@@ -211,7 +211,7 @@ DECLARATIONS: list[tuple[str, Callable[[], Any], str]] = [
         lambda: setup("flink_agents.ollama_chat_model.OllamaChatModelSetup"),
         "did you mean 'ollama.setup'?",
     ),
-    ("setup that is unknown", lambda: setup("some.Class"), "write one of 'anthropic.setup', 'azure.setup', 'offline.setup'"),
+    ("setup that is unknown", lambda: setup("some.Class"), "write one of 'anthropic.setup', 'azure.setup', "),
     (
         "connection",
         lambda: declared(chat_model_connection, ResourceDescriptor(clazz="openai")),
