@@ -26,10 +26,11 @@ _DEADLINE = 300
 
 
 class LoadCluster:
-    """While the ``with`` block lasts. ``config`` are options of Flink."""
+    """While the ``with`` block lasts. ``config`` are options of Flink, and the slots are those of all TaskManagers."""
 
-    def __init__(self, folder: Path, config: dict[str, str] | None = None) -> None:
-        self.flink = StandaloneCluster(folder / "cluster", 1, SLOTS, {**_CONFIG, **(config or {})})
+    def __init__(self, folder: Path, config: dict[str, str] | None = None, task_managers: int = 1) -> None:
+        of_each = SLOTS // task_managers
+        self.flink = StandaloneCluster(folder / "cluster", task_managers, of_each, {**_CONFIG, **(config or {})})
         self._files = 0
         self.events = folder / "events"
         self.events.mkdir()
@@ -115,9 +116,9 @@ class Load:
         return sum(map(int, used)) * 1024
 
     def memory(self) -> dict[str, int]:
-        """Resident bytes of the TaskManager's JVM and of its workers."""
+        """Resident bytes of the JVMs of the TaskManagers, and of their workers."""
         return {
-            "jvm": self._task_manager().memory_info().rss,
+            "jvm": sum(of.memory_info().rss for of in self._task_managers()),
             "workers": sum(process.memory_info().rss for process in self._workers()),
         }
 
@@ -132,8 +133,12 @@ class Load:
         return {name: sum(of.user + of.system for of in found) for name, found in times.items()}
 
     def _task_manager(self) -> psutil.Process:
-        (pid,) = (pid for pid, words in self._flink.processes().items() if "TaskManagerRunner" in words)
-        return psutil.Process(pid)
+        (found,) = self._task_managers()
+        return found
+
+    def _task_managers(self) -> list[psutil.Process]:
+        found = self._flink.processes()
+        return [psutil.Process(pid) for pid, words in found.items() if "TaskManagerRunner" in words]
 
     def _workers(self) -> Iterator[psutil.Process]:
         for pid in self._flink.worker_pids():

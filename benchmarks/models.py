@@ -68,6 +68,7 @@ def _client(name: str, *, quick: bool) -> dict[str, Any]:
         "cpu_ms_per_request": cpu["cpu_ms_per_request"],
         "requests_per_second": cpu["requests_per_second"],
         "resident_mb": memory["resident_mb"],
+        "idle_mb": cpu["resident_mb"],
     }
 
 

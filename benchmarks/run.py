@@ -20,6 +20,7 @@ SUITES = {
     "execution": "benchmarks.execution",
     "tools": "benchmarks.tools",
     "load": "benchmarks.load",
+    "spread": "benchmarks.spread",
     "economics": "benchmarks.economics",
     "cold_start": "benchmarks.cold_start",
     "cli": "benchmarks.cli",

@@ -7,16 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flink_skills.cli.output import print_json, print_line
+from flink_skills.cli.output import counted, print_json, print_line
 from flink_skills.cli.places import near_path
 from flink_skills.job.explaining import explain_job
+from flink_skills.job.sizing import Load
 
 __all__ = ["explain"]
 
 
-def explain(path: Path, assignments: tuple[str, ...], *, reach: bool, flink_plan: bool, as_json: bool) -> int:
-    """Say what the job of a file will be; returns the exit code."""
-    found = explain_job(path, assignments, reach=reach, flink_plan=flink_plan)
+def explain(
+    path: Path, assignments: tuple[str, ...], *, reach: bool, flink_plan: bool, load: str | None, as_json: bool
+) -> int:
+    """Print what the job of a file will be, and with ``load`` what it needs for that load. Return the exit code."""
+    given = None if load is None else Load.parse(load)
+    found = explain_job(path, assignments, reach=reach, flink_plan=flink_plan, load=given)
     if as_json:
         print_json(found)
         return 0
@@ -25,6 +29,8 @@ def explain(path: Path, assignments: tuple[str, ...], *, reach: bool, flink_plan
     for stage in stages.values():
         _stage(stage)
     _checkpoints(found)
+    if "size" in found:
+        _size(found["size"])
     for warning in found["warnings"]:
         print_line(("! ", "yellow"), warning)
     if flink_plan:
@@ -108,3 +114,29 @@ def _checkpoints(found: Mapping[str, Any]) -> None:
         print_line(("options ", "bold"))
         for key, value in found["options"].items():
             print_line(f"  {key}: {value}")
+
+
+def _size(size: Mapping[str, Any]) -> None:
+    print_line(
+        ("size ", "bold"),
+        f"{_number(size['in_flight'])} turns in flight of {_number(size['turn_seconds'])} s, "
+        f"{_number(size['cpu_ms_per_turn'])} ms of CPU time each: {_number(size['cores'])} cores",
+    )
+    each = counted(size["slots"] // size["task_managers"], "slot")
+    print_line(
+        f"  {counted(size['task_managers'], 'TaskManager')} with {each} and {counted(size['workers'], 'worker')} each: "
+        f"parallelism {size['slots']}, skills.worker.max-in-flight {size['max_in_flight']:,}, {size['worker_mb']:,} MB "
+        f"for a worker, {size['memory_mb']:,} MB for a TaskManager"
+    )
+    print_line(
+        f"  asks the provider for {_number(size['requests_per_minute'])} requests and "
+        f"{_number(size['tokens_per_minute'])} tokens a minute"
+    )
+    if size["state_mb"]:
+        print_line(f"  {_number(size['state_mb'])} MB of conversations in Flink's state")
+    for problem in size["problems"]:
+        print_line(("  ! ", "yellow"), problem)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

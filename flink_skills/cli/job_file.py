@@ -26,6 +26,7 @@ class JobRequest:
     explain: bool = False
     reach: bool = False
     flink_plan: bool = False
+    load: str | None = None
     as_json: bool = False
     failed: Path | None = None
     local: LocalRequest | None = None
@@ -39,6 +40,8 @@ def run_job_request(request: JobRequest) -> int:
         raise ConfigError("give --check or --explain, not both")
     if request.flink_plan and not request.explain:
         raise ConfigError("--flink-plan needs --explain")
+    if request.load is not None and not request.explain:
+        raise ConfigError("--load needs --explain")
     if request.reach and not (request.check or request.explain):
         raise ConfigError("--reach needs --check or --explain")
     if request.as_json and not (request.check or request.explain):
@@ -68,6 +71,7 @@ def _run(request: JobRequest) -> int:
             request.assignments,
             reach=request.reach,
             flink_plan=request.flink_plan,
+            load=request.load,
             as_json=request.as_json,
         )
     return _execute(request)

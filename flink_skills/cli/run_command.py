@@ -41,6 +41,15 @@ def run(
         ),
     ] = False,
     flink_plan: Annotated[bool, typer.Option("--flink-plan", help="With --explain: Flink's own plan as well.")] = False,
+    load: Annotated[
+        str | None,
+        typer.Option(
+            "--load",
+            metavar="NAME=N,...",
+            show_default=False,
+            help="With --explain: the size that the job needs for a load, such as events=50,answer=2.",
+        ),
+    ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
     format_: OutputFormat = Format.TEXT,
     input_: Annotated[
@@ -126,7 +135,7 @@ def run(
         "--agent": job_agent,
     }
     given = [word for word, value in of_events.items() if value is not None]
-    of_file = {"--check": check, "--explain": explain, "--reach": reach, "--flink-plan": flink_plan}
+    of_file = {"--check": check, "--explain": explain, "--reach": reach, "--flink-plan": flink_plan, "--load": load}
     if is_job(agent, no_events=input_ is None):
         allowed = _OF_LOCAL_JOBS if local else ("--input",)
         others = [word for word in given if word not in allowed]
@@ -152,6 +161,7 @@ def run(
             explain=explain,
             reach=reach,
             flink_plan=flink_plan,
+            load=load,
             as_json=format_ is Format.JSON,
             failed=None if local else input_,
             local=on_events,

@@ -15,6 +15,7 @@ from flink_skills.job.building import JobBuilder, effective_options
 from flink_skills.job.placing import known
 from flink_skills.job.reading import ReadJob, read_job
 from flink_skills.job.servers_here import declared_servers, reached_servers
+from flink_skills.job.sizing import Load, size_of
 from flink_skills.job.skills_here import skills_here
 from flink_skills.options import SkillConfig, SkillOptions
 
@@ -36,7 +37,12 @@ _CHECKPOINTS = {
 
 
 def explain_job(
-    path: str | Path, assignments: Iterable[str] = (), *, reach: bool = False, flink_plan: bool = False
+    path: str | Path,
+    assignments: Iterable[str] = (),
+    *,
+    reach: bool = False,
+    flink_plan: bool = False,
+    load: Load | None = None,
 ) -> dict[str, Any]:
     """What the job of a file will be, JSON-like; values that references stand for are not in it.
 
@@ -45,6 +51,7 @@ def explain_job(
         assignments: ``KEY=VALUE`` words that win over the file.
         reach: Load the skills of URLs, too, and connect to MCP servers.
         flink_plan: Add Flink's own plan, for which all connectors must be here.
+        load: Add the size that the job needs for this load.
 
     Raises:
         DocumentError: the file is wrong.
@@ -52,6 +59,8 @@ def explain_job(
     read = read_job(path, assignments)
     with read.hiding():
         found = _explained(read, reach=reach, flink_plan=flink_plan)
+        if load is not None:
+            found["size"] = size_of(load, options=found["places"]).to_json()
     return _hidden(found, read.references.hide)  # type: ignore[no-any-return]
 
 
@@ -67,6 +76,10 @@ def _explained(read: ReadJob, *, reach: bool, flink_plan: bool) -> dict[str, Any
         **agents.get("", {"agents": agents}),
         "checkpoints": {name: graph.option(key) for name, key in _CHECKPOINTS.items()},
         "options": public_options(effective_options(graph).to_json()),
+        "places": {
+            "slots": int(graph.option("parallelism.default") or 1),
+            "max_in_flight": effective_options(graph).get(SkillOptions.WORKER_MAX_IN_FLIGHT),
+        },
         "warnings": job_warnings(builder),
     }
     if flink_plan:

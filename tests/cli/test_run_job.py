@@ -42,6 +42,11 @@ def test_a_job_runs_checks_and_is_explained(tmp_path: Path, flink_skills: FlinkS
     explained = flink_skills("run", "job.yaml", "--explain")
     assert explained.code == 0
     assert "agent plain (uid agent-plain), session per event" in explained.stdout.splitlines()
+    sized = flink_skills("run", "job.yaml", "--explain", "--load", "events=1000,answer=2")
+    assert sized.code == 0
+    assert "size 2,000 turns in flight of 2 s" in sized.stdout
+    assert "skills.worker.max-in-flight = 1,000 hold" in sized.stdout
+    assert flink_skills("run", "job.yaml", "--load", "events=1,answer=1").code == 2
 
     write_job(tmp_path, text, output="{table: answrs}")
     wrong = flink_skills("run", "job.yaml", "--check", "--format", "json")

@@ -1,0 +1,43 @@
+"""The measured costs of turns, which sizing uses. ``python -m docs.gen_sizing`` compares them with the benchmarks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Costs"]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What one unit costs. CPU times are of the JVM and of the worker together, in milliseconds."""
+
+    turn_ms: float
+    """A turn without its requests."""
+    request_ms: float
+    """A request to a model over HTTP."""
+    history_ms: float
+    """What 100 messages of history add to a request."""
+    tool_ms: float
+    """A tool call, without the work of the tool."""
+    command_ms: float
+    """A command in the sandbox, without the work of its program."""
+    worker_mb: float
+    """The memory of a worker without turns."""
+    turn_mb: float
+    """What a turn in flight adds to the memory of its worker."""
+    jvm_mb: float
+    """The memory of a TaskManager's JVM beside its state."""
+
+    @classmethod
+    def measured(cls) -> Costs:
+        """Return what the benchmarks measured on two cores of about 3 GHz, with the model server on the same cores."""
+        return cls(
+            turn_ms=0.20,
+            request_ms=0.20,
+            history_ms=0.05,
+            tool_ms=0.25,
+            command_ms=8.0,
+            worker_mb=75,
+            turn_mb=0.05,
+            jvm_mb=350,
+        )
