@@ -129,6 +129,8 @@ def _kind(chain: list[BaseException]) -> str:
     connection as a timeout. Classes are named, not imported: the libraries differ in theirs."""
     for error in reversed(chain):
         name = type(error).__name__
+        if "ConnectionTimeout" in name:
+            return "connection"
         if isinstance(error, (TimeoutError, asyncio.TimeoutError)) or "Timeout" in name:
             return "timeout"
         if isinstance(error, OSError) or "Connect" in name or name in _BROKEN:

@@ -18,7 +18,7 @@ from yarl import URL
 from flink_skills.agents.models.wires.json_bytes import decoded
 from flink_skills.endpoint import redact
 
-__all__ = ["AnswerError", "Connection"]
+__all__ = ["AnswerError", "Connection", "read_bounded"]
 
 _CONNECT_SECONDS = 10.0
 _MAX_ANSWER = 64 << 20
@@ -66,7 +66,7 @@ class Connection:
             TimeoutError: There was no whole answer within ``timeout`` seconds.
         """
         async with self.opened(body, timeout, headers) as answer:
-            return await _read(answer, _MAX_ANSWER)
+            return await read_bounded(answer)
 
     @asynccontextmanager
     async def opened(
@@ -114,7 +114,8 @@ class Connection:
         return found
 
 
-async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
+async def read_bounded(answer: aiohttp.ClientResponse, most: int = _MAX_ANSWER) -> bytes:
+    """Return the body of an answer. Raises :class:`ValueError` for more than ``most`` bytes."""
     pieces: list[bytes] = []
     size = 0
     while piece := await answer.content.readany():
@@ -133,7 +134,7 @@ async def _error(answer: aiohttp.ClientResponse) -> Exception:
             answer.status, answer.headers, {"message": f"a redirect to {target}: set base_url to that host"}, ""
         )
     try:
-        data = await _read(answer, _MAX_ERROR)
+        data = await read_bounded(answer, _MAX_ERROR)
     except ValueError:
         data = b""
     if answer.status < 400:

@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse
-from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.base import ChatModel, tell_whole
 from flink_skills.agents.models.client_errors import explain
-from flink_skills.agents.models.wires.connection import AnswerError, Connection
+from flink_skills.agents.models.wires.connection import AnswerError, Connection, read_bounded
 from flink_skills.agents.models.wires.events import EventData
 from flink_skills.agents.models.wires.json_bytes import decoded, object_of
 from flink_skills.agents.models.wires.schemas import schema_in_text
@@ -110,7 +110,11 @@ class HttpModel(ChatModel):
         body = self.body(request, stream=True)
         async with self._connection.opened(body, request.timeout, self._headers) as answer:
             if answer.content_type == "application/json":
-                raise NoCompletionError("it is not a stream")
+                # The server ignores the wish for a stream.
+                response = self.wire.response(decoded(await read_bounded(answer)))
+                self._streams = False
+                tell_whole(response, on_delta)
+                return response
             reader = self.wire.reader()
             await _read_events(answer, reader, on_delta)
             return reader.response()

@@ -20,8 +20,8 @@ def dump(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
-        # Integers above 64 bits, keys that are no text, and mappings that are no dict.
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict).encode()
+        # Integers above 64 bits, keys of another type than text, other mappings than dict, and lone surrogates.
+        return json.dumps(value, separators=(",", ":"), default=dict).encode()
 
 
 def decoded(data: bytes) -> Any:

@@ -272,3 +272,28 @@ def test_results_of_calls() -> None:
     messages = [UserMessage("q"), ToolMessage("c", "load_skill", "gone", is_error=True)]
     body = json.loads(WIRE.body(ModelRequest("", messages), {}, stream=False))
     assert body["messages"][1] == {"role": "tool", "tool_call_id": "c", "content": '{"error": "gone"}'}
+
+
+def test_lone_surrogates_of_a_model_are_no_failure() -> None:
+    message = {"reasoning_content": "\ud800", "content": "\udc00", "tool_calls": [call(arguments='{"a": "\ud83d"}')]}
+    response = answer(message)
+    assert response.verbatim is not None
+    assert json.loads(response.verbatim.raw)["reasoning_content"] == "\ud800"
+
+
+async def test_a_server_that_ignores_the_wish_for_a_stream(serve: ServerFactory, connect: ModelFactory) -> None:
+    body = json.dumps({"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]})
+    server = serve(Reply(body=body))
+    heard: list[Any] = []
+    model = connect("openai-compatible", server.url)
+    response = await model.stream(ModelRequest("", [UserMessage("q")], timeout=10), heard.append)
+    assert response.text == "whole"
+    assert heard == [TextDelta("whole")]
+    assert len(server.requests) == 1
+
+
+def test_large_integers_keep_their_digits() -> None:
+    digits = 10**40 + 1
+    [found] = answer({"tool_calls": [call(arguments=f'{{"n": {digits}}}')]}).tool_calls
+    assert found.arguments == {"n": digits}
+    assert str(digits) in sent(AssistantMessage("", (found,)))["tool_calls"][0]["function"]["arguments"]
