@@ -69,7 +69,7 @@ _OWN = {
         Provider("openai", f"{_WIRES}:openai", _INSTALL),
         Provider("openai-compatible", f"{_WIRES}:openai_compatible", _INSTALL, needs_base_url=True),
         Provider("azure", f"{_WIRES}:azure", _INSTALL),
-        Provider("anthropic", _CLIENT, _INSTALL),
+        Provider("anthropic", f"{_WIRES}:anthropic", _INSTALL),
         Provider("ollama", f"{_WIRES}:openai_compatible", _INSTALL),
     )
 }

@@ -120,6 +120,8 @@ def city_weather(city: str, days: int = 1) -> str:
 
 def in_cache_order(body: dict[str, Any]) -> tuple[str, str, str]:
     """Tools, system text and messages of a request of either provider."""
+    # Marks for the cache are not part of what is cached.
+    body = _without_marks(body)
     messages = body["messages"]
     system = [body["system"]] if "system" in body else [m for m in messages if m["role"] in ("system", "developer")]
     others = [m for m in messages if m["role"] not in ("system", "developer")]
@@ -227,13 +229,17 @@ async def test_tools_that_come_with_a_skill_break_it_once(
 
 
 async def test_marks_for_the_cache_move_and_nothing_else_does(open_agent: OpenAgent, serve: ServerFactory) -> None:
-    """Anthropic caches what is marked; the marks are settings of the client, and off unless they are asked for."""
-    for marks, expected in (((), 0), (("anthropic_cache",), 1), (("anthropic_cache_messages",), 1)):
+    """Anthropic caches what is marked: tools, system text and conversation, each at its end."""
+    for cache, kind in (({}, {"type": "ephemeral"}), ({"cache": "1h"}, {"type": "ephemeral", "ttl": "1h"})):
         server = serve(answers(CORE, "native"))
-        setup = {**dict.fromkeys(marks, True), **setup_of("core")}
-        bodies = await session_of(open_agent, desk(server, "anthropic", **setup), server, CORE)
-        assert [_json(body).count('"cache_control"') for body in bodies] == [expected] * len(bodies)
-        assert shares([_without_marks(body) for body in bodies]) == [1.0] * (len(bodies) - 1)
+        bodies = await session_of(open_agent, desk(server, "anthropic", **cache, **setup_of("core")), server, CORE)
+        for body in bodies:
+            ends = (body["tools"][-1], body["system"][-1], body["messages"][-1]["content"][-1])
+            assert [end["cache_control"] for end in ends] == [kind] * 3
+            assert _json(body).count('"cache_control"') == 3
+    server = serve(answers(CORE, "native"))
+    bodies = await session_of(open_agent, desk(server, "anthropic", cache="off", **setup_of("core")), server, CORE)
+    assert "cache_control" not in _json(bodies)
 
 
 def _without_marks(value: Any) -> Any:

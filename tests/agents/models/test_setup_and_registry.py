@@ -87,6 +87,8 @@ def test_an_unknown_field_of_a_setup_is_named() -> None:
             "looks like a credential",
         ),
         (ModelSetup("openai", "x", extra={"headers": {"X-Api-Key": "hunter2"}}), ConfigError, "credential"),
+        (ModelSetup("anthropic", "x", settings={"cache": "1d"}), UnknownNameError, "'1d'.*'(1h|auto)'"),
+        (ModelSetup("anthropic", "x", settings={"anthropic_cache": True}), ConfigError, "write cache=auto"),
         (ModelSetup(""), ConfigError, "needs a provider"),
     ],
 )

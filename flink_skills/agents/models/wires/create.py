@@ -10,6 +10,7 @@ from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.keys import NO_KEY, api_key
 from flink_skills.agents.models.media import accepted_kinds
 from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.models.wires.anthropic_messages import AnthropicMessages
 from flink_skills.agents.models.wires.chat_completions import ChatCompletions
 from flink_skills.agents.models.wires.connection import Connection
 from flink_skills.agents.models.wires.http_model import HttpModel
@@ -18,13 +19,22 @@ from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig
 
-__all__ = ["azure", "openai", "openai_compatible"]
+__all__ = ["anthropic", "azure", "openai", "openai_compatible"]
 
+_ANTHROPIC_URL = "https://api.anthropic.com"
+_ANTHROPIC_VERSION = "2023-06-01"
 _OPENAI_URL = "https://api.openai.com/v1"
 _OLLAMA_URL = "http://localhost:11434/v1"
 _EXAMPLE = "http://localhost:8000/v1"
 # Connections are opened as turns are in flight. This is the most that a worker opens to one model.
 _MAX_CONNECTIONS = 4096
+
+
+def anthropic(setup: ModelSetup, config: SkillConfig) -> ChatModel:
+    """Create a model of Anthropic. The base URL is without ``/v1``, as for Anthropic's own client."""
+    base = _base(setup, _ANTHROPIC_URL, "ANTHROPIC_BASE_URL").rstrip("/").removesuffix("/v1")
+    headers = {"x-api-key": api_key(setup, "ANTHROPIC_API_KEY"), "anthropic-version": _ANTHROPIC_VERSION}
+    return _model(setup, AnthropicMessages(setup.label, setup.model), base, headers, usual_key="ANTHROPIC_API_KEY")
 
 
 def openai(setup: ModelSetup, config: SkillConfig) -> ChatModel:

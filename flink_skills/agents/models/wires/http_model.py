@@ -23,6 +23,23 @@ __all__ = ["HttpModel"]
 
 # The answers of servers that do not know streams, or one of their options.
 _NO_STREAM = frozenset({400, 404, 405, 415, 422, 501})
+# The names that Anthropic and OpenAI give their errors, and the status that each has outside of a stream.
+_ERRORS = {
+    "api_error": 500,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "insufficient_quota": 429,
+    "invalid_prompt": 400,
+    "invalid_request_error": 400,
+    "not_found_error": 404,
+    "overloaded_error": 529,
+    "permission_error": 403,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "request_too_large": 413,
+    "server_error": 500,
+    "timeout_error": 504,
+}
 
 
 class HttpModel(ChatModel):
@@ -67,7 +84,11 @@ class HttpModel(ChatModel):
 
     def placed(self, request: ModelRequest) -> ModelRequest:
         """Return the request with its output schema in the place where the API takes it."""
-        if request.output_schema is None or self._schema_with_tools or not request.tools:
+        schema = request.output_schema
+        if schema is None:
+            return request
+        native = self._schema_with_tools or not request.tools
+        if native and self.wire.takes_schema(schema, self._settings_of(request)):
             return request
         return schema_in_text(request)
 
@@ -122,8 +143,7 @@ class HttpModel(ChatModel):
         if request.settings is not self._of_request:
             self._of_request = request.settings
             self._merged = {**self._settings, **request.settings}
-            headers = self._merged.get("extra_headers")
-            self._headers = {str(name): str(value) for name, value in headers.items()} if headers else None
+            self._headers = self.wire.headers(self._merged) or None
         return self._merged
 
     def _explained(self, error: Exception, request: ModelRequest) -> ModelError:
@@ -156,8 +176,10 @@ def _status_of(error: Mapping[str, Any]) -> int:
     status = error.get("status", error.get("code"))
     if isinstance(status, int) and 400 <= status < 600:
         return status
-    # What Anthropic and OpenAI call their transient errors.
-    return {"rate_limit_error": 429, "invalid_request_error": 400}.get(str(error.get("type")), 503)
+    for name in (error.get("code"), error.get("type")):
+        if name in _ERRORS:
+            return _ERRORS[name]
+    return 503
 
 
 def _is_about_streaming(error: Exception) -> bool:

@@ -21,7 +21,12 @@ def dump(value: Any) -> bytes:
         return orjson.dumps(value)
     except TypeError:
         # Integers above 64 bits, keys that are no text, and mappings that are no dict.
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict).encode()
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, which JSON can only write as an escape.
+        return json.dumps(value, separators=(",", ":"), default=dict).encode()
 
 
 def decoded(data: bytes) -> Any:
@@ -31,8 +36,20 @@ def decoded(data: bytes) -> Any:
     """
     try:
         return json.loads(data)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        # Python does not convert integers of more than a few thousand digits. A text says the same.
+        return json.loads(data, parse_int=_integer)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def _integer(digits: str) -> int | str:
+    try:
+        return int(digits)
+    except ValueError:
+        return digits
 
 
 def object_of(value: Any) -> Mapping[str, Any]:
