@@ -12,6 +12,7 @@ from flink_skills.agents.messages import ModelRequest, ModelResponse
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.client_errors import explain
 from flink_skills.agents.models.wires.connection import AnswerError, Connection
+from flink_skills.agents.models.wires.error_names import status_of
 from flink_skills.agents.models.wires.events import EventData
 from flink_skills.agents.models.wires.json_bytes import decoded, object_of
 from flink_skills.agents.models.wires.schemas import schema_in_text
@@ -23,23 +24,6 @@ __all__ = ["HttpModel"]
 
 # The answers of servers that do not know streams, or one of their options.
 _NO_STREAM = frozenset({400, 404, 405, 415, 422, 501})
-# The names that Anthropic and OpenAI give their errors, and the status that each has outside of a stream.
-_ERRORS = {
-    "api_error": 500,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "insufficient_quota": 429,
-    "invalid_prompt": 400,
-    "invalid_request_error": 400,
-    "not_found_error": 404,
-    "overloaded_error": 529,
-    "permission_error": 403,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "request_too_large": 413,
-    "server_error": 500,
-    "timeout_error": 504,
-}
 
 
 class HttpModel(ChatModel):
@@ -165,21 +149,10 @@ async def _read_events(answer: aiohttp.ClientResponse, reader: StreamReader, on_
             event = object_of(decoded(data))
             error = object_of(event.get("error"))
             if error:
-                raise AnswerError(_status_of(error), {}, event, str(error.get("message", "")))
+                raise AnswerError(status_of(error), {}, event, str(error.get("message", "")))
             reader.event(event, on_delta)
             # Listeners take the pieces in tasks of their own, and other turns run while a burst of events is read.
             await asyncio.sleep(0)
-
-
-def _status_of(error: Mapping[str, Any]) -> int:
-    """Return the status of an error that came as an event of a stream whose own status was 200."""
-    status = error.get("status", error.get("code"))
-    if isinstance(status, int) and 400 <= status < 600:
-        return status
-    for name in (error.get("code"), error.get("type")):
-        if name in _ERRORS:
-            return _ERRORS[name]
-    return 503
 
 
 def _is_about_streaming(error: Exception) -> bool:
