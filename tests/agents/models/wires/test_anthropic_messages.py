@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents import AssistantMessage, Message, ModelRequest, ToolCall, ToolMessage, Usage, UserMessage
-from flink_skills.agents.messages import Verbatim
+from flink_skills.agents import (
+    AssistantMessage,
+    Message,
+    ModelRequest,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    Verbatim,
+)
 from flink_skills.agents.models.wires import AnthropicMessages
 from flink_skills.telemetry import Delta, TextDelta, ToolCallDelta
 from tests.agents.models.conftest import LOAD, SHELL
