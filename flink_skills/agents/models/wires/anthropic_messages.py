@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Union
 
 from flink_skills.agents.messages import (
@@ -23,6 +24,7 @@ from flink_skills.agents.models.wires.anthropic_settings import AnthropicSetting
 from flink_skills.agents.models.wires.anthropic_stream import AnthropicStreamReader
 from flink_skills.agents.models.wires.fixed import Fixed
 from flink_skills.agents.models.wires.json_bytes import arguments_of, decoded, dump, object_of
+from flink_skills.agents.models.wires.media_parts import anthropic_block, parts
 from flink_skills.agents.models.wires.prefix import Prefixes
 from flink_skills.agents.models.wires.results import NO_ANSWER, NO_TEXT, arguments_to_send, number_of, with_ids
 from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
@@ -203,14 +205,19 @@ def _eager_tool(tool: ToolSpec) -> bytes:
 def _user(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return the blocks of one message of the user. The API wants results of tools first."""
     results = [_result(message) for message in messages if isinstance(message, ToolMessage)]
-    texts = [message.content for message in messages if not isinstance(message, ToolMessage)]
-    blocks = [{"type": "text", "text": text} for text in texts if text.strip()]
-    return [*results, *blocks] or [{"type": "text", "text": NO_TEXT}]
+    others = [_blocks(message) for message in messages if not isinstance(message, ToolMessage)]
+    return [*results, *chain.from_iterable(others)] or [{"type": "text", "text": NO_TEXT}]
+
+
+def _blocks(message: Message) -> list[dict[str, Any]]:
+    return parts({"type": "text", "text": message.content}, message.media, anthropic_block)
 
 
 def _result(message: ToolMessage) -> dict[str, Any]:
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.call_id}
-    if message.content.strip():
+    if message.media:
+        result["content"] = _blocks(message)
+    elif message.content.strip():
         result["content"] = message.content
     if message.is_error:
         result["is_error"] = True

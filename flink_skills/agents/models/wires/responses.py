@@ -11,6 +11,7 @@ from typing import Any
 
 from flink_skills.agents.messages import (
     AssistantMessage,
+    Media,
     Message,
     ModelRequest,
     ModelResponse,
@@ -23,6 +24,7 @@ from flink_skills.agents.models.wires.connection import AnswerError
 from flink_skills.agents.models.wires.error_names import status_of
 from flink_skills.agents.models.wires.fixed import Fixed
 from flink_skills.agents.models.wires.json_bytes import arguments_of, dump, object_of
+from flink_skills.agents.models.wires.media_parts import parts, responses_part
 from flink_skills.agents.models.wires.responses_settings import ResponsesSettings
 from flink_skills.agents.models.wires.responses_stream import ResponsesStreamReader
 from flink_skills.agents.models.wires.results import NO_ANSWER, arguments_to_send, error_text, number_of, with_ids
@@ -73,9 +75,9 @@ class Responses(Wire):
                 return message.verbatim.raw[1:-1].encode(), 1
             return b",".join(map(dump, _assistant(message))), 1
         if isinstance(message, ToolMessage):
-            result = {"type": "function_call_output", "call_id": message.call_id, "output": error_text(message)}
-            return dump(result), 1
-        return dump({"role": "user", "content": message.content}), 1
+            output = _content(error_text(message), message.media)
+            return dump({"type": "function_call_output", "call_id": message.call_id, "output": output}), 1
+        return dump({"role": "user", "content": _content(message.content, message.media)}), 1
 
     def response(self, data: Any) -> ModelResponse:
         return self.answer(object_of(data))
@@ -131,6 +133,10 @@ def _assistant(message: AssistantMessage) -> list[dict[str, Any]]:
         arguments = dump(arguments_to_send(call.arguments)).decode()
         items.append({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments})
     return items
+
+
+def _content(text: str, media: Sequence[Media]) -> Any:
+    return parts({"type": "input_text", "text": text}, media, responses_part) if media else text
 
 
 def _call(item: Mapping[str, Any]) -> ToolCall:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from flink_skills import Media
 from flink_skills.agents import (
     AssistantMessage,
     Message,
@@ -38,6 +39,7 @@ from flink_skills.agents.models import (
 from flink_skills.errors import ModelError
 from flink_skills.telemetry import Delta, TextDelta, ToolCallDelta
 from tests.agents.models.conftest import LOAD, SHELL
+from tests.kit.media import PDF, PNG
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -83,6 +85,12 @@ REQUESTS: dict[str, tuple[list[Message], dict[str, Any], dict[str, Any], bool]] 
     "settings": (WITH_TOOLS, SETTINGS, {"tools": [LOAD]}, False),
     "schema": ([UserMessage("hello")], {"max_tokens": 500}, {"output_schema": SCHEMA}, False),
     "thinking": ([UserMessage("hello")], {"thinking": "high", "max_tokens": 20_000}, {}, True),
+    "media": (
+        [UserMessage("Look.", (Media.of(PNG, "a.png"), Media.of(PDF, "filename.pdf")))],
+        {"max_tokens": 500},
+        {},
+        False,
+    ),
     "no thinking": ([UserMessage("hello")], {"max_tokens": 500}, {}, True),
 }
 
