@@ -1,4 +1,4 @@
-"""A real HTTP server that speaks the APIs of OpenAI and of Anthropic by script, also as streams.
+"""Scripted HTTP server with the APIs of OpenAI and of Anthropic, also as streams.
 
 It listens on loopback only, counts and keeps every request, and carries thousands in flight, so that a
 test can prove what a job asked, how often and how much at once::

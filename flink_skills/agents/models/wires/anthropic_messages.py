@@ -141,15 +141,21 @@ class AnthropicMessages(Wire):
 
     def _may_think(self, messages: Sequence[Message]) -> bool:
         """Return whether thinking within a budget is allowed: not in a tool loop that began without."""
-        for at in range(len(messages) - 1, -1, -1):
-            message = messages[at]
+        in_loop = False
+        for message in reversed(messages):
             if isinstance(message, AssistantMessage):
-                in_loop = any(isinstance(later, ToolMessage) for later in messages[at + 1 :])
-                verbatim = message.verbatim
-                return not in_loop or (
-                    verbatim is not None and verbatim.model == self.label and _begins_thinking(verbatim)
-                )
-        return True
+                if not message.tool_calls:
+                    break
+                if self._thought(message):
+                    return True
+                in_loop = True
+        return not in_loop
+
+    def _thought(self, message: AssistantMessage) -> bool:
+        verbatim = message.verbatim
+        if verbatim is None or verbatim.model != self.label:
+            return False
+        return any(block.get("type") in _THINKING for block in decoded(verbatim.raw.encode()))
 
     def _verbatim(self, blocks: Sequence[Mapping[str, Any]]) -> Verbatim | None:
         """Return the blocks as they came if there are others than text and calls, such as signed thinking."""
@@ -251,11 +257,6 @@ def _to_keep(block: Mapping[str, Any]) -> dict[str, Any]:
     if block["type"] == "tool_use":
         return {**block, "input": arguments_to_send(arguments_of(block.get("input")))}
     return dict(block)
-
-
-def _begins_thinking(verbatim: Verbatim) -> bool:
-    blocks = decoded(verbatim.raw.encode())
-    return bool(blocks) and blocks[0].get("type") in _THINKING
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:

@@ -40,15 +40,15 @@ _BINDING = (
 
 @dataclass(frozen=True)
 class Claude:
-    """What a model of Anthropic accepts.
+    """The settings and features that a model of Anthropic accepts.
 
     Args:
-        max_tokens: The maximum of an answer to request if the settings contain none.
+        max_tokens: The maximum length of an answer, in tokens, if the settings have none.
         schemas: Whether it accepts an output schema.
         sampling: Whether it accepts ``temperature``, ``top_p`` and ``top_k``.
         adaptive: Whether it decides itself how much to think. Others need a budget in tokens.
         effort: The highest effort that it accepts; empty if it does not accept efforts.
-        thinks: Whether it thinks unless a request says otherwise.
+        thinks: Whether it thinks by default.
         always_thinks: Whether thinking cannot be disabled.
         between_tools: Whether thinking is disabled by ``between_tools``.
         binds: Whether it accepts a thinking block only after the messages, tools and system text that preceded it.
@@ -66,7 +66,7 @@ class Claude:
 
     @classmethod
     def named(cls, model: str) -> Claude:
-        """Return what the model of this name accepts.
+        """Return the features of the model of this name.
 
         >>> Claude.named("claude-sonnet-4-5").schemas, Claude.named("claude-3-5-haiku-latest").max_tokens
         (True, 4096)
@@ -87,7 +87,7 @@ class Claude:
 
 def _max_tokens(name: str) -> int:
     if name.startswith(_OLD) or name in ("claude-opus-4", "claude-sonnet-4"):
-        # These refuse a request whose input and max_tokens together exceed the context window.
+        # Old models reject a request if its input and max_tokens together exceed the context window.
         return 4096
     if name.startswith(_ADAPTIVE):
         return 128_000

@@ -19,7 +19,7 @@ _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 10_000, "high": 16_384, "xhi
 _ROOM = 4096
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "max", "max": "max"}
 _TIERS = {"auto": "auto", "default": "standard_only"}
-# Settings with a meaning of their own. All others with the provider's name are fields of the request.
+# Settings that are not fields of a request. All others with the provider's name are.
 _ELSEWHERE = frozenset(
     {
         "anthropic_betas",
@@ -88,7 +88,7 @@ class AnthropicSettings:
             found["output_config"] = config
         if with_tools and (parallel := settings.get("parallel_tool_calls")) is not None:
             found["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": not parallel}
-        # What a user puts there is the last word.
+        # Fields of extra_body replace all others.
         found.update(settings.get("extra_body") or {})
         return found
 
@@ -177,5 +177,9 @@ class AnthropicSettings:
         else:
             left_out = []
         if left_out:
-            _log.warning("chat model %s takes no %s beside its thinking: left out", self._model, ", ".join(left_out))
+            _log.warning(
+                "chat model %s does not accept %s while it thinks, so requests omit it",
+                self._model,
+                ", ".join(left_out),
+            )
         return {name: value for name, value in given.items() if name not in left_out}

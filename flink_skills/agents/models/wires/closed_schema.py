@@ -15,7 +15,7 @@ _SAME = ("$ref", "type", "enum", "const", "title", "description", "default", "re
 _NESTED = ("anyOf", "allOf")
 _DEFINITIONS = ("$defs", "definitions")
 _SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
-# What decides on the meaning of a part of a schema. Without any of them, anything fits.
+# A schema without any of these keywords accepts every value.
 _DECIDING = frozenset({"$ref", "type", "enum", "const", "anyOf", "allOf"})
 
 

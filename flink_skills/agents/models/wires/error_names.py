@@ -27,7 +27,7 @@ _STATUS = {
 
 
 def status_of(error: Mapping[str, Any]) -> int:
-    """Return the status of an error that came inside of an answer whose own status was 200.
+    """Return the status of an error inside an answer with the status 200.
 
     >>> status_of({"type": "overloaded_error", "message": "Overloaded"}), status_of({"code": 400}), status_of({})
     (529, 400, 503)

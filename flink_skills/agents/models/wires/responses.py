@@ -110,7 +110,7 @@ class Responses(Wire):
         return ResponsesStreamReader(self.answer, _text)
 
     def _verbatim(self, items: Sequence[Mapping[str, Any]]) -> Verbatim | None:
-        """Return the items as they came if there are others than plain texts and calls."""
+        """Return the items unchanged if some are of another kind than texts and calls."""
         if not items or all(map(_is_plain, items)) or not all(map(_can_return, items)):
             return None
         # An item of reasoning belongs to the item behind it, and is refused alone.

@@ -13,7 +13,7 @@ from flink_skills.agents.models.wires.schemas import is_strict, schema_name
 __all__ = ["ResponsesSettings"]
 
 _SAME = ("temperature", "top_p", "service_tier")
-# Settings that are not a field of their own.
+# Settings that are part of another field.
 _NESTED = frozenset({"openai_reasoning_effort", "openai_reasoning_summary", "openai_text_verbosity"})
 # OpenAI returns encrypted reasoning only for these models, and refuses a request for it for others.
 _REASONS = re.compile(r"(?!.*-chat)(?:o[1-9]|gpt-[5-9]|codex|computer-use)")
@@ -64,7 +64,7 @@ class ResponsesSettings:
         if text := _text(settings, schema):
             found["text"] = {**found.get("text", {}), **text}
         leave_out_sampling(self._model, found)
-        # What a user puts there is the last word.
+        # Fields of extra_body replace all others.
         found.update(settings.get("extra_body") or {})
         return found
 

@@ -1,4 +1,4 @@
-"""What Anthropic's wire sends for a conversation, and what it reads from an answer."""
+"""Requests and answers of Anthropic's messages."""
 
 from __future__ import annotations
 
@@ -225,6 +225,8 @@ def test_a_request_without_thinking_contains_none(settings: Mapping[str, Any]) -
     ("messages", "thinks"),
     [
         (LOOP, True),
+        # Not each call has thinking before it.
+        ([*LOOP, AssistantMessage("", CALLS[1:]), ToolMessage("t2", "load_skill", "done")], True),
         (UNSIGNED, False),
         ([*UNSIGNED, UserMessage("by the way")], False),
         ([*UNSIGNED, AssistantMessage("done"), UserMessage("more")], True),
@@ -302,11 +304,11 @@ def test_an_answer_with_everything() -> None:
     [
         ([{"type": "text", "text": "ok"}, CALL], None),
         ([{"type": "redacted_thinking", "data": "eA=="}, CALL], 2),
-        # What was cut off has no signature, and an answer may not end with thinking.
+        # Truncated thinking has no signature, and an answer may not end with thinking.
         ([{**THOUGHT, "signature": ""}, CALL], None),
         ([THOUGHT], None),
         ([THOUGHT, {"type": "text", "text": ""}, CALL], 2),
-        # The same id twice: the calls get others.
+        # Calls with equal ids get new ones.
         ([THOUGHT, CALL, CALL], None),
     ],
 )

@@ -1,4 +1,4 @@
-"""The same conversations and answers through the clients of the providers, which pydantic-ai drives, and through ours.
+"""The wires against the clients of the providers, which pydantic-ai drives, with the same conversations and answers.
 
 The bodies and the headers that both send are compared field by field. Differences that are on purpose are those of
 ``comparable``. The answers are in the folder ``answers``, in the form that the documentation of each API describes.
@@ -152,7 +152,7 @@ def comparable(provider: str, body: dict[str, Any]) -> dict[str, Any]:
     body = json.loads(json.dumps(body))
     if body.get("stream") is False:
         del body["stream"]
-    # What the API assumes anyway.
+    # The default of the API.
     choice = body.get("tool_choice")
     if choice in ("auto", {"type": "auto"}):
         del body["tool_choice"]
@@ -163,7 +163,7 @@ def comparable(provider: str, body: dict[str, Any]) -> dict[str, Any]:
         function = tool.get("function", tool)
         function.pop("strict", None)
         function["parameters"].pop("additionalProperties", None)
-    # A schema is sent as it is. Theirs leaves out its title, which is the name beside it.
+    # The reference omits the title of a schema, which is also its name.
     format_ = (body.get("response_format") or {}).get("json_schema") or (body.get("text") or {}).get("format")
     if format_:
         format_["schema"].pop("title", None)
@@ -198,7 +198,7 @@ def _without_marks(value: Any) -> Any:
 
 
 def _with_read_arguments(value: Any) -> Any:
-    """Return the body with its JSON in texts read: spaces in it are of no importance."""
+    """Return the body with the JSON in its texts decoded, because spaces in it do not matter."""
     if isinstance(value, dict):
         return {
             key: json.loads(of) if isinstance(of, str) and of.startswith('{"') else _with_read_arguments(of)
@@ -212,7 +212,7 @@ def headers(head: str) -> tuple[str, dict[str, str]]:
     line, *lines = head.strip().split("\r\n")
     found = {name.lower(): value.strip() for name, _, value in (of.partition(":") for of in lines)}
     of_no_importance = {"host", "connection", "user-agent", "accept", "content-length"}
-    # The newest features of Anthropic's API have a query of their own. Ours uses none of them.
+    # The reference requests Anthropic's beta features by a query.
     path = line.split(" ")[1].removesuffix("?beta=true")
     return path, {
         name: value

@@ -1,4 +1,4 @@
-"""What the wire of OpenAI's responses sends for a conversation, and what it reads from an answer."""
+"""Requests and answers of OpenAI's responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from flink_skills.agents.models.wires import Responses
 from flink_skills.errors import ModelError
 from flink_skills.telemetry import Delta, TextDelta, ToolCallDelta
 from tests.agents.models.conftest import LOAD, ModelFactory
-from tests.kit.models import ServerFactory
 
 LABEL = "openai-responses:m"
 THOUGHT = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAAA"}
@@ -108,7 +107,7 @@ def test_a_schema_is_strict_if_it_is_closed(closed: bool) -> None:
 
 
 @pytest.mark.row("A14")
-async def test_reasoning_is_sent_back_as_it_came(serve: ServerFactory, connect: ModelFactory) -> None:
+def test_reasoning_is_sent_back_as_it_came() -> None:
     wire = Responses(LABEL, "gpt-5")
     found = wire.response(response(THOUGHT, TEXT, CALL))
     assert found.verbatim is not None
