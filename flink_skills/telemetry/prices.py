@@ -139,7 +139,7 @@ def _listed_cost(setup: Priced) -> _Cost | None:
     price = (
         functools.partial(price, provider_api_url=setup.base_url)
         if setup.base_url
-        else functools.partial(price, provider_id=setup.provider)
+        else functools.partial(price, provider_id=setup.provider.removesuffix("-responses"))
     )
 
     def cost(inputs: int, outputs: int) -> float:

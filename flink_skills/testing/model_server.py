@@ -1,4 +1,4 @@
-"""A real HTTP server that speaks OpenAI's chat completions (and Anthropic's messages) by script, also as streams.
+"""Scripted HTTP server with the APIs of OpenAI and of Anthropic, also as streams.
 
 It listens on loopback only, counts and keeps every request, and carries thousands in flight, so that a
 test can prove what a job asked, how often and how much at once::
@@ -10,7 +10,8 @@ test can prove what a job asked, how often and how much at once::
 As a process of its own: ``python -m flink_skills.testing.model_server --script rules.yaml``. It prints its
 base URL as the first line of stdout and ends with SIGTERM or SIGINT.
 
-    POST /v1/chat/completions, /v1/messages     the models
+    POST /v1/chat/completions, /v1/responses, /v1/messages
+                                                the models
     GET  /requests[?since=N]                    bodies of the requests kept, from number N (counted from 0)
     GET  /stats                                 counts
     POST /reset                                 forget both
@@ -159,6 +160,7 @@ class ScriptedModelServer:
         app = web.Application(client_max_size=_MAX_BODY)
         for prefix in ("", "/v1"):
             app.router.add_post(f"{prefix}/chat/completions", self._openai)
+            app.router.add_post(f"{prefix}/responses", self._responses)
             app.router.add_post(f"{prefix}/messages", self._anthropic)
             app.router.add_get(f"{prefix}/models", self._models)
         app.router.add_get("/requests", self._get_requests)
@@ -178,6 +180,9 @@ class ScriptedModelServer:
 
     async def _openai(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(request, "openai")
+
+    async def _responses(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, "responses")
 
     async def _anthropic(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(request, "anthropic")
@@ -223,7 +228,7 @@ class ScriptedModelServer:
             self._status[200] += 1
         text, calls = fill(reply, conversation, number)
         if body.get("stream"):
-            usage = dialect == "anthropic" or bool((body.get("stream_options") or {}).get("include_usage"))
+            usage = dialect != "openai" or bool((body.get("stream_options") or {}).get("include_usage"))
             events = stream_events(dialect, reply, text, calls, model=conversation.model, number=number, usage=usage)
             return await _stream(request, reply, events)
         answer = message_body(dialect, reply, text, calls, model=conversation.model, number=number)

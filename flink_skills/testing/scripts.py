@@ -36,12 +36,14 @@ class Reply:
     events the connection is cut, and after ``stall_after`` nothing more comes, while it stays open. With
     ``interleaved``, the pieces of several tool calls take turns. A whole answer is cut after
     ``cut_after`` bytes.
+    ``reasoning`` precedes the answer in the form of the API, signed or encrypted if the API does so.
     In ``text`` and in arguments, ``{last_user}``, ``{last_tool}`` and ``{n}`` stand for the last user's
     text, the last tool result and the number of the request.
     """
 
     text: str = ""
     tool_calls: tuple[Call, ...] = ()
+    reasoning: str = ""
     status: int = 200
     error: str = "scripted error"
     retry_after: float | str | None = None
@@ -72,12 +74,13 @@ class Conversation:
 
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Conversation:
-        """Read an OpenAI chat completion or an Anthropic message request."""
-        system = [_text(request.get("system", ""))]
+        """Read a request of OpenAI's chat completions or responses, or of Anthropic's messages."""
+        system = [_text(request.get("system") or request.get("instructions") or "")]
         users: list[str] = []
         tools: list[str] = []
         last_role = ""
-        messages = [m for m in request.get("messages", ()) if isinstance(m, Mapping)]
+        listed = request.get("messages") or request.get("input") or ()
+        messages = [_message(m) for m in listed if isinstance(m, Mapping)]
         for message in messages:
             role, content = str(message.get("role", "")), message.get("content") or ""
             last_role = role
@@ -204,6 +207,13 @@ def _known(place: str, data: Mapping[str, Any], names: Any) -> None:
     for name in data:
         if name not in names:
             raise UnknownNameError("field", str(name), names, place=place)
+
+
+def _message(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an item of a response as the message of a chat completion that says the same."""
+    if item.get("type") == "function_call_output":
+        return {"role": "tool", "content": item.get("output")}
+    return item if "role" in item or "type" not in item else {"role": "assistant"}
 
 
 def _parts(content: Any) -> list[Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""Replies as streams of server-sent events, in the forms of OpenAI's chat completions and Anthropic's messages."""
+"""Replies as streams of server-sent events, in the forms of chat completions, responses and Anthropic's messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flink_skills.testing.scripts import Call, Reply
-from flink_skills.testing.wire import arguments_text
+from flink_skills.testing.wire import arguments_text, message_body, output_items
 
 __all__ = ["stream_events"]
 
@@ -24,10 +24,11 @@ def stream_events(
 
     ``usage`` says whether the tokens are told, which OpenAI does where it is asked to.
     """
-    if dialect == "anthropic":
+    if dialect in ("anthropic", "responses"):
+        events = _anthropic if dialect == "anthropic" else _responses
         return [
             f"event: {data['type']}\ndata: {json.dumps(data)}\n\n"
-            for data in _anthropic(reply, text, calls, model=model, number=number)
+            for data in events(reply, text, calls, model=model, number=number)
         ]
     chunks = [json.dumps(data) for data in _openai(reply, text, calls, model=model, number=number, usage=usage)]
     return [f"data: {chunk}\n\n" for chunk in (*chunks, "[DONE]")]
@@ -42,6 +43,8 @@ def _openai(
         return {**frame, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
     yield chunk({"role": "assistant", "content": ""})
+    for word in _WORD.findall(reply.reasoning):
+        yield chunk({"reasoning_content": word})
     for word in _WORD.findall(text):
         yield chunk({"content": word})
     begun = [
@@ -78,6 +81,10 @@ def _anthropic(reply: Reply, text: str, calls: Sequence[Call], *, model: str, nu
     }
     yield {"type": "message_start", "message": message}
     blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    if reply.reasoning:
+        thoughts = [{"type": "thinking_delta", "thinking": word} for word in _WORD.findall(reply.reasoning)]
+        signature = {"type": "signature_delta", "signature": f"sig_{number}"}
+        blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, [*thoughts, signature]))
     if text:
         blocks.append(
             ({"type": "text", "text": ""}, [{"type": "text_delta", "text": word} for word in _WORD.findall(text)])
@@ -107,6 +114,33 @@ def _anthropic(reply: Reply, text: str, calls: Sequence[Call], *, model: str, nu
         "usage": {"output_tokens": reply.output_tokens},
     }
     yield {"type": "message_stop"}
+
+
+def _responses(reply: Reply, text: str, calls: Sequence[Call], *, model: str, number: int) -> Iterator[dict[str, Any]]:
+    whole = message_body("responses", reply, text, list(calls), model=model, number=number)
+    yield {"type": "response.created", "response": {**whole, "status": "in_progress", "output": [], "usage": None}}
+    parts = []
+    for index, item in enumerate(output_items(reply, text, calls, number)):
+        begun, pieces = dict(item), list[dict[str, Any]]()
+        if item["type"] == "function_call":
+            begun["arguments"] = ""
+            kind = "response.function_call_arguments.delta"
+            pieces = [{"type": kind, "delta": piece} for piece in _pieces(item["arguments"])]
+        elif item["type"] == "message":
+            begun["content"] = []
+            pieces = [
+                {"type": "response.output_text.delta", "content_index": 0, "delta": word, "logprobs": []}
+                for word in _WORD.findall(text)
+            ]
+        parts.append(
+            [
+                {"type": "response.output_item.added", "output_index": index, "item": begun},
+                *({**piece, "output_index": index, "item_id": item["id"]} for piece in pieces),
+                {"type": "response.output_item.done", "output_index": index, "item": item},
+            ]
+        )
+    yield from _turns(parts, reply)
+    yield {"type": f"response.{whole['status']}", "response": whole}
 
 
 def _turns(parts: Sequence[Sequence[dict[str, Any]]], reply: Reply) -> Iterator[dict[str, Any]]:

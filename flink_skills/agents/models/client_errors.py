@@ -36,7 +36,16 @@ _KEY_LIKE = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai)[-_][\w*.-]{6,}|\bBearer\s+\S
 _SHOWN = 300
 _SHORTEST_KEY = 4
 
-_BROKEN = frozenset({"ReadError", "WriteError", "RemoteProtocolError", "ServerDisconnectedError", "ClientPayloadError"})
+_BROKEN = frozenset(
+    {
+        "ReadError",
+        "WriteError",
+        "RemoteProtocolError",
+        "ServerDisconnectedError",
+        "ClientPayloadError",
+        "ClientResponseError",
+    }
+)
 _NO_COMPLETION = frozenset(
     {"UnexpectedModelBehavior", "ModelAPIError", "APIResponseValidationError", "ValidationError"}
 )

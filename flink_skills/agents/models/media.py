@@ -37,7 +37,7 @@ def accepted_kinds(setup: ModelSetup, *, place: str = "") -> frozenset[str]:
     """Return the kinds of media that the model of ``setup`` accepts.
 
     They are those of ``extra["media"]``, else those that models of the provider usually accept: images and PDF
-    documents for OpenAI and Anthropic, all kinds for Google, none for others.
+    documents for OpenAI, Azure OpenAI and Anthropic, all kinds for Google, none for others.
 
     Raises:
         ConfigError: ``extra["media"]`` is not a list.

@@ -21,7 +21,6 @@ from pydantic_ai.settings import ModelSettings
 from flink_skills.agents.messages import ModelRequest, ModelResponse
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.client_errors import explain
-from flink_skills.agents.models.http_client import http_client
 from flink_skills.agents.models.keys import api_key
 from flink_skills.agents.models.media import accepted_kinds
 from flink_skills.agents.models.pydantic_ai_mapping import from_response, parameters, to_messages
@@ -34,16 +33,14 @@ from flink_skills.telemetry import OnDelta
 
 __all__ = ["PydanticAIModel", "create", "knows_provider"]
 
-_MAX_CONNECTIONS = 4096
+_CACHE = {"auto": True, "off": False}
 
 
 class PydanticAIModel(ChatModel):
     """A pydantic-ai model as a :class:`ChatModel`.
 
     ``model`` is theirs, made with ``max_retries=0``: the turn loop tries again. ``place`` is the base URL
-    for error messages, without secrets. ``schema_with_tools`` says whether the provider takes an output
-    schema and tools in one request; where it does not, the schema goes into the system text. ``names_end`` says whether
-    its streams name the reason why they end, so that one without a reason was cut.
+    for error messages, without secrets.
     """
 
     def __init__(
@@ -54,8 +51,6 @@ class PydanticAIModel(ChatModel):
         settings: Mapping[str, Any] | None = None,
         place: str = "",
         key_variable: str | None = None,
-        schema_with_tools: bool = True,
-        names_end: bool = False,
         accepts: frozenset[str] = frozenset(),
     ) -> None:
         self.name = name
@@ -64,8 +59,6 @@ class PydanticAIModel(ChatModel):
         self._settings = dict(settings or {})
         self._place = place
         self._key_variable = key_variable
-        self._schema_with_tools = schema_with_tools
-        self._names_end = names_end
         self._streams = True
         self._closed = False
 
@@ -91,14 +84,12 @@ class PydanticAIModel(ChatModel):
             whole = await super().stream(request, on_delta)
             self._streams = False
             return whole
-        if self._names_end and response.finish_reason is None:
-            # Or a server that never names a reason: the next attempt does without a stream.
-            self._streams = False
-            raise ModelError(f"the answer of model {self.name} broke off before its end", retryable=True)
         return from_response(response)
 
     def _exchange(self, request: ModelRequest) -> dict[str, Any]:
         settings = {**self._settings, **request.settings}
+        if (cache := settings.get("cache")) in _CACHE:
+            settings["cache"] = _CACHE[cache]
         if request.timeout is not None:
             # For the phases of the exchange; the deadline of the whole is the caller's.
             settings["timeout"] = request.timeout
@@ -114,7 +105,7 @@ class PydanticAIModel(ChatModel):
         )
 
     def _native_schema(self, request: ModelRequest) -> bool:
-        if request.output_schema is None or (request.tools and not self._schema_with_tools):
+        if request.output_schema is None:
             return False
         profile = self._model.profile
         if isinstance(profile, Mapping):
@@ -153,8 +144,6 @@ def create(setup: ModelSetup, config: SkillConfig) -> ChatModel:
     """Make the model for the registry. Raises :class:`ConfigError` for a missing key or library."""
     _check_addresses(setup)
     try:
-        if setup.provider == "anthropic":
-            return _anthropic(setup)
         return _inferred(setup)
     except UserError as error:
         raise ConfigError(f"model {setup.label} cannot be made: {error}") from error
@@ -169,31 +158,6 @@ def _check_addresses(setup: ModelSetup) -> None:
         for name in (f"{prefix}_BASE_URL", f"{prefix}_OPENAI_ENDPOINT"):
             if address := os.environ.get(name):
                 check_endpoint(address, f"model {setup.label}: {name}", "http://localhost:8000/v1")
-
-
-def _anthropic(setup: ModelSetup) -> ChatModel:
-    key = api_key(setup, "ANTHROPIC_API_KEY")
-    import anthropic
-    from pydantic_ai.models.anthropic import AnthropicModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
-
-    client = anthropic.AsyncAnthropic(
-        api_key=key,
-        base_url=setup.base_url,
-        max_retries=0,
-        default_headers=_headers(setup),
-        http_client=http_client(anthropic, _connections(setup)),
-    )
-    model = AnthropicModel(setup.model, provider=AnthropicProvider(anthropic_client=client))
-    return PydanticAIModel(
-        setup.label,
-        model,
-        settings=setup.settings,
-        accepts=accepted_kinds(setup),
-        place=str(client.base_url),
-        key_variable=setup.api_key_env or "ANTHROPIC_API_KEY",
-        names_end=True,
-    )
 
 
 def _inferred(setup: ModelSetup) -> ChatModel:
@@ -219,7 +183,7 @@ def _inferred(setup: ModelSetup) -> ChatModel:
     model = infer_model(f"{setup.provider}:{setup.model}", provider_factory=provider)
     client = getattr(model, "client", None)
     if hasattr(client, "max_retries"):
-        # The clients generated for OpenAI, Anthropic, Groq … try again by themselves otherwise.
+        # The clients generated for Groq, Cohere … try again by themselves otherwise.
         cast(Any, client).max_retries = 0
     return PydanticAIModel(
         setup.label,
@@ -229,12 +193,3 @@ def _inferred(setup: ModelSetup) -> ChatModel:
         place=setup.base_url or str(getattr(model, "base_url", None) or ""),
         key_variable=setup.api_key_env,
     )
-
-
-def _headers(setup: ModelSetup) -> dict[str, str] | None:
-    headers = setup.extra.get("headers")
-    return {str(name): str(value) for name, value in headers.items()} if headers else None
-
-
-def _connections(setup: ModelSetup) -> int:
-    return int(setup.extra.get("max_connections", _MAX_CONNECTIONS))

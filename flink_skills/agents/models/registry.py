@@ -68,8 +68,10 @@ _OWN = {
         Provider("offline", "flink_skills.agents.models.offline:create", needs_model=False, strategies=False),
         Provider("openai", f"{_WIRES}:openai", _INSTALL),
         Provider("openai-compatible", f"{_WIRES}:openai_compatible", _INSTALL, needs_base_url=True),
+        Provider("openai-responses", f"{_WIRES}:openai_responses", _INSTALL),
         Provider("azure", f"{_WIRES}:azure", _INSTALL),
-        Provider("anthropic", _CLIENT, _INSTALL),
+        Provider("azure-responses", f"{_WIRES}:azure_responses", _INSTALL),
+        Provider("anthropic", f"{_WIRES}:anthropic", _INSTALL),
         Provider("ollama", f"{_WIRES}:openai_compatible", _INSTALL),
     )
 }

@@ -18,6 +18,7 @@ __all__ = ["SETTINGS", "ModelSetup", "Strategy", "check_shape", "is_setting"]
 Strategy = Literal["auto", "native", "json"]
 
 SETTINGS = (
+    "cache",
     "extra_body",
     "extra_headers",
     "frequency_penalty",
@@ -37,6 +38,7 @@ SETTINGS = (
 ``openai_reasoning_effort``."""
 
 _STRATEGIES = ("auto", "native", "json")
+_CACHES = ("auto", "5m", "1h", "off")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_HEADER = re.compile(r"authorization|cookie|api[-_]?key|token|secret|password", re.IGNORECASE)
 
@@ -122,7 +124,12 @@ def check_shape(setup: ModelSetup, *, place: str = "") -> None:
             raise ConfigError(f"{where}{error}") from error
     if setup.base_url is not None:
         _check_base_url(setup.base_url, where)
+    cache = setup.settings.get("cache", "auto")
+    if not isinstance(cache, bool) and cache not in _CACHES:
+        raise UnknownNameError("cache", str(cache), _CACHES, place=place or f"model {setup.label}")
     for name in setup.settings:
+        if setup.provider == "anthropic" and name.startswith("anthropic_cache"):
+            raise ConfigError(f"{where}{name} is not a setting of model {setup.label}: write cache=auto, 1h or off")
         # A name such as openai_reasoning_effort is its provider's business.
         if not is_setting(name, setup.provider):
             hint = place or f"model {setup.label}"

@@ -30,12 +30,14 @@ __all__ = [
 # Where the conventions have another name for a provider than its setup.
 _PROVIDERS = {
     "azure": "azure.ai.openai",
+    "azure-responses": "azure.ai.openai",
     "bedrock": "aws.bedrock",
     "google": "gcp.gen_ai",
     "google-gla": "gcp.gemini",
     "google-vertex": "gcp.vertex_ai",
     "grok": "x_ai",
     "mistral": "mistral_ai",
+    "openai-responses": "openai",
     "xai": "x_ai",
 }
 _REQUEST_SETTINGS = {

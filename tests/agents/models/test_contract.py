@@ -43,6 +43,10 @@ class TestOpenAI(OverTheWire):
     provider = "openai"
 
 
+class TestResponses(OverTheWire):
+    provider = "openai-responses"
+
+
 class TestAnthropic(OverTheWire):
     provider = "anthropic"
 

@@ -36,7 +36,7 @@ def encoded(data: bytes) -> str:
 
 
 @pytest.mark.parametrize("strategy", ["native", "json"])
-@pytest.mark.parametrize("provider", ["openai", "openai-compatible", "anthropic"])
+@pytest.mark.parametrize("provider", ["openai", "openai-responses", "openai-compatible", "anthropic", "openai-chat"])
 async def test_bytes_arrive_with_the_message_that_has_them(
     provider: str, strategy: str, serve: ServerFactory, connect: ModelFactory
 ) -> None:
@@ -57,7 +57,7 @@ async def test_bytes_arrive_with_the_message_that_has_them(
     ]
     await model.request(ModelRequest("Be brief.", messages, tools=[LOAD], timeout=10))
     [body] = server.requests
-    sent = [message for message in body["messages"] if message["role"] != "system"]
+    sent = [message for message in body.get("messages") or body["input"] if message.get("role") != "system"]
     assert encoded(PNG) in str(sent[0])
     assert encoded(PDF) not in str(sent[0])
     assert "What is this?" in str(sent[0])
@@ -108,3 +108,59 @@ def test_a_wrong_kind_is_found_before_the_job_starts() -> None:
         check_setup(ModelSetup("openai", "m", extra={"media": ["images"]}), place="model 'm'")
     with pytest.raises(ConfigError, match=r"model 'm': media is 'image': write a list of kinds"):
         check_setup(ModelSetup("openai", "m", extra={"media": "image"}), place="model 'm'")
+
+
+PNG_URL, PDF_URL = f"data:image/png;base64,{encoded(PNG)}", f"data:application/pdf;base64,{encoded(PDF)}"
+SENT: dict[str, tuple[Any, Any, Any, Any]] = {
+    "openai": (
+        {"type": "image_url", "image_url": {"url": PNG_URL}},
+        {"type": "file", "file": {"filename": "contract.pdf", "file_data": PDF_URL}},
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+        {"type": "text", "text": "[PDF b.pdf: this API does not read it from a URL]"},
+    ),
+    "openai-responses": (
+        {"type": "input_image", "image_url": PNG_URL, "detail": "auto"},
+        {"type": "input_file", "filename": "contract.pdf", "file_data": PDF_URL},
+        {"type": "input_image", "image_url": "https://example.org/a.png", "detail": "auto"},
+        {"type": "input_file", "file_url": "https://example.org/b.pdf"},
+    ),
+    "anthropic": (
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": encoded(PNG)}},
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": encoded(PDF)}},
+        {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
+        {"type": "document", "source": {"type": "url", "url": "https://example.org/b.pdf"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("provider", SENT)
+async def test_media_in_messages_and_results(provider: str, serve: ServerFactory, connect: ModelFactory) -> None:
+    server = serve(Reply("ok"))
+    model = connect(provider, url(server, provider), api_key_env="TEST_MODEL_KEY", settings={"cache": "off"})
+    linked = (
+        Media("image/png", "a.png", 0, "https://example.org/a.png"),
+        Media("application/pdf", "b.pdf", 0, "https://example.org/b.pdf"),
+    )
+    calls = (ToolCall("c1", "load_skill", {}), ToolCall("c2", "load_skill", {}))
+    messages = [
+        UserMessage(" ", (IMAGE, DOCUMENT)),
+        AssistantMessage("", calls),
+        ToolMessage("c1", "load_skill", "one", media=linked),
+        ToolMessage("c2", "load_skill", "two"),
+    ]
+    await model.request(ModelRequest("", messages, tools=[LOAD], timeout=10))
+    [body] = server.requests
+    image, document, linked_image, linked_document = SENT[provider]
+    sent = body.get("messages") or body["input"]
+    assert sent[0]["content"] == [image, document]
+    if provider == "anthropic":
+        assert [block["type"] for block in sent[2]["content"]] == ["tool_result", "tool_result"]
+        shown = sent[2]["content"][0]["content"]
+    elif provider == "openai":
+        # Results contain only text there, and nothing may come between them.
+        assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool", "user"]
+        shown = sent[4]["content"]
+    else:
+        shown = sent[3]["output"]
+    assert shown[1:] == [linked_image, linked_document]
+    assert "text" in shown[0]

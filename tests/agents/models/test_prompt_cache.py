@@ -120,11 +120,14 @@ def city_weather(city: str, days: int = 1) -> str:
 
 def in_cache_order(body: dict[str, Any]) -> tuple[str, str, str]:
     """Tools, system text and messages of a request of either provider."""
-    messages = body["messages"]
-    system = [body["system"]] if "system" in body else [m for m in messages if m["role"] in ("system", "developer")]
-    others = [m for m in messages if m["role"] not in ("system", "developer")]
+    # Marks for the cache are not part of what is cached.
+    body = _without_marks(body)
+    messages = body["messages"] if "messages" in body else body["input"]
+    name = "system" if "system" in body else "instructions"
+    system = [body[name]] if name in body else [m for m in messages if m["role"] in ("system", "developer")]
+    others = [m for m in messages if m.get("role") not in ("system", "developer")]
     found = (_json(body.get("tools", [])), _json(system), _json(others)[:-1])
-    assert messages[: len(system)] == system or "system" in body, "a system message behind the first"
+    assert messages[: len(system)] == system or name in body, "a system message behind the first"
     return found
 
 
@@ -149,7 +152,7 @@ def setup_of(profile: str, content: str = "tool-result") -> dict[str, Any]:
 
 @pytest.mark.row("E4", "E11")
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("provider", ["openai", "openai-compatible", "anthropic"])
+@pytest.mark.parametrize("provider", ["openai", "openai-responses", "openai-compatible", "anthropic"])
 async def test_a_session_grows_at_its_end_only(
     open_agent: OpenAgent, serve: ServerFactory, provider: str, profile: str
 ) -> None:
@@ -159,7 +162,7 @@ async def test_a_session_grows_at_its_end_only(
     assert len({in_cache_order(body)[:2] for body in bodies}) == 1
     assert shares(bodies) == [1.0] * (len(bodies) - 1)
     # Nothing else that a provider may put before the messages changes either.
-    assert len({_json({**body, "messages": None, "system": None}) for body in bodies}) == 1
+    assert len({_json({**body, "messages": None, "input": None, "system": None}) for body in bodies}) == 1
 
 
 @pytest.mark.row("E4", "E11")
@@ -168,6 +171,7 @@ async def test_a_session_grows_at_its_end_only(
     [
         ("openai", "test-model", "core"),
         ("openai", "test-model", "full"),
+        ("openai-responses", "test-model", "core"),
         ("openai-compatible", "test-model", "core"),
         ("openai-compatible", "test-model", "full"),
         # A name of a model that takes schemas.
@@ -188,7 +192,7 @@ async def test_so_does_that_of_a_model_which_writes_its_actions(
 
 
 @pytest.mark.row("E11")
-@pytest.mark.parametrize("provider", ["openai-compatible", "anthropic"])
+@pytest.mark.parametrize("provider", ["openai-compatible", "openai-responses", "anthropic"])
 async def test_content_in_the_system_text_breaks_it_where_something_is_loaded(
     open_agent: OpenAgent, serve: ServerFactory, provider: str
 ) -> None:
@@ -205,7 +209,7 @@ async def test_content_in_the_system_text_breaks_it_where_something_is_loaded(
 
 
 @pytest.mark.row("E11")
-@pytest.mark.parametrize("provider", ["openai-compatible", "anthropic"])
+@pytest.mark.parametrize("provider", ["openai-compatible", "openai-responses", "anthropic"])
 async def test_tools_that_come_with_a_skill_break_it_once(
     open_agent: OpenAgent, serve: ServerFactory, provider: str, tmp_path: Path
 ) -> None:
@@ -227,13 +231,17 @@ async def test_tools_that_come_with_a_skill_break_it_once(
 
 
 async def test_marks_for_the_cache_move_and_nothing_else_does(open_agent: OpenAgent, serve: ServerFactory) -> None:
-    """Anthropic caches what is marked; the marks are settings of the client, and off unless they are asked for."""
-    for marks, expected in (((), 0), (("anthropic_cache",), 1), (("anthropic_cache_messages",), 1)):
+    """Anthropic caches what is marked: tools, system text and conversation, each at its end."""
+    for cache, kind in (({}, {"type": "ephemeral"}), ({"cache": "1h"}, {"type": "ephemeral", "ttl": "1h"})):
         server = serve(answers(CORE, "native"))
-        setup = {**dict.fromkeys(marks, True), **setup_of("core")}
-        bodies = await session_of(open_agent, desk(server, "anthropic", **setup), server, CORE)
-        assert [_json(body).count('"cache_control"') for body in bodies] == [expected] * len(bodies)
-        assert shares([_without_marks(body) for body in bodies]) == [1.0] * (len(bodies) - 1)
+        bodies = await session_of(open_agent, desk(server, "anthropic", **cache, **setup_of("core")), server, CORE)
+        for body in bodies:
+            ends = (body["tools"][-1], body["system"][-1], body["messages"][-1]["content"][-1])
+            assert [end["cache_control"] for end in ends] == [kind] * 3
+            assert _json(body).count('"cache_control"') == 3
+    server = serve(answers(CORE, "native"))
+    bodies = await session_of(open_agent, desk(server, "anthropic", cache="off", **setup_of("core")), server, CORE)
+    assert "cache_control" not in _json(bodies)
 
 
 def _without_marks(value: Any) -> Any:

@@ -87,6 +87,8 @@ def test_an_unknown_field_of_a_setup_is_named() -> None:
             "looks like a credential",
         ),
         (ModelSetup("openai", "x", extra={"headers": {"X-Api-Key": "hunter2"}}), ConfigError, "credential"),
+        (ModelSetup("anthropic", "x", settings={"cache": "1d"}), UnknownNameError, "there are: 1h, 5m, auto, off"),
+        (ModelSetup("anthropic", "x", settings={"anthropic_cache": True}), ConfigError, "write cache=auto"),
         (ModelSetup(""), ConfigError, "needs a provider"),
     ],
 )
@@ -119,7 +121,16 @@ def test_a_good_setup_passes_without_keys(setup: ModelSetup, monkeypatch: pytest
 
 
 def test_providers_that_other_code_relies_on() -> None:
-    assert provider_names() == ["anthropic", "azure", "offline", "ollama", "openai", "openai-compatible"]
+    assert provider_names() == [
+        "anthropic",
+        "azure",
+        "azure-responses",
+        "offline",
+        "ollama",
+        "openai",
+        "openai-compatible",
+        "openai-responses",
+    ]
 
 
 @pytest.mark.usefixtures("restore_registry")

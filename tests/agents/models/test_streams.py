@@ -20,7 +20,7 @@ from flink_skills.testing import Call, Reply, ScriptedModel, call, calls
 from tests.agents.models.conftest import LOAD, SHELL, ModelFactory
 from tests.kit.models import ServerFactory
 
-PROVIDERS = ["openai", "openai-compatible", "ollama", "anthropic"]
+PROVIDERS = ["openai", "openai-responses", "openai-compatible", "ollama", "anthropic"]
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ async def test_text_and_calls_come_in_pieces(provider: str, serve: ServerFactory
     assert [bool(body.get("stream")) for body in server.requests] == [True, False]
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+@pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
 async def test_a_piece_is_there_before_the_next_one_is_sent(
     provider: str, serve: ServerFactory, connect: ModelFactory
 ) -> None:
@@ -95,7 +95,7 @@ async def test_a_piece_is_there_before_the_next_one_is_sent(
     assert (await task).text == "one two three"
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+@pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
 async def test_a_stream_that_breaks_is_an_error_to_try_again(
     provider: str, serve: ServerFactory, connect: ModelFactory
 ) -> None:

@@ -6,10 +6,22 @@ other providers are asked through pydantic-ai.
 
 from __future__ import annotations
 
+from flink_skills.agents.models.wires.anthropic_messages import AnthropicMessages
 from flink_skills.agents.models.wires.chat_completions import ChatCompletions
 from flink_skills.agents.models.wires.events import EventData
 from flink_skills.agents.models.wires.http_model import HttpModel
+from flink_skills.agents.models.wires.responses import Responses
 from flink_skills.agents.models.wires.schemas import is_strict, schema_name
 from flink_skills.agents.models.wires.wire import StreamReader, Wire
 
-__all__ = ["ChatCompletions", "EventData", "HttpModel", "StreamReader", "Wire", "is_strict", "schema_name"]
+__all__ = [
+    "AnthropicMessages",
+    "ChatCompletions",
+    "EventData",
+    "HttpModel",
+    "Responses",
+    "StreamReader",
+    "Wire",
+    "is_strict",
+    "schema_name",
+]

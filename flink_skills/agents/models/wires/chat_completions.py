@@ -11,6 +11,7 @@ from typing import Any
 
 from flink_skills.agents.messages import (
     AssistantMessage,
+    Media,
     Message,
     ModelRequest,
     ModelResponse,
@@ -23,6 +24,7 @@ from flink_skills.agents.models.wires.chat_settings import ChatSettings
 from flink_skills.agents.models.wires.chat_stream import ChatStreamReader
 from flink_skills.agents.models.wires.fixed import Fixed
 from flink_skills.agents.models.wires.json_bytes import arguments_of, dump, object_of
+from flink_skills.agents.models.wires.media_parts import chat_part, heading, parts
 from flink_skills.agents.models.wires.results import NO_ANSWER, arguments_to_send, error_text, with_ids
 from flink_skills.agents.models.wires.schemas import is_strict, schema_name
 from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
@@ -78,8 +80,11 @@ class ChatCompletions(Wire):
                 return message.verbatim.raw.encode(), 1
             return dump(_assistant(message)), 1
         if isinstance(message, ToolMessage):
-            return dump({"role": "tool", "tool_call_id": message.call_id, "content": error_text(message)}), 1
-        return dump({"role": "user", "content": message.content}), 1
+            return _results(messages, at)
+        return dump({"role": "user", "content": _content(message.content, message.media)}), 1
+
+    def joins(self, before: Message, message: Message) -> bool:
+        return isinstance(before, ToolMessage) and isinstance(message, ToolMessage)
 
     def response(self, data: Any) -> ModelResponse:
         answer = object_of(data)
@@ -163,6 +168,25 @@ def _assistant(message: AssistantMessage) -> dict[str, Any]:
         for call in message.tool_calls
     ]
     return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+
+
+def _results(messages: Sequence[Message], at: int) -> tuple[bytes, int]:
+    """Return the results of tools from ``at`` on. They contain only text: a message of the user has their media."""
+    found, shown = [], []
+    for message in messages[at:]:
+        if not isinstance(message, ToolMessage):
+            break
+        found.append(dump({"role": "tool", "tool_call_id": message.call_id, "content": error_text(message)}))
+        if message.media:
+            shown += _content(heading(message.name), message.media)
+    number = len(found)
+    if shown:
+        found.append(dump({"role": "user", "content": shown}))
+    return b",".join(found), number
+
+
+def _content(text: str, media: Sequence[Media]) -> Any:
+    return parts({"type": "text", "text": text}, media, chat_part) if media else text
 
 
 def _call(call: Mapping[str, Any]) -> ToolCall:

@@ -9,7 +9,7 @@ from typing import Any
 
 from flink_skills.agents.models.wires.json_bytes import dump
 
-__all__ = ["ChatSettings", "reasoning_effort"]
+__all__ = ["ChatSettings", "leave_out_sampling", "reasoning_effort"]
 
 _log = logging.getLogger("flink_skills.model")
 
@@ -68,17 +68,19 @@ class ChatSettings:
         if effort:
             found.setdefault("reasoning_effort", effort)
         if self._own:
-            self._leave_out_sampling(found)
+            leave_out_sampling(self._model, found)
         # What a user puts there is the last word.
         found.update(settings.get("extra_body") or {})
         return found
 
-    def _leave_out_sampling(self, found: dict[str, Any]) -> None:
-        if not _REASONING_MODEL.match(self._model):
-            return
-        left_out = [name for name in _SAMPLING if found.pop(name, None) is not None]
-        if left_out:
-            _log.warning("chat model %s reasons and takes no %s: left out", self._model, ", ".join(left_out))
+
+def leave_out_sampling(model: str, found: dict[str, Any]) -> None:
+    """Remove the fields of a request that a model of OpenAI rejects because it reasons on each request."""
+    if not _REASONING_MODEL.match(model):
+        return
+    left_out = [name for name in _SAMPLING if found.pop(name, None) is not None]
+    if left_out:
+        _log.warning("chat model %s reasons and takes no %s: left out", model, ", ".join(left_out))
 
 
 def reasoning_effort(thinking: Any) -> str:

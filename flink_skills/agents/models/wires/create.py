@@ -10,16 +10,20 @@ from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.keys import NO_KEY, api_key
 from flink_skills.agents.models.media import accepted_kinds
 from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.models.wires.anthropic_messages import AnthropicMessages
 from flink_skills.agents.models.wires.chat_completions import ChatCompletions
 from flink_skills.agents.models.wires.connection import Connection
 from flink_skills.agents.models.wires.http_model import HttpModel
+from flink_skills.agents.models.wires.responses import Responses
 from flink_skills.agents.models.wires.wire import Wire
 from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig
 
-__all__ = ["azure", "openai", "openai_compatible"]
+__all__ = ["anthropic", "azure", "azure_responses", "openai", "openai_compatible", "openai_responses"]
 
+_ANTHROPIC_URL = "https://api.anthropic.com"
+_ANTHROPIC_VERSION = "2023-06-01"
 _OPENAI_URL = "https://api.openai.com/v1"
 _OLLAMA_URL = "http://localhost:11434/v1"
 _EXAMPLE = "http://localhost:8000/v1"
@@ -27,8 +31,24 @@ _EXAMPLE = "http://localhost:8000/v1"
 _MAX_CONNECTIONS = 4096
 
 
+def anthropic(setup: ModelSetup, config: SkillConfig) -> ChatModel:
+    """Create a model of Anthropic. The base URL is without ``/v1``, as for Anthropic's own client."""
+    base = _base(setup, _ANTHROPIC_URL, "ANTHROPIC_BASE_URL").rstrip("/").removesuffix("/v1")
+    headers = {"x-api-key": api_key(setup, "ANTHROPIC_API_KEY"), "anthropic-version": _ANTHROPIC_VERSION}
+    return _model(setup, AnthropicMessages(setup.label, setup.model), base, headers, usual_key="ANTHROPIC_API_KEY")
+
+
 def openai(setup: ModelSetup, config: SkillConfig) -> ChatModel:
-    """Create a model of OpenAI."""
+    """Create a model of OpenAI, asked by chat completions."""
+    return _openai(setup, ChatCompletions(setup.label, setup.model, own=True))
+
+
+def openai_responses(setup: ModelSetup, config: SkillConfig) -> ChatModel:
+    """Create a model of OpenAI, asked by responses."""
+    return _openai(setup, Responses(setup.label, setup.model))
+
+
+def _openai(setup: ModelSetup, wire: Wire) -> ChatModel:
     base = _base(setup, _OPENAI_URL, "OPENAI_BASE_URL")
     # A server of one's own may need no key.
     key = api_key(setup, "OPENAI_API_KEY", needed=setup.base_url is None)
@@ -36,7 +56,6 @@ def openai(setup: ModelSetup, config: SkillConfig) -> ChatModel:
     for header, variable in (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID")):
         if value := os.environ.get(variable):
             headers[header] = value
-    wire = ChatCompletions(setup.label, setup.model, own=True)
     return _model(setup, wire, base, headers, usual_key="OPENAI_API_KEY")
 
 
@@ -52,7 +71,23 @@ def openai_compatible(setup: ModelSetup, config: SkillConfig) -> ChatModel:
 
 
 def azure(setup: ModelSetup, config: SkillConfig) -> ChatModel:
-    """Create a model of Azure OpenAI. The model is the name of the deployment."""
+    """Create a model of Azure OpenAI, asked by chat completions. The model is the name of the deployment."""
+    endpoint, key, version = _azure(setup)
+    deployment = f"/openai/deployments/{quote(setup.model, safe='')}" if version else ""
+    wire = ChatCompletions(setup.label, setup.model, own=True, path=f"{deployment}/chat/completions{version}")
+    return _model(setup, wire, endpoint, {"api-key": key}, usual_key="AZURE_OPENAI_API_KEY")
+
+
+def azure_responses(setup: ModelSetup, config: SkillConfig) -> ChatModel:
+    """Create a model of Azure OpenAI, asked by responses. The model is the name of the deployment."""
+    endpoint, key, version = _azure(setup)
+    path = f"/openai/responses{version}" if version else "/responses"
+    wire = Responses(setup.label, setup.model, path=path)
+    return _model(setup, wire, endpoint, {"api-key": key}, usual_key="AZURE_OPENAI_API_KEY")
+
+
+def _azure(setup: ModelSetup) -> tuple[str, str, str]:
+    """Return the endpoint of the resource, its key, and a query with the version of its API if it needs one."""
     endpoint = _base(setup, "", "AZURE_OPENAI_ENDPOINT")
     if not endpoint:
         raise ConfigError(
@@ -60,17 +95,15 @@ def azure(setup: ModelSetup, config: SkillConfig) -> ChatModel:
             "environment of the TaskManagers, such as https://NAME.openai.azure.com"
         )
     key = api_key(setup, "AZURE_OPENAI_API_KEY")
-    path = "/chat/completions"
-    if not urlsplit(endpoint).path.rstrip("/").endswith("/v1"):
-        version = os.environ.get("OPENAI_API_VERSION", "").strip()
-        if not version:
-            raise ConfigError(
-                f"model {setup.label} needs OPENAI_API_VERSION in the environment of the TaskManagers, or an endpoint "
-                "that ends in /openai/v1, which needs no version"
-            )
-        path = f"/openai/deployments/{quote(setup.model, safe='')}/chat/completions?api-version={quote(version)}"
-    wire = ChatCompletions(setup.label, setup.model, own=True, path=path)
-    return _model(setup, wire, endpoint, {"api-key": key}, usual_key="AZURE_OPENAI_API_KEY")
+    if urlsplit(endpoint).path.rstrip("/").endswith("/v1"):
+        return endpoint, key, ""
+    version = os.environ.get("OPENAI_API_VERSION", "").strip()
+    if not version:
+        raise ConfigError(
+            f"model {setup.label} needs OPENAI_API_VERSION in the environment of the TaskManagers, or an endpoint "
+            "that ends in /openai/v1, which needs no version"
+        )
+    return endpoint, key, f"?api-version={quote(version)}"
 
 
 def _model(

@@ -12,6 +12,7 @@ from flink_skills.agents.messages import ModelRequest, ModelResponse
 from flink_skills.agents.models.base import ChatModel, tell_whole
 from flink_skills.agents.models.client_errors import explain
 from flink_skills.agents.models.wires.connection import AnswerError, Connection, read_bounded
+from flink_skills.agents.models.wires.error_names import status_of
 from flink_skills.agents.models.wires.events import EventData
 from flink_skills.agents.models.wires.json_bytes import decoded, object_of
 from flink_skills.agents.models.wires.schemas import schema_in_text
@@ -67,7 +68,11 @@ class HttpModel(ChatModel):
 
     def placed(self, request: ModelRequest) -> ModelRequest:
         """Return the request with its output schema in the place where the API takes it."""
-        if request.output_schema is None or self._schema_with_tools or not request.tools:
+        schema = request.output_schema
+        if schema is None:
+            return request
+        native = self._schema_with_tools or not request.tools
+        if native and self.wire.takes_schema(schema, self._settings_of(request)):
             return request
         return schema_in_text(request)
 
@@ -126,8 +131,7 @@ class HttpModel(ChatModel):
         if request.settings is not self._of_request:
             self._of_request = request.settings
             self._merged = {**self._settings, **request.settings}
-            headers = self._merged.get("extra_headers")
-            self._headers = {str(name): str(value) for name, value in headers.items()} if headers else None
+            self._headers = self.wire.headers(self._merged) or None
         return self._merged
 
     def _explained(self, error: Exception, request: ModelRequest) -> ModelError:
@@ -149,19 +153,10 @@ async def _read_events(answer: aiohttp.ClientResponse, reader: StreamReader, on_
             event = object_of(decoded(data))
             error = object_of(event.get("error"))
             if error:
-                raise AnswerError(_status_of(error), {}, event, str(error.get("message", "")))
+                raise AnswerError(status_of(error), {}, event, str(error.get("message", "")))
             reader.event(event, on_delta)
             # Listeners take the pieces in tasks of their own, and other turns run while a burst of events is read.
             await asyncio.sleep(0)
-
-
-def _status_of(error: Mapping[str, Any]) -> int:
-    """Return the status of an error that came as an event of a stream whose own status was 200."""
-    status = error.get("status", error.get("code"))
-    if isinstance(status, int) and 400 <= status < 600:
-        return status
-    # What Anthropic and OpenAI call their transient errors.
-    return {"rate_limit_error": 429, "invalid_request_error": 400}.get(str(error.get("type")), 503)
 
 
 def _is_about_streaming(error: Exception) -> bool:

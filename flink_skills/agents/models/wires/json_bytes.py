@@ -31,8 +31,20 @@ def decoded(data: bytes) -> Any:
     """
     try:
         return json.loads(data)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        # Python does not convert integers of more than a few thousand digits. A text says the same.
+        return json.loads(data, parse_int=_integer)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def _integer(digits: str) -> int | str:
+    try:
+        return int(digits)
+    except ValueError:
+        return digits
 
 
 def object_of(value: Any) -> Mapping[str, Any]:

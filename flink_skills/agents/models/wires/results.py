@@ -9,10 +9,11 @@ from typing import Any
 from flink_skills.agents.messages import ToolCall, ToolMessage
 from flink_skills.agents.models.wires.json_bytes import arguments_of
 
-__all__ = ["NO_ANSWER", "arguments_to_send", "error_text", "with_ids"]
+__all__ = ["NO_ANSWER", "NO_TEXT", "arguments_to_send", "error_text", "number_of", "with_ids"]
 
 # Some providers reject an empty message, and without a message user and assistant do not alternate.
 NO_ANSWER = "(no answer)"
+NO_TEXT = "(empty message)"
 
 
 def arguments_to_send(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
@@ -52,3 +53,8 @@ def with_ids(calls: Iterable[ToolCall], place: str) -> tuple[ToolCall, ...]:
         seen.add(used.id)
         found.append(used)
     return tuple(found)
+
+
+def number_of(value: Any) -> int:
+    """Return a number of tokens, 0 for anything that is none."""
+    return int(value) if isinstance(value, (int, float)) and value > 0 else 0

@@ -46,6 +46,14 @@ class Wire(ABC):
     def body(self, request: ModelRequest, settings: Mapping[str, Any], *, stream: bool) -> bytes:
         """Return the body of a request. ``settings`` are those of the model and of the request together."""
 
+    def headers(self, settings: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return the headers that settings add to a request."""
+        return {str(name): str(value) for name, value in (settings.get("extra_headers") or {}).items()}
+
+    def takes_schema(self, schema: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+        """Return whether the API enforces an output schema. Otherwise the schema goes into the system text."""
+        return True
+
     @abstractmethod
     def response(self, data: Any) -> ModelResponse:
         """Return the answer of a decoded body. Raises :class:`NoCompletionError`."""

@@ -1,0 +1,175 @@
+"""The wire of OpenAI's responses.
+
+The rules are those of https://platform.openai.com/docs/api-reference/responses.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flink_skills.agents.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    Verbatim,
+)
+from flink_skills.agents.models.wires.connection import AnswerError
+from flink_skills.agents.models.wires.error_names import status_of
+from flink_skills.agents.models.wires.fixed import Fixed
+from flink_skills.agents.models.wires.json_bytes import arguments_of, dump, object_of
+from flink_skills.agents.models.wires.media_parts import parts, responses_part
+from flink_skills.agents.models.wires.responses_settings import ResponsesSettings
+from flink_skills.agents.models.wires.responses_stream import ResponsesStreamReader
+from flink_skills.agents.models.wires.results import NO_ANSWER, arguments_to_send, error_text, number_of, with_ids
+from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
+from flink_skills.tools.base import ToolSpec
+
+__all__ = ["Responses"]
+
+_INCOMPLETE = {"max_output_tokens": "length", "max_tokens": "length"}
+
+
+class Responses(Wire):
+    """Maps a conversation to responses.
+
+    Each request contains the whole conversation, and the provider stores none. Reasoning is requested in its encrypted
+    form, and sent back.
+
+    Args:
+        label: The label of the model.
+        model: The name of the model.
+        path: The path of the API behind the base URL.
+    """
+
+    def __init__(self, label: str, model: str, *, path: str = "/responses") -> None:
+        super().__init__(label, model)
+        self.path = path
+        self._settings = ResponsesSettings(model)
+        self._fixed = Fixed(_tool)
+        self._head = b'{"model":' + dump(model)
+
+    def body(self, request: ModelRequest, settings: Mapping[str, Any], *, stream: bool) -> bytes:
+        pieces = [self._head]
+        if request.system:
+            pieces += (b',"instructions":', self._fixed.system(request.system, dump))
+        if request.tools:
+            pieces += (b',"tools":[', self._fixed.tools(request.tools), b"]")
+        pieces += (b',"input":[', self.messages(request.messages), b"]")
+        if stream:
+            pieces.append(b',"stream":true')
+        pieces += (self._settings.encoded(settings, request.output_schema, with_tools=bool(request.tools)), b"}")
+        return b"".join(pieces)
+
+    def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
+        message = messages[at]
+        if isinstance(message, AssistantMessage):
+            if message.verbatim is not None and message.verbatim.model == self.label:
+                # A list of items. It continues the list of the request.
+                return message.verbatim.raw[1:-1].encode(), 1
+            return b",".join(map(dump, _assistant(message))), 1
+        if isinstance(message, ToolMessage):
+            output = _content(error_text(message), message.media)
+            return dump({"type": "function_call_output", "call_id": message.call_id, "output": output}), 1
+        return dump({"role": "user", "content": _content(message.content, message.media)}), 1
+
+    def response(self, data: Any) -> ModelResponse:
+        return self.answer(object_of(data))
+
+    def answer(self, response: Mapping[str, Any]) -> ModelResponse:
+        """Return the answer in a response. Raises :class:`AnswerError` if the response says that it failed."""
+        error = object_of(response.get("error"))
+        if error:
+            raise AnswerError(status_of(error), {}, response, str(error.get("message", "")))
+        status = response.get("status", "completed")
+        output = response.get("output")
+        if not isinstance(output, list) or status not in ("completed", "incomplete"):
+            raise NoCompletionError("it has no output" if not isinstance(output, list) else f"its status is {status}")
+        items = [object_of(item) for item in output]
+        found = [_call(item) for item in items if item.get("type") == "function_call"]
+        given = with_ids(found, str(response.get("id") or uuid.uuid4().hex))
+        finish = "tool_calls" if given else "stop"
+        if status == "incomplete":
+            reason = str(object_of(response.get("incomplete_details")).get("reason") or "length")
+            finish = _INCOMPLETE.get(reason, reason)
+        return ModelResponse(
+            "".join(map(_text, items)),
+            given,
+            _usage(object_of(response.get("usage"))),
+            finish,
+            self._verbatim(items) if all(a is b for a, b in zip(found, given, strict=True)) else None,
+        )
+
+    def reader(self) -> ResponsesStreamReader:
+        return ResponsesStreamReader(self.answer, _text)
+
+    def _verbatim(self, items: Sequence[Mapping[str, Any]]) -> Verbatim | None:
+        """Return the items unchanged if some are of another kind than texts and calls."""
+        if not items or all(map(_is_plain, items)) or not all(map(_can_return, items)):
+            return None
+        # An item of reasoning belongs to the item behind it, and is refused alone.
+        if items[-1].get("type") == "reasoning":
+            return None
+        return Verbatim(self.label, dump(list(items)).decode())
+
+
+def _tool(tool: ToolSpec) -> bytes:
+    function = {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    # Otherwise the API closes the objects of the parameters.
+    return dump({**function, "strict": False})
+
+
+def _assistant(message: AssistantMessage) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    if message.content or not message.tool_calls:
+        items.append({"role": "assistant", "content": message.content or NO_ANSWER})
+    for call in message.tool_calls:
+        arguments = dump(arguments_to_send(call.arguments)).decode()
+        items.append({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments})
+    return items
+
+
+def _content(text: str, media: Sequence[Media]) -> Any:
+    return parts({"type": "input_text", "text": text}, media, responses_part) if media else text
+
+
+def _call(item: Mapping[str, Any]) -> ToolCall:
+    id_ = item.get("call_id") or item.get("id") or ""
+    return ToolCall(str(id_), str(item.get("name") or ""), arguments_of(item.get("arguments")))
+
+
+def _text(item: Mapping[str, Any]) -> str:
+    """Return the text of an item, or the reason why the model refuses to answer."""
+    content = item.get("content")
+    if item.get("type") != "message" or not isinstance(content, list):
+        return ""
+    parts = [object_of(part) for part in content]
+    return "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+
+
+def _is_plain(item: Mapping[str, Any]) -> bool:
+    kind = item.get("type")
+    return kind == "function_call" or (kind == "message" and not item.get("phase"))
+
+
+def _can_return(item: Mapping[str, Any]) -> bool:
+    """Return whether the API accepts an item in a later request: reasoning only with its content."""
+    return item.get("type") != "reasoning" or bool(item.get("encrypted_content") or item.get("content"))
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    read = object_of(usage.get("input_tokens_details"))
+    return Usage(
+        number_of(usage.get("input_tokens")),
+        number_of(usage.get("output_tokens")),
+        1,
+        cache_read_tokens=number_of(read.get("cached_tokens")),
+        cache_write_tokens=number_of(read.get("cache_write_tokens")),
+        reasoning_tokens=number_of(object_of(usage.get("output_tokens_details")).get("reasoning_tokens")),
+    )
