@@ -51,7 +51,10 @@ def _tokens(message: Message) -> int:
 
 
 def without_verbatim(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages without their providers' forms; the same sequence if none has one."""
+    """Return the messages without their providers' forms.
+
+    Returns the same sequence if no message has one.
+    """
     if not any(isinstance(message, AssistantMessage) and message.verbatim is not None for message in messages):
         return messages
     return [

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from flink_skills import Agent, ResourceDescriptor, chat_model_setup, tool
+from flink_skills import Agent, ResourceDescriptor, SkillConfig, chat_model_setup, tool
 from flink_skills.agents import (
     MAX_VERBATIM,
+    AgentRuntime,
     AssistantMessage,
     Message,
     ModelResponse,
@@ -19,6 +22,7 @@ from flink_skills.agents import (
     TurnStatus,
     Usage,
     Verbatim,
+    compile_plan,
     decode,
     encode,
     message_from_json,
@@ -59,7 +63,7 @@ def answers(text: str, size: int = 0) -> ModelResponse:
 
 
 def forms(messages: Sequence[Message]) -> list[str | None]:
-    """The verbatim form of each message of the model; None for one without."""
+    """Return the verbatim form of each message of the model, or None for a message without one."""
     said = [message for message in messages if isinstance(message, AssistantMessage)]
     return [message.verbatim.raw if message.verbatim else None for message in said]
 
@@ -208,3 +212,17 @@ async def test_a_record_has_the_details_of_tokens_if_there_are_any(open_agent: O
     details = {"cache_read_tokens": 8, "cache_write_tokens": 4, "reasoning_tokens": 6}
     assert first["usage"] == {"input_tokens": 20, "output_tokens": 10, "requests": 2, **details}
     assert second["usage"] == {"input_tokens": 0, "output_tokens": 0, "requests": 1}
+
+
+async def test_a_column_always_has_the_details_of_tokens(script: Script, tmp_path: Path, proved_once: None) -> None:
+    script(["no details", answers("a")])
+    names = ("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+    columns = [[name, ["BIGINT", False, None, None, []], [["usage", name]]] for name in names]
+    rows = {"output": {"table": "t", "columns": columns}, "errors": None, "events": None}
+    plan = compile_plan(Remembers, config=SkillConfig({"skills.store.dir": str(tmp_path / "store")}))
+    runtime = await AgentRuntime.open(replace(plan, outputs="record", rows=rows), scratch_dir=str(tmp_path))
+    try:
+        found = [(await Bench(runtime).turn("one")).outputs for _ in range(2)]
+    finally:
+        await runtime.close()
+    assert found == [(("", (0, 0, 0)),), (("", (4, 2, 3)),)]

@@ -100,7 +100,7 @@ def _as_action_request(request: ModelRequest, actions: Sequence[Action]) -> Mode
 
 
 def _interpret(response: ModelResponse, request: ModelRequest, actions: Sequence[Action]) -> ModelResponse:
-    # The turn has the action and not its JSON text, so the wrapped model gets the message in another form.
+    # The turn keeps the action instead of its JSON text, so the wrapped model gets the message in another form.
     response = replace(response, verbatim=None)
     names = [action.name for action in actions]
     try:

@@ -22,9 +22,9 @@ __all__ = ["arguments_of", "as_object", "kept_response", "kept_verbatim", "usage
 
 _log = logging.getLogger("flink_skills.model")
 
-# Of a response only its parts and whose they are go back. Figures and times would only make state larger.
+# A provider needs the parts of a response and their origin. Counts and times would only enlarge the state.
 _OMITTED = {"usage", "timestamp", "metadata", "run_id", "conversation_id", "history_digest", "workspace_ref"}
-# How versions of pydantic-ai call the tokens of reasoning, of which a response has one.
+# Names of the count of reasoning tokens in the details of a usage, by version and provider.
 _REASONING = ("reasoning_tokens", "thoughts_tokens")
 
 
@@ -50,7 +50,7 @@ def kept_response(message: AssistantMessage, model: str) -> theirs.ModelResponse
     try:
         (response,) = theirs.ModelMessagesTypeAdapter.validate_json(verbatim.raw)
     except (ValidationError, ValueError) as error:
-        # Of another version of pydantic-ai: the conversation goes on without the reasoning.
+        # Another version of pydantic-ai may have written it. The conversation continues without the reasoning.
         reason = str(error).partition("\n")[0]
         _log.warning("model %s: its earlier reasoning cannot be read and is not sent back: %s", model, reason)
         return None
@@ -63,9 +63,10 @@ def kept_response(message: AssistantMessage, model: str) -> theirs.ModelResponse
 
 
 def usage_of(usage: Any) -> Usage:
-    """Return the usage of a response as ours; both count tokens of caches as input, and those of reasoning as output.
+    """Return the usage of a response as ours.
 
-    Versions of pydantic-ai differ in what they report of caches and reasoning.
+    Both count tokens of caches as input, and tokens of reasoning as output. Versions of pydantic-ai differ in what they
+    report of them.
     """
     details: Mapping[str, Any] = getattr(usage, "details", None) or {}
     reasoning = getattr(usage, "output_reasoning_tokens", 0) or next(filter(None, map(details.get, _REASONING)), 0)

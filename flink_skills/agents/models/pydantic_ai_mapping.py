@@ -33,8 +33,8 @@ _HAS_OUTCOME = any(f.name == "outcome" for f in fields(theirs.ToolReturnPart))
 def to_messages(request: ModelRequest, *, model: str = "", schema_in_text: bool = False) -> list[theirs.ModelMessage]:
     """Return the conversation for pydantic-ai.
 
-    What follows on a response is one request of theirs: providers want the results of all calls of a response in one
-    message. A message that ``model`` returned, by its label, goes back as its provider wrote it.
+    All messages between two responses are one request there: providers want the results of all calls of a response in
+    one message. A message that ``model`` returned, by its label, goes back as its provider wrote it.
     """
     system = request.system
     if schema_in_text:

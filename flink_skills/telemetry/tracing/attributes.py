@@ -218,7 +218,11 @@ def at_end(activity: Activity, content: Content, digests: Mapping[str, str]) -> 
 
 
 def _of_usage(tokens: Callable[[str], Any]) -> dict[str, int]:
-    """Return the attributes of a usage whose figures ``tokens`` returns by name; details only if there are any."""
+    """Return the attributes of a usage, with those of its details that are not 0.
+
+    Args:
+        tokens: Returns a count of the usage by its name.
+    """
     found = {f"gen_ai.usage.{name}": tokens(name) for name in ("input_tokens", "output_tokens")}
     found.update({attribute: tokens(name) for name, attribute in _USAGE_DETAILS.items() if tokens(name)})
     return found
