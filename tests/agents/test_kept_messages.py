@@ -7,10 +7,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from flink_skills import Agent, ResourceDescriptor, SkillConfig, chat_model_setup, tool
+from flink_skills import Agent, AgentContext, ResourceDescriptor, SkillConfig, agent_tool, chat_model_setup, tool
 from flink_skills.agents import (
     MAX_VERBATIM,
     AgentRuntime,
@@ -226,3 +227,30 @@ async def test_a_column_always_has_the_details_of_tokens(script: Script, tmp_pat
     finally:
         await runtime.close()
     assert found == [(("", (0, 0, 0)),), (("", (4, 2, 3)),)]
+
+
+class Talker(Agent):
+    model = "scripted:m"
+    instructions = "You talk."
+
+
+class Caller(Agent):
+    model = "scripted:m"
+
+    @agent_tool
+    def ask(self) -> Agent:
+        return Talker()
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        await ctx.chat("?")
+        return ctx.usage
+
+
+async def test_tokens_of_an_agent_that_is_a_tool_count_in_the_turn_and_in_a_replay(
+    open_agent: OpenAgent, script: Script
+) -> None:
+    script([calls(call("ask", request="?")), answers("a"), "done"])
+    bench = await open_agent(Caller)
+    first = await bench.turn("x")
+    assert first.outputs == (("", Usage(10, 5, 3, 4, 2, 3)),)
+    assert (await bench.turn("x", journal=bench.journal)).outputs == first.outputs

@@ -16,7 +16,7 @@ class Exchanges:
     """The address of the server, and the requests that it received.
 
     Args:
-        answers: The JSON bodies of the answers, in order. The last one is repeated.
+        answers: The JSON bodies of the answers, in order. A list is a stream of events. The last answer is repeated.
     """
 
     def __init__(self, answers: Sequence[Any]) -> None:
@@ -24,11 +24,14 @@ class Exchanges:
         self.requests: list[Any] = []
         self._answers = list(answers)
 
-    def take(self, body: bytes) -> bytes:
-        """Record a request, and return the body of its answer."""
+    def take(self, body: bytes) -> tuple[str, bytes]:
+        """Record a request, and return the type and the body of its answer."""
         self.requests.append(json.loads(body))
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        return json.dumps(answer).encode()
+        if isinstance(answer, list):
+            events = [*map(json.dumps, answer), "[DONE]"]
+            return "text/event-stream", "".join(f"data: {event}\n\n" for event in events).encode()
+        return "application/json", json.dumps(answer).encode()
 
 
 @contextmanager
@@ -38,9 +41,9 @@ def exchanges(*answers: Any) -> Iterator[Exchanges]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            content = found.take(self.rfile.read(int(self.headers["Content-Length"])))
+            kind, content = found.take(self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(200)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)

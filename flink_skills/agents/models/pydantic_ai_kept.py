@@ -102,7 +102,8 @@ def as_object(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
 def _holds_more(part: theirs.ModelResponsePart) -> bool:
     if not isinstance(part, (theirs.TextPart, theirs.ToolCallPart)):
         return True
-    return bool(part.id or getattr(part, "provider_details", None))
+    # Versions of pydantic-ai differ in the fields of these parts.
+    return bool(getattr(part, "id", None) or getattr(part, "provider_details", None))
 
 
 def _sendable(part: theirs.ModelResponsePart) -> theirs.ModelResponsePart:

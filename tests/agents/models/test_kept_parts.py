@@ -31,6 +31,7 @@ from flink_skills.agents import (
     compile_plan,
 )
 from flink_skills.agents.models import ModelSetup, create_model
+from tests.agents.models.conftest import LOAD
 from tests.kit.agents import Bench
 from tests.kit.exchanges import Exchanges, exchanges
 
@@ -48,6 +49,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "k")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("GOOGLE_API_KEY", "k")
+    monkeypatch.setenv("MOONSHOTAI_API_KEY", "k")
 
 
 def converse(*content: Any, **usage: int) -> dict[str, Any]:
@@ -178,6 +180,75 @@ async def test_it_goes_back_byte_for_byte_in_a_turn_a_later_turn_and_a_replay(
             assert server.requests[3] == server.requests[1]
         finally:
             await runtime.close()
+
+
+def kimi(server: Exchanges) -> ModelSetup:
+    return ModelSetup("moonshotai", "kimi-k2-thinking", base_url=server.url)
+
+
+def chunk(**delta: Any) -> dict[str, Any]:
+    """A piece of an answer of a chat completion."""
+    choice = {"index": 0, "delta": delta, "finish_reason": None}
+    return {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "kimi", "choices": [choice]}
+
+
+def called(arguments: str) -> dict[str, Any]:
+    return {"index": 0, "id": "t1", "type": "function", "function": {"name": "look", "arguments": arguments}}
+
+
+def test_reasoning_of_a_stream_goes_back() -> None:
+    usage = {
+        "prompt_tokens": 10,
+        "completion_tokens": 5,
+        "total_tokens": 15,
+        "prompt_tokens_details": {"cached_tokens": 4},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    }
+    pieces = [
+        chunk(role="assistant", reasoning_content="I th"),
+        chunk(reasoning_content="ink."),
+        chunk(content="I look."),
+        chunk(tool_calls=[called('{"text": "a"}')]),
+        {**chunk(), "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
+        {**chunk(), "choices": [], "usage": usage},
+    ]
+    told: list[Any] = []
+
+    async def talk(server: Exchanges) -> ModelResponse:
+        model = create_model(kimi(server))
+        response = await model.stream(ModelRequest("Be brief.", [UserMessage("hello")], timeout=10), told.append)
+        messages = [UserMessage("hello"), *said(response)]
+        await model.stream(ModelRequest("Be brief.", messages, timeout=10), told.append)
+        await model.close()
+        return response
+
+    with exchanges(pieces) as server:
+        response = asyncio.run(talk(server))
+        [sent] = [of for of in server.requests[1]["messages"] if of["role"] == "assistant"]
+    assert (sent["reasoning_content"], sent["content"]) == ("I think.", "I look.")
+    assert response.usage == Usage(10, 5, 1, 4, 0, 3)
+    assert not any("think" in str(piece) for piece in told), "reasoning is not part of the answer"
+
+
+def test_arguments_that_are_no_object_go_back_as_one() -> None:
+    message = {"role": "assistant", "reasoning_content": "I think.", "content": "", "tool_calls": [called("not JSON")]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    with exchanges({**chunk(), "object": "chat.completion", "choices": [choice]}) as server:
+        response = ask(kimi(server), UserMessage("hello"))
+        ask(kimi(server), UserMessage("hello"), *said(response))
+        [sent] = [of for of in server.requests[1]["messages"] if of["role"] == "assistant"]
+    assert sent["reasoning_content"] == "I think."
+    assert json.loads(sent["tool_calls"][0]["function"]["arguments"]) == {"invalid_arguments": "not JSON"}
+
+
+def test_calls_that_a_model_writes_as_text_keep_no_reasoning() -> None:
+    written = json.dumps({"name": "load_skill", "arguments": {"name": "a"}})
+    with exchanges(converse(*REASONING, {"text": written})) as server:
+        response = ask(bedrock(server), UserMessage("hello"), tools=[LOAD])
+        ask(bedrock(server), UserMessage("hello"), *said(response), tools=[LOAD])
+        [[sent]] = content_sent(server.requests[1])
+    assert response.verbatim is None
+    assert sent["toolUse"]["toolUseId"] == response.tool_calls[0].id
 
 
 def test_signatures_of_gemini_go_back_with_their_calls() -> None:
