@@ -49,7 +49,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "k")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("GOOGLE_API_KEY", "k")
-    monkeypatch.setenv("MOONSHOTAI_API_KEY", "k")
+    monkeypatch.setenv("ALIBABA_API_KEY", "k")
 
 
 def converse(*content: Any, **usage: int) -> dict[str, Any]:
@@ -182,14 +182,14 @@ async def test_it_goes_back_byte_for_byte_in_a_turn_a_later_turn_and_a_replay(
             await runtime.close()
 
 
-def kimi(server: Exchanges) -> ModelSetup:
-    return ModelSetup("moonshotai", "kimi-k2-thinking", base_url=server.url)
+def qwen(server: Exchanges) -> ModelSetup:
+    return ModelSetup("alibaba", "qwen3-max", base_url=server.url)
 
 
 def chunk(**delta: Any) -> dict[str, Any]:
     """A piece of an answer of a chat completion."""
     choice = {"index": 0, "delta": delta, "finish_reason": None}
-    return {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "kimi", "choices": [choice]}
+    return {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "qwen", "choices": [choice]}
 
 
 def called(arguments: str) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def test_reasoning_of_a_stream_goes_back() -> None:
     told: list[Any] = []
 
     async def talk(server: Exchanges) -> ModelResponse:
-        model = create_model(kimi(server))
+        model = create_model(qwen(server))
         response = await model.stream(ModelRequest("Be brief.", [UserMessage("hello")], timeout=10), told.append)
         messages = [UserMessage("hello"), *said(response)]
         await model.stream(ModelRequest("Be brief.", messages, timeout=10), told.append)
@@ -234,8 +234,8 @@ def test_arguments_that_are_no_object_go_back_as_one() -> None:
     message = {"role": "assistant", "reasoning_content": "I think.", "content": "", "tool_calls": [called("not JSON")]}
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
     with exchanges({**chunk(), "object": "chat.completion", "choices": [choice]}) as server:
-        response = ask(kimi(server), UserMessage("hello"))
-        ask(kimi(server), UserMessage("hello"), *said(response))
+        response = ask(qwen(server), UserMessage("hello"))
+        ask(qwen(server), UserMessage("hello"), *said(response))
         [sent] = [of for of in server.requests[1]["messages"] if of["role"] == "assistant"]
     assert sent["reasoning_content"] == "I think."
     assert json.loads(sent["tool_calls"][0]["function"]["arguments"]) == {"invalid_arguments": "not JSON"}
