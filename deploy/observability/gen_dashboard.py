@@ -185,6 +185,14 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
                     text="Tokens per second.",
                 ),
                 graph(
+                    "Cached and reasoning tokens by model",
+                    "short",
+                    (rate("cacheReadTokens", *_MODEL, by="agent, model"), "read from cache, {{agent}} {{model}}"),
+                    (rate("cacheWriteTokens", *_MODEL, by="agent, model"), "written to cache, {{agent}} {{model}}"),
+                    (rate("reasoningTokens", *_MODEL, by="agent, model"), "reasoning, {{agent}} {{model}}"),
+                    text="Tokens per second, parts of those above.",
+                ),
+                graph(
                     "Cost per hour by model",
                     "currencyUSD",
                     (f"{rate('costMicroUsd', *_MODEL, by='agent, model')} * 3600{usd}", "{{agent}} {{model}}"),

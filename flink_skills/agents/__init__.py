@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.turn import TurnOutcome as TurnOutcome
     from flink_skills.agents.turn import TurnStart as TurnStart
     from flink_skills.agents.turn import TurnStatus as TurnStatus
+    from flink_skills.agents.well_formed import MAX_VERBATIM as MAX_VERBATIM
 
 _HOMES = {
     "AgentRuntime": "runtime",
@@ -61,6 +62,7 @@ _HOMES = {
     "Conversation": "session",
     "DeclarativeAgent": "declarative",
     "ERROR_TAG": "turn",
+    "MAX_VERBATIM": "well_formed",
     "Message": "messages",
     "ModelPlan": "plan",
     "ModelRequest": "messages",

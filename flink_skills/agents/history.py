@@ -4,18 +4,21 @@ Only conversations that go on over events (``session = "key"``) have a history. 
 request of a turn to the model, to half of the limit: each time it is, the prefix that providers keep cached begins
 anew, so it should be seldom. What is loaded is state and not history: a skill whose instructions stood in a message
 that is gone stands in the system text from then on (:mod:`flink_skills.agents.materialise`).
+
+The reasoning of earlier turns is omitted first. No provider requires it after its turn, and without it all messages may
+fit.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flink_skills.agents.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from flink_skills.skill.inspection import about_tokens
 
-__all__ = ["Cut", "about_tokens_of", "cut"]
+__all__ = ["Cut", "about_tokens_of", "cut", "without_verbatim"]
 
 # What providers put around a message and a tool call, about.
 _FRAME = 4
@@ -41,7 +44,23 @@ def _tokens(message: Message) -> int:
             arguments = call.arguments
             text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
             found += _FRAME + about_tokens(call.name) + about_tokens(text)
+        if message.verbatim is not None:
+            # Text and calls are in it, too.
+            found = max(found, _FRAME + about_tokens(message.verbatim.raw))
     return found
+
+
+def without_verbatim(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages without their providers' forms.
+
+    Returns the same sequence if no message has one.
+    """
+    if not any(isinstance(message, AssistantMessage) and message.verbatim is not None for message in messages):
+        return messages
+    return [
+        replace(message, verbatim=None) if isinstance(message, AssistantMessage) and message.verbatim else message
+        for message in messages
+    ]
 
 
 def cut(messages: Sequence[Message], most: int) -> Cut:

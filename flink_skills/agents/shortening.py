@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.history import Cut, about_tokens_of, cut
+from flink_skills.agents.history import Cut, about_tokens_of, cut, without_verbatim
 from flink_skills.agents.messages import AssistantMessage, Message, ModelRequest, ToolMessage, UserMessage
 from flink_skills.agents.responding import respond
 from flink_skills.errors import ModelError
@@ -47,14 +47,31 @@ def _history_of(run: AgentRun, model: ModelRuntime) -> Sequence[Message] | async
     most = run.runtime.config.get(SkillOptions.SESSION_MAX_TOKENS)
     if not most or not kept or run.before.about_tokens(model.name) <= most:
         return kept
+    plain = without_verbatim(kept)
+    # A quarter of the limit is free afterwards: less would last for few turns.
+    if plain is not kept and about_tokens_of(plain) <= most * 3 // 4:
+        return _without_reasoning(run, model, plain)
     summarizes = run.runtime.config.get(SkillOptions.SESSION_STRATEGY) == "summarize"
     # Half of the limit is free afterwards; a summary takes up to a quarter of what is kept.
-    parts = cut(kept, most * 3 // 8 if summarizes else most // 2)
+    parts = cut(plain, most * 3 // 8 if summarizes else most // 2)
     if not parts.gone:
-        return kept
+        return kept if plain is kept else _without_reasoning(run, model, plain)
     if summarizes:
         return asyncio.ensure_future(_summed_up(run, model, parts, most))
     return _shortened(run, model, list(parts.kept), parts.gone, "left out")
+
+
+def _without_reasoning(run: AgentRun, model: ModelRuntime, plain: Sequence[Message]) -> Sequence[Message]:
+    _log.info(
+        "the conversation with chat model %s was at about %d tokens, over skills.session.max-tokens = %d: "
+        "the reasoning of its earlier turns was omitted, about %d tokens are left",
+        model.name,
+        run.before.about_tokens(model.name),
+        run.runtime.config.get(SkillOptions.SESSION_MAX_TOKENS),
+        about_tokens_of(plain),
+    )
+    run.shortened[model.name] = list(plain)
+    return plain
 
 
 async def _summed_up(run: AgentRun, model: ModelRuntime, parts: Cut, most: int) -> Sequence[Message]:

@@ -74,7 +74,9 @@ class SetupSpec(BaseModel):
         None, description="How the model acts: native tool calls, or constrained JSON."
     )
     price: StrictFloat | StrictInt | dict[Text, StrictFloat | StrictInt] | None = Field(
-        None, description="USD per million tokens, such as `{input: 1.25, output: 10.0}`."
+        None,
+        description="USD per million tokens, such as `{input: 1.25, output: 10.0}`. `cache_read` and `cache_write` "
+        "are the prices of tokens of the provider's cache, and default to that of `input`.",
     )
     skill_names: list[Text] | None = Field(None, description="The only skills that the model may see.")
     tools: list[Text] | None = Field(None, description="The only tools of the agent that the model has.")

@@ -176,9 +176,7 @@ class Turn:
             if outcome.status != TurnStatus.DONE:
                 activity.error = outcome.error
             activity.attributes.update(
-                input_tokens=self.usage.input_tokens,
-                output_tokens=self.usage.output_tokens,
-                requests=self.usage.requests,
+                **vars(self.usage),
                 steps=self._steps,
                 replayed=self.journal.replayed,
                 skills=list(self.main.loaded),

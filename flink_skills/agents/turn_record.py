@@ -23,6 +23,9 @@ __all__ = ["TurnRecords"]
 
 _log = logging.getLogger("flink_skills.turn")
 
+# Parts of the tokens in and out, which not every provider reports.
+_DETAILS = ("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
 
 @dataclass(frozen=True)
 class TurnRecords:
@@ -50,6 +53,7 @@ class TurnRecords:
     ) -> dict[str, Any]:
         """Return a record. ``event`` is the event as columns of tables read it."""
         used = usage or Usage()
+        details = {name: getattr(used, name) for name in _DETAILS}
         found = {
             "agent": self.operator,
             "key": key,
@@ -62,6 +66,8 @@ class TurnRecords:
                 "input_tokens": used.input_tokens,
                 "output_tokens": used.output_tokens,
                 "requests": used.requests,
+                # A path of a column needs a value. Other records only have what there is.
+                **(details if self.rows is not None or any(details.values()) else {}),
             },
             **({"artifacts": list(artifacts)} if artifacts else {}),
         }

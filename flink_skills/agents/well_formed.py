@@ -3,18 +3,29 @@
 What a model or an event says that way would be kept in a conversation, and each later request of it would fail. The
 same is true of integers of thousands of digits, which some clients read and Python's JSON does not write. A message is
 made so once, when it comes into a conversation: a request must not cost more the longer its history is.
+
+A message in its provider's form is checked and never changed: one that does not qualify is omitted, and the message
+goes back as its text and its calls.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from flink_skills.agents.messages import AssistantMessage, Message, ModelResponse, ToolCall, ToolMessage
+from flink_skills.agents.messages import AssistantMessage, Message, ModelResponse, ToolCall, ToolMessage, Verbatim
 
-__all__ = ["well_formed", "well_formed_calls", "well_formed_message", "well_formed_response"]
+__all__ = ["MAX_VERBATIM", "well_formed", "well_formed_calls", "well_formed_message", "well_formed_response"]
+
+#: Characters of a message in its provider's form: longer ones would fill journals and sessions.
+MAX_VERBATIM = 256 * 1024
+
+_log = logging.getLogger("flink_skills.model")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 T = TypeVar("T")
 
@@ -52,11 +63,35 @@ def _text(text: str) -> str:
 
 
 def well_formed_response(response: ModelResponse) -> ModelResponse:
-    """The response with text that every encoding takes."""
+    """Return the response with text that every encoding takes, without a verbatim form that cannot be kept."""
     text, calls = _text(response.text), well_formed_calls(response.tool_calls)
-    if text is response.text and calls is response.tool_calls:
+    if text is not response.text or calls is not response.tool_calls:
+        return replace(response, text=text, tool_calls=calls, verbatim=None)
+    if response.verbatim is None or _may_be_kept(response.verbatim):
         return response
-    return replace(response, text=text, tool_calls=calls)
+    return replace(response, verbatim=None)
+
+
+def _may_be_kept(verbatim: Verbatim) -> bool:
+    raw = verbatim.raw
+    if len(raw) > MAX_VERBATIM:
+        _log.warning(
+            "model %s: the reasoning of an answer is not kept, because it has %d characters with its message and at "
+            "most %d are kept",
+            verbatim.model,
+            len(raw),
+            MAX_VERBATIM,
+        )
+        return False
+    if _text(raw) is not raw:
+        return False
+    if _SURROGATE.search(raw) is None:
+        return True
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        return False
+    return well_formed(value) is value
 
 
 def well_formed_message(message: Message) -> Message:
@@ -66,7 +101,7 @@ def well_formed_message(message: Message) -> Message:
         calls = well_formed_calls(message.tool_calls)
         if content is message.content and calls is message.tool_calls:
             return message
-        return replace(message, content=content, tool_calls=calls)
+        return replace(message, content=content, tool_calls=calls, verbatim=None)
     if isinstance(message, ToolMessage):
         call_id, name = _text(message.call_id), _text(message.name)
         if content is message.content and call_id is message.call_id and name is message.name:

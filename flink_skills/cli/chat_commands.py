@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from flink_skills.cli.chat_conversation import Conversation
 from flink_skills.cli.output import complain, counted, print_line
 from flink_skills.errors import near_misses
 
-__all__ = ["COMMANDS", "run_command"]
+__all__ = ["COMMANDS", "run_command", "tokens_text"]
 
 _DESCRIPTION = 90
 
@@ -75,11 +75,26 @@ def _tools(conversation: Conversation) -> bool:
     return True
 
 
+def tokens_text(usage: Mapping[str, int]) -> str:
+    """Return the tokens of a usage for people, with those of caches and of reasoning if there are any.
+
+    >>> tokens_text({"input_tokens": 1200, "output_tokens": 80, "cache_read_tokens": 1000})
+    '1,200 tokens in (1,000 from cache), 80 out'
+    """
+
+    def parts(**names: str) -> str:
+        found = [f"{usage[name]:,} {word}" for name, word in names.items() if usage.get(name)]
+        return f" ({', '.join(found)})" if found else ""
+
+    cached = parts(cache_read_tokens="from cache", cache_write_tokens="to cache")
+    reasoned = parts(reasoning_tokens="reasoning")
+    return f"{usage['input_tokens']:,} tokens in{cached}, {usage['output_tokens']:,} out{reasoned}"
+
+
 def _usage(conversation: Conversation) -> bool:
     usage = conversation.usage
     print_line(
-        f"{counted(conversation.turns, 'turn')}, {counted(usage.requests, 'request')}, "
-        f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out",
+        f"{counted(conversation.turns, 'turn')}, {counted(usage.requests, 'request')}, " + tokens_text(vars(usage)),
         stream=sys.stderr,
     )
     return True

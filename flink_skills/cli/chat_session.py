@@ -18,7 +18,7 @@ from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.turn import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.cli.agents import find_agent, model_setup, skill_sources
-from flink_skills.cli.chat_commands import COMMANDS, run_command
+from flink_skills.cli.chat_commands import COMMANDS, run_command, tokens_text
 from flink_skills.cli.chat_conversation import Conversation
 from flink_skills.cli.chat_view import ChatView, LogToView
 from flink_skills.cli.interruption import ended_by_signals
@@ -194,7 +194,7 @@ def _summary(outcome: TurnOutcome, number: int, seconds: float) -> str:
     if usage.get("requests"):
         parts.append(counted(usage["requests"], "request"))
     if usage.get("input_tokens") or usage.get("output_tokens"):
-        parts.append(f"{usage['input_tokens']:,} tokens in, {usage['output_tokens']:,} out")
+        parts.append(tokens_text(usage))
     if record.get("skills"):
         parts.append(f"loaded {', '.join(record['skills'])}")
     return "; ".join(parts)

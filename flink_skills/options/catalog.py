@@ -259,8 +259,8 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "skills.session.max-tokens",
         parse_count,
         100_000,
-        "About how many tokens of earlier turns a conversation keeps, per chat model; over it, the strategy makes it "
-        "shorter. 0: no limit.",
+        "About how many tokens of earlier turns a conversation keeps, per chat model; over it, the reasoning of these "
+        "turns goes first, and then the strategy makes it shorter. 0: no limit.",
     )
     SESSION_STRATEGY = Option[str](
         "skills.session.strategy",

@@ -111,6 +111,9 @@ EVENT_COLUMNS = (
     EventColumn("code", "STRING", ("diagnostic",), "Code of the diagnostic."),
     EventColumn("severity", "STRING", ("diagnostic",), "`error`, `warning` or `info`."),
     EventColumn("detail", "STRING", (), "JSON: what else is known, see below. Null where there is nothing."),
+    EventColumn("cache_read_tokens", "BIGINT", ("turn", "chat"), "Tokens of the input that were read from a cache."),
+    EventColumn("cache_write_tokens", "BIGINT", ("turn", "chat"), "Tokens of the input that were written to a cache."),
+    EventColumn("reasoning_tokens", "BIGINT", ("turn", "chat"), "Tokens of the output that are reasoning."),
 )
 
 # The parts of a pickle around the values: its version and the function, and the call of it with a tuple of one.

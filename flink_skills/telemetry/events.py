@@ -48,6 +48,8 @@ _ACTION, _PATH, _INPUT_TOKENS = (position(name) for name in ("action", "path", "
 _OUTPUT_TOKENS, _REQUESTS, _COST = (position(name) for name in ("output_tokens", "requests", "cost"))
 _EXIT_CODE, _LIMIT_HIT, _ISOLATION = (position(name) for name in ("exit_code", "limit_hit", "isolation"))
 _OUTPUT_SIZE, _CODE, _SEVERITY, _DETAIL = (position(name) for name in ("output_size", "code", "severity", "detail"))
+_CACHE_READ, _CACHE_WRITE = (position(name) for name in ("cache_read_tokens", "cache_write_tokens"))
+_REASONING = position("reasoning_tokens")
 
 _Values = list[Any]
 
@@ -163,6 +165,9 @@ class EventObserver(Observer):
     def _turn(self, values: _Values, attributes: Mapping[str, Any]) -> None:
         values[_INPUT_TOKENS] = attributes.get("input_tokens")
         values[_OUTPUT_TOKENS] = attributes.get("output_tokens")
+        values[_CACHE_READ] = attributes.get("cache_read_tokens")
+        values[_CACHE_WRITE] = attributes.get("cache_write_tokens")
+        values[_REASONING] = attributes.get("reasoning_tokens")
         values[_REQUESTS] = attributes.get("requests")
         values[_COST] = attributes.get("cost")
 
@@ -176,6 +181,9 @@ class EventObserver(Observer):
             usage = response.usage
             values[_INPUT_TOKENS] = usage.input_tokens
             values[_OUTPUT_TOKENS] = usage.output_tokens
+            values[_CACHE_READ] = usage.cache_read_tokens
+            values[_CACHE_WRITE] = usage.cache_write_tokens
+            values[_REASONING] = usage.reasoning_tokens
             values[_REQUESTS] = usage.requests
             values[_OUTPUT_SIZE] = len(response.text)
         values[_COST] = attributes.get("cost")

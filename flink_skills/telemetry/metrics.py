@@ -145,6 +145,9 @@ class MetricsObserver(Observer):
             return
         model.counts["requests"] += 1
         usage, cost = response.usage, attributes.get("cost")
+        model.counts["cacheReadTokens"] += usage.cache_read_tokens
+        model.counts["cacheWriteTokens"] += usage.cache_write_tokens
+        model.counts["reasoningTokens"] += usage.reasoning_tokens
         for figures in (model, *[self._of("skill", skill) for skill in attributes.get("skills", ())]):
             counts = figures.counts
             counts["inputTokens"] += usage.input_tokens

@@ -19,37 +19,66 @@ __all__ = ["CostObserver", "Price"]
 _log = logging.getLogger("flink_skills.telemetry")
 _PER_MILLION = 1_000_000
 _KEYS = ("input", "output")
+_CACHE_KEYS = ("cache_read", "cache_write")
+
+
+class Counted(Protocol):
+    """The tokens of a request, as far as they have prices."""
+
+    @property
+    def input_tokens(self) -> int: ...
+    @property
+    def output_tokens(self) -> int: ...
+    @property
+    def cache_read_tokens(self) -> int: ...
+    @property
+    def cache_write_tokens(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class Price:
-    """USD per million tokens.
+    """USD per million tokens; ``cache_read`` and ``cache_write`` are the prices of the input tokens that a provider
+    reads from its cache or writes to it.
 
-    >>> Price.parse({"input": 1.25, "output": 10}).cost(1000, 100)
-    0.00225
+    >>> Price.parse({"input": 1.25, "output": 10, "cache_read": 0.125}).cache_read
+    0.125
     """
 
     input: float
     output: float
+    cache_read: float
+    cache_write: float
 
     @classmethod
     def parse(cls, value: Any) -> Price:
-        """A price of a mapping with ``input`` and ``output``, or of one number for both, such as 0 for a local model.
+        """Return the price of a mapping, or of one number for all tokens, such as 0 for a local model.
 
-        Raises :class:`ConfigError` for anything else.
+        A mapping has ``input`` and ``output``, and may have ``cache_read`` and ``cache_write``, which default to
+        ``input``. Raises :class:`ConfigError` for anything else.
         """
         if not isinstance(value, Mapping):
             value = dict.fromkeys(_KEYS, value)
-        if set(value) != set(_KEYS) or not all(_is_price(value[key]) for key in _KEYS):
+        if not set(_KEYS) <= set(value) <= {*_KEYS, *_CACHE_KEYS} or not all(map(_is_price, value.values())):
             raise ConfigError(
                 f"price is {value!r}: write USD per million tokens, such as {{'input': 1.25, 'output': 10.0}}, or 0 "
-                "for a model that costs nothing"
+                "for a model that costs nothing; tokens of caches may have prices of their own, cache_read and "
+                "cache_write"
             )
-        return cls(float(value["input"]), float(value["output"]))
+        cached = (float(value.get(key, value["input"])) for key in _CACHE_KEYS)
+        return cls(float(value["input"]), float(value["output"]), *cached)
 
-    def cost(self, input_tokens: int, output_tokens: int) -> float:
-        """USD for these tokens."""
-        return (input_tokens * self.input + output_tokens * self.output) / _PER_MILLION
+    def cost(self, usage: Counted) -> float:
+        """Return the USD for the tokens of a usage."""
+        read, write, rest = _parts(usage)
+        of_input = rest * self.input + read * self.cache_read + write * self.cache_write
+        return (of_input + usage.output_tokens * self.output) / _PER_MILLION
+
+
+def _parts(usage: Counted) -> tuple[int, int, int]:
+    """Return the input tokens read from a cache, those written to it and the others, which are never negative."""
+    read = min(usage.cache_read_tokens, usage.input_tokens)
+    write = min(usage.cache_write_tokens, usage.input_tokens - read)
+    return read, write, usage.input_tokens - read - write
 
 
 def _is_price(value: Any) -> bool:
@@ -70,7 +99,7 @@ class Priced(Protocol):
         """What :meth:`Price.parse` reads; None to look it up."""
 
 
-_Cost = Callable[[int, int], float]
+_Cost = Callable[[Counted], float]
 
 
 class CostObserver(Observer):
@@ -100,7 +129,7 @@ class CostObserver(Observer):
             response = activity.attributes.get("response")
             cost_of = self._cost_of(activity.attributes["setup"]) if response is not None else None
             if response is not None and cost_of is not None:
-                cost = cost_of(response.usage.input_tokens, response.usage.output_tokens)
+                cost = cost_of(response.usage)
                 activity.attributes["cost"] = cost
                 kept["cost"] = kept.get("cost", 0.0) + cost
         elif activity.kind == "turn" and "cost" in kept:
@@ -142,11 +171,17 @@ def _listed_cost(setup: Priced) -> _Cost | None:
         else functools.partial(price, provider_id=setup.provider.removesuffix("-responses"))
     )
 
-    def cost(inputs: int, outputs: int) -> float:
-        return float(price(Usage(input_tokens=inputs, output_tokens=outputs)).total_price)
+    def cost_of(inputs: int, outputs: int, read: int = 0, write: int = 0) -> float:
+        # Tokens of caches are part of the input there, too. A model without a price for them has one for its input.
+        cached = {name: of for name, of in (("cache_read_tokens", read), ("cache_write_tokens", write)) if of}
+        return float(price(Usage(input_tokens=inputs, output_tokens=outputs, **cached)).total_price)
+
+    def cost(usage: Counted) -> float:
+        read, write, _ = _parts(usage)
+        return cost_of(usage.input_tokens, usage.output_tokens, read, write)
 
     try:
-        cost(1, 1)
+        cost_of(1, 1)
     except (LookupError, ValueError) as error:
         _log.info("what %s:%s costs is not known and not reported: %s", setup.provider, setup.model, error)
         return None

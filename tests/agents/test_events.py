@@ -11,6 +11,7 @@ import pickle
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,13 @@ from flink_skills.agents import (
     AgentRuntime,
     AssistantMessage,
     ModelRequest,
+    ModelResponse,
     Turn,
     TurnOutcome,
     TurnStart,
     TurnStatus,
+    Usage,
+    Verbatim,
     compile_plan,
 )
 from flink_skills.agents.observers import telemetry_of
@@ -197,6 +201,18 @@ async def test_a_turn_and_all_that_is_in_it(opened: Opens) -> None:
     (step,) = desk.of("step")
     assert (step.name, step.step) == ("look", "step:look#0")
     assert all(event.model_id == "scripted:m" for event in desk.of("chat"))
+
+
+@pytest.mark.parametrize("content", ["none", "full"])
+async def test_reasoning_is_counted_and_not_told(opened: Opens, content: str) -> None:
+    kept, usage = Verbatim("scripted", '{"signature": "c2lnbmF0dXJl"}'), Usage(10, 5, 1, 4, 2, 3)
+    answers = [replace(calls(call("weigh", text="a")), usage=usage, verbatim=kept), ModelResponse("b", verbatim=kept)]
+    desk = await opened(answers, **{"skills.events.content": content})
+    await desk.turn()
+    found = [(e.kind, e.cache_read_tokens, e.cache_write_tokens, e.reasoning_tokens) for e in desk.events]
+    none = (None, None, None)
+    assert found == [("step", *none), ("chat", 4, 2, 3), ("tool", *none), ("chat", 0, 0, 0), ("turn", 4, 2, 3)]
+    assert "c2lnbmF0dXJl" not in str(desk.events)
 
 
 async def test_a_restarted_turn_tells_of_each_journalled_step_once(opened: Opens) -> None:
@@ -451,15 +467,16 @@ def test_an_event_is_a_dict_with_attributes_that_can_be_pickled() -> None:
 
 
 def test_a_packed_event_is_pickled_as_the_event_that_it_is() -> None:
-    values = (*range(len(EVENT_COLUMNS) - 2), "naïve 🙂 \ud800", None)
+    texts = {"severity": "naïve 🙂 \ud800", "detail": None}
+    values = tuple(texts.get(column.name, number) for number, column in enumerate(EVENT_COLUMNS))
     packed = PackedEvent(values)
     again = pickle.loads(packed.pickled())
     assert again == pickle.loads(pickle.dumps(packed)) == packed.unpacked()
-    assert (type(again), again.version, again.severity, again.detail) == (AgentEvent, 0, values[-2], None)
+    assert (type(again), again.version, again.severity, again.detail) == (AgentEvent, 0, texts["severity"], None)
     # Written by a release that had fewer columns.
     earlier = pickle.loads(PackedEvent(values[:-3]).pickled())
     assert list(earlier) == [column.name for column in EVENT_COLUMNS]
-    assert earlier.severity is None
+    assert (earlier.severity, earlier.reasoning_tokens) == (texts["severity"], None)
 
 
 def test_the_shape_is_consistent() -> None:

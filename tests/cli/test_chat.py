@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from flink_skills.agents import ModelResponse, Usage
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from tests.cli.conftest import FlinkSkills, Said
-from tests.kit.models import ServerFactory, model_servers
+from tests.kit.models import ServerFactory, model_servers, scripted_provider
 from tests.kit.skills import write_skill
 
 Chat = Callable[..., Said]
@@ -91,6 +92,15 @@ def test_a_background_job_of_a_shell_ignores_interrupts(chat: Chat, server: Serv
     finally:
         signal.signal(signal.SIGINT, before)
     assert (said.code, said.stdout) == (0, "fine\nfine\n"), said.stderr
+
+
+def test_tokens_of_caches_and_of_reasoning(chat: Chat) -> None:
+    usage = Usage(1200, 34, 1, cache_read_tokens=1000, cache_write_tokens=100, reasoning_tokens=20)
+    with scripted_provider("scripted") as use:
+        use([ModelResponse("fine", (), usage)])
+        said = chat("one\n/usage\n", "--model", "scripted:m")
+    tokens = "1,200 tokens in (1,000 from cache, 100 to cache), 34 out (20 reasoning)"
+    assert said.stderr.count(tokens) == 2, said.stderr
 
 
 def test_tokens_and_commands(chat: Chat, server: Servers) -> None:

@@ -87,7 +87,7 @@ def chat(skills: list[str], *, answers: bool = True) -> None:
     with observe("chat", "main", "chat#0/m0", request=None, setup=SETUP) as activity:
         note("retry", model="main")
         if answers:
-            activity.attributes.update(response=ModelResponse("x", (), Usage(7, 3, 1)), skills=skills)
+            activity.attributes.update(response=ModelResponse("x", (), Usage(7, 3, 1, 4, 2, 1)), skills=skills)
 
 
 async def test_a_turn_is_counted_with_all_that_happens_in_it(opened: Open, reports: Reports) -> None:
@@ -126,11 +126,17 @@ async def test_a_turn_is_counted_with_all_that_happens_in_it(opened: Open, repor
         ("retries", *main): 2,
         ("inputTokens", *main): 7,
         ("outputTokens", *main): 3,
+        ("cacheReadTokens", *main): 4,
+        ("cacheWriteTokens", *main): 2,
+        ("reasoningTokens", *main): 1,
         ("costMicroUsd", *main): 2,
         ("requests", *helper): 1,
         ("retries", *helper): 1,
         ("inputTokens", *helper): 7,
         ("outputTokens", *helper): 3,
+        ("cacheReadTokens", *helper): 4,
+        ("cacheWriteTokens", *helper): 2,
+        ("reasoningTokens", *helper): 1,
         ("costMicroUsd", *helper): 2,
         ("toolCalls", "tool", "price"): 1,
         ("toolFailures", "tool", "price"): 1,

@@ -23,13 +23,13 @@ class Seen(Observer):
         self.costs[activity.kind] = activity.attributes.get("cost")
 
 
-def costs_of(*setups: ModelSetup) -> dict[str, Any]:
+def costs_of(*setups: ModelSetup, usage: Usage | None = None) -> dict[str, Any]:
     seen = Seen()
     telemetry = Telemetry([CostObserver(has_listed_price), seen])
     with telemetry.turn(TurnScope("a", '"k"', 1, "0" * 32)):
         for setup in setups:
             with observe("chat", "main", setup=setup) as chat:
-                chat.attributes["response"] = ModelResponse("x", (), Usage(1_000_000, 100_000, 1))
+                chat.attributes["response"] = ModelResponse("x", (), usage or Usage(1_000_000, 100_000, 1))
     return seen.costs
 
 
@@ -39,6 +39,24 @@ def costs_of(*setups: ModelSetup) -> dict[str, Any]:
 def test_the_setups_own_price_counts(price: Any, cost: float) -> None:
     setup = ModelSetup("openai", "gpt-4o", price=price)
     assert costs_of(setup) == {"chat": pytest.approx(cost), "turn": pytest.approx(cost)}
+
+
+USAGE = Usage(1_000_000, 100_000, 1, cache_read_tokens=800_000, cache_write_tokens=100_000, reasoning_tokens=50_000)
+
+
+@pytest.mark.parametrize(
+    ("price", "usage", "cost"),
+    [
+        ({"input": 1, "output": 10, "cache_read": 0.1, "cache_write": 2}, USAGE, 0.1 + 0.08 + 0.2 + 1),
+        ({"input": 1, "output": 10, "cache_read": 0.1}, USAGE, 0.2 + 0.08 + 1),
+        ({"input": 1, "output": 10}, USAGE, 2),
+        (1, USAGE, 1.1),
+        # A provider that counts its caches apart from its input: the input is all that there is.
+        ({"input": 1, "output": 1, "cache_read": 0}, Usage(1_000_000, 0, 1, 2_000_000, 2_000_000), 0),
+    ],
+)
+def test_tokens_of_caches_have_their_own_prices(price: Any, usage: Usage, cost: float) -> None:
+    assert Price.parse(price).cost(usage) == pytest.approx(cost)
 
 
 def test_a_turn_costs_what_its_requests_cost() -> None:
@@ -53,6 +71,8 @@ def test_listed_prices_are_those_of_the_package() -> None:
     )
     assert costs_of(ModelSetup("openai", "gpt-4o"))["chat"] == pytest.approx(float(listed.total_price))
     assert listed.total_price > 0
+    cached = costs_of(ModelSetup("openai", "gpt-4o"), usage=USAGE)["chat"]
+    assert 0 < cached < float(listed.total_price), "tokens from a cache cost less"
     there = ModelSetup("openai-compatible", "deepseek-chat", base_url="https://api.deepseek.com/v1")
     assert costs_of(there)["chat"] > 0
 
@@ -84,7 +104,17 @@ def test_the_log_says_once_that_a_price_is_not_known(caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize(
     "value",
-    [{}, {"input": 1}, {"input": 1, "output": -1}, {"input": 1, "output": 2, "cache": 1}, "1", True, -1, float("nan")],
+    [
+        {},
+        {"input": 1},
+        {"input": 1, "output": -1},
+        {"input": 1, "output": 2, "cache": 1},
+        {"input": 1, "output": 2, "cache_read": -1},
+        "1",
+        True,
+        -1,
+        float("nan"),
+    ],
 )
 def test_what_is_no_price_is_refused_at_submit(value: Any) -> None:
     with pytest.raises(ConfigError, match=r"price is .* USD per million tokens"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,14 @@ from flink_skills import ModelError, SkillConfig, tool
 from flink_skills.agents import (
     AgentRuntime,
     ModelRequest,
+    ModelResponse,
     ToolMessage,
     Turn,
     TurnOutcome,
     TurnStart,
     TurnStatus,
+    Usage,
+    Verbatim,
     compile_plan,
 )
 from flink_skills.manager import SkillScope
@@ -219,6 +223,38 @@ async def test_attributes_are_those_of_the_conventions(begin: Begin, skill_folde
     [retried] = [span for span in chats if span.events]
     assert retried.events[0].attributes["flink_skills.retry.attempt"] == 1
     assert retried.status.status_code == StatusCode.UNSET
+
+
+async def test_cached_and_reasoning_tokens_are_there_where_a_provider_reports_them(begin: Begin) -> None:
+    usage, no_details = Usage(10, 5, 1, 4, 2, 3), Usage(1, 1, 1)
+    process = await begin([replace(calls(call("weigh", text="a")), usage=usage), ModelResponse("b", (), no_details)])
+    await process.turn()
+    expected = {
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+        "gen_ai.usage.cache_creation.input_tokens": 2,
+        "gen_ai.usage.reasoning.output_tokens": 3,
+    }
+    first, second = (_usage_of(span) for span in process.spans if span.name.startswith("chat "))
+    assert first == expected
+    assert second == {"gen_ai.usage.input_tokens": 1, "gen_ai.usage.output_tokens": 1}
+    sums = {"gen_ai.usage.input_tokens": 11, "gen_ai.usage.output_tokens": 6}
+    assert _usage_of(process.one("invoke_agent desk")) == {**expected, **sums}
+
+
+def _usage_of(span: ReadableSpan) -> dict[str, Any]:
+    return {name: of for name, of in attributes(span).items() if name.startswith("gen_ai.usage.")}
+
+
+@pytest.mark.parametrize("content", ["metadata", "full"])
+async def test_no_span_has_a_message_as_its_provider_wrote_it(begin: Begin, content: str) -> None:
+    kept = Verbatim("scripted", '{"signature": "c2lnbmF0dXJl"}')
+    first = replace(calls(call("weigh", text="a")), verbatim=kept)
+    process = await begin([first, ModelResponse("b", verbatim=kept)], content=content)
+    await process.turn()
+    assert sum(span.name.startswith("chat ") for span in process.spans) == 2
+    assert "c2lnbmF0dXJl" not in "".join(span.to_json() for span in process.spans)
 
 
 @pytest.mark.row("H11")

@@ -100,6 +100,8 @@ def _as_action_request(request: ModelRequest, actions: Sequence[Action]) -> Mode
 
 
 def _interpret(response: ModelResponse, request: ModelRequest, actions: Sequence[Action]) -> ModelResponse:
+    # The turn keeps the action instead of its JSON text, so the wrapped model gets the message in another form.
+    response = replace(response, verbatim=None)
     names = [action.name for action in actions]
     try:
         written = json.loads(response.text, strict=False)

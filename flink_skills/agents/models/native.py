@@ -68,7 +68,8 @@ def _with_written_calls(response: ModelResponse, request: ModelRequest) -> Model
     calls = calls_in_text(response.text, {tool.name for tool in request.tools}, position=len(request.messages))
     if not calls:
         return response
-    return replace(response, text="", tool_calls=calls, finish_reason="tool_calls")
+    # In the provider's form these calls are text, to which no result can refer.
+    return replace(response, text="", tool_calls=calls, finish_reason="tool_calls", verbatim=None)
 
 
 class _HeldText:

@@ -67,7 +67,7 @@ class PydanticAIModel(ChatModel):
             response = await asyncio.wait_for(model_request(self._model, **self._exchange(request)), request.timeout)
         except Exception as error:
             raise self._explained(error, request) from error
-        return from_response(response)
+        return from_response(response, self.name)
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
         """As :meth:`request`, with the answer while it arrives. A provider that cannot stream is asked for the whole
@@ -84,7 +84,7 @@ class PydanticAIModel(ChatModel):
             whole = await super().stream(request, on_delta)
             self._streams = False
             return whole
-        return from_response(response)
+        return from_response(response, self.name)
 
     def _exchange(self, request: ModelRequest) -> dict[str, Any]:
         settings = {**self._settings, **request.settings}
@@ -94,7 +94,7 @@ class PydanticAIModel(ChatModel):
             # For the phases of the exchange; the deadline of the whole is the caller's.
             settings["timeout"] = request.timeout
         return {
-            "messages": to_messages(request, schema_in_text=self._schema_in_text(request)),
+            "messages": to_messages(request, model=self.name, schema_in_text=self._schema_in_text(request)),
             "model_settings": cast(ModelSettings, settings),
             "model_request_parameters": parameters(request, native_schema=self._native_schema(request)),
         }

@@ -20,8 +20,8 @@ from flink_skills.agents.messages import (
     ModelResponse,
     ToolCall,
     ToolMessage,
-    Usage,
 )
+from flink_skills.agents.models.pydantic_ai_kept import arguments_of, as_object, kept_response, kept_verbatim, usage_of
 
 __all__ = ["from_response", "parameters", "to_messages"]
 
@@ -30,9 +30,12 @@ _FINISH = {"tool_call": "tool_calls"}
 _HAS_OUTCOME = any(f.name == "outcome" for f in fields(theirs.ToolReturnPart))
 
 
-def to_messages(request: ModelRequest, *, schema_in_text: bool = False) -> list[theirs.ModelMessage]:
-    """The conversation for pydantic-ai. What follows on a response is one request of theirs: providers want
-    the results of all calls of a response in one message."""
+def to_messages(request: ModelRequest, *, model: str = "", schema_in_text: bool = False) -> list[theirs.ModelMessage]:
+    """Return the conversation for pydantic-ai.
+
+    All messages between two responses are one request there: providers want the results of all calls of a response in
+    one message. A message that ``model`` returned, by its label, goes back as its provider wrote it.
+    """
     system = request.system
     if schema_in_text:
         system = f"{system}\n\n{_schema_text(request.output_schema or {})}".strip()
@@ -48,7 +51,8 @@ def to_messages(request: ModelRequest, *, schema_in_text: bool = False) -> list[
             if parts:
                 converted.append(theirs.ModelRequest(parts=parts))
                 parts = []
-            converted.append(theirs.ModelResponse(parts=_response_parts(message)))
+            kept = kept_response(message, model)
+            converted.append(theirs.ModelResponse(parts=_response_parts(message)) if kept is None else kept)
         elif isinstance(message, ToolMessage):
             parts.append(_tool_return(message))
             if message.media:
@@ -99,22 +103,28 @@ def parameters(request: ModelRequest, *, native_schema: bool = False) -> ModelRe
     )
 
 
-def from_response(response: theirs.ModelResponse) -> ModelResponse:
-    """Their response as ours: thinking and other parts that no turn needs are left out."""
+def from_response(response: theirs.ModelResponse, model: str = "") -> ModelResponse:
+    """Return their response as ours. Parts that are neither text nor a tool call are in its ``verbatim`` only.
+
+    Args:
+        response: The response of pydantic-ai.
+        model: The label of the model that returned it.
+    """
     text: list[str] = []
     calls: list[ToolCall] = []
     for part in response.parts:
         if isinstance(part, theirs.TextPart):
             text.append(part.content)
         elif isinstance(part, theirs.ToolCallPart):
-            calls.append(ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=_arguments(part.args)))
-    usage = Usage(
-        input_tokens=response.usage.input_tokens or 0,
-        output_tokens=response.usage.output_tokens or 0,
-        requests=1,
-    )
+            calls.append(ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=arguments_of(part.args)))
     reason = getattr(response, "finish_reason", None) or ""
-    return ModelResponse("".join(text), tuple(calls), usage, _FINISH.get(reason, reason))
+    return ModelResponse(
+        "".join(text),
+        tuple(calls),
+        usage_of(response.usage),
+        _FINISH.get(reason, reason),
+        kept_verbatim(response, model),
+    )
 
 
 def _response_parts(message: AssistantMessage) -> list[theirs.ModelResponsePart]:
@@ -123,7 +133,7 @@ def _response_parts(message: AssistantMessage) -> list[theirs.ModelResponsePart]
     if message.content or not message.tool_calls:
         parts.append(theirs.TextPart(message.content or "(no answer)"))
     for call in message.tool_calls:
-        parts.append(theirs.ToolCallPart(tool_name=call.name, args=_as_object(call.arguments), tool_call_id=call.id))
+        parts.append(theirs.ToolCallPart(tool_name=call.name, args=as_object(call.arguments), tool_call_id=call.id))
     return parts
 
 
@@ -151,25 +161,6 @@ def _has_error(content: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(value, dict) and bool(value.get("error"))
-
-
-def _arguments(args: str | Mapping[str, Any] | None) -> Mapping[str, Any] | str:
-    """An object, or what the model wrote where that is none."""
-    if args is None or args == "":
-        return {}
-    if isinstance(args, Mapping):
-        return args
-    try:
-        value = json.loads(args)
-    except (ValueError, RecursionError):
-        return args
-    return value if isinstance(value, dict) else args
-
-
-def _as_object(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-    """Arguments to send back: a provider takes objects only, so what was none is wrapped."""
-    parsed = _arguments(arguments)
-    return {"invalid_arguments": parsed} if isinstance(parsed, str) else dict(parsed)
 
 
 def _schema_name(schema: Mapping[str, Any]) -> str:

@@ -6,7 +6,8 @@ constants of the Python packages come and go with its versions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,6 +49,12 @@ _REQUEST_SETTINGS = {
     "temperature": float,
     "top_k": int,
     "top_p": float,
+}
+# Parts of the tokens in and out.
+_USAGE_DETAILS = {
+    "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
+    "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
 # Attributes that hold texts, which Content has made fit already and which may have lines.
 _TEXTS = (
@@ -190,14 +197,12 @@ def at_end(activity: Activity, content: Content, digests: Mapping[str, str]) -> 
         found["flink_skills.skill.names"] = names
         found["flink_skills.skill.digests"] = [digests.get(name, "") for name in names]
     if activity.kind == "turn" and "steps" in given:
-        found["gen_ai.usage.input_tokens"] = given["input_tokens"]
-        found["gen_ai.usage.output_tokens"] = given["output_tokens"]
+        found.update(_of_usage(given.__getitem__))
         for name in ("requests", "steps", "replayed", "outputs"):
             found[f"flink_skills.turn.{name}"] = given[name]
     elif activity.kind == "chat" and "response" in given:
         response = given["response"]
-        found["gen_ai.usage.input_tokens"] = response.usage.input_tokens
-        found["gen_ai.usage.output_tokens"] = response.usage.output_tokens
+        found.update(_of_usage(partial(getattr, response.usage)))
         found["gen_ai.response.finish_reasons"] = [finish_reason(response)]
         found.update(content.response(response))
     elif activity.kind == "tool" and "content" in given:
@@ -212,6 +217,17 @@ def at_end(activity: Activity, content: Content, digests: Mapping[str, str]) -> 
         if given.get("result") is not None:
             found.update(_of_result(given["result"], content))
     return _known(found, content)
+
+
+def _of_usage(tokens: Callable[[str], Any]) -> dict[str, int]:
+    """Return the attributes of a usage, with those of its details that are not 0.
+
+    Args:
+        tokens: Returns a count of the usage by its name.
+    """
+    found = {f"gen_ai.usage.{name}": tokens(name) for name in ("input_tokens", "output_tokens")}
+    found.update({attribute: tokens(name) for name, attribute in _USAGE_DETAILS.items() if tokens(name)})
+    return found
 
 
 def _of_result(result: Any, content: Content) -> dict[str, Any]:

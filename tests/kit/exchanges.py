@@ -1,0 +1,63 @@
+"""A server of recorded answers, for providers whose wire the scripted model server does not speak."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+__all__ = ["Exchanges", "exchanges"]
+
+
+class Exchanges:
+    """The address of the server, and the requests that it received.
+
+    Args:
+        answers: The JSON bodies of the answers, in order. A list is a stream of events. The last answer is repeated.
+    """
+
+    def __init__(self, answers: Sequence[Any]) -> None:
+        self.url = ""
+        self.requests: list[Any] = []
+        self._answers = list(answers)
+
+    def take(self, body: bytes) -> tuple[str, bytes]:
+        """Record a request, and return the type and the body of its answer."""
+        self.requests.append(json.loads(body))
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, list):
+            events = [*map(json.dumps, answer), "[DONE]"]
+            return "text/event-stream", "".join(f"data: {event}\n\n" for event in events).encode()
+        return "application/json", json.dumps(answer).encode()
+
+
+@contextmanager
+def exchanges(*answers: Any) -> Iterator[Exchanges]:
+    """Answer each POST, of whatever path, with the next of ``answers``."""
+    found = Exchanges(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            kind, content = found.take(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    found.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
