@@ -42,8 +42,9 @@ class ResourceDescriptor:
             *name* of an environment variable: values of secrets never enter a plan). A setup takes
             ``connection``, ``model``, ``skill_names``, ``tools``, ``prompt``, ``strategy``, ``price``
             (USD per million tokens, such as ``{"input": 1.25, "output": 10.0}``, where the lists of prices do not know
-            it), and model settings such as ``temperature`` and ``max_tokens``. Skills take ``paths``, ``resources``,
-            ``urls``, ``skills`` (a list of :class:`AgentSkill`) and ``skill_names``.
+            it), ``fallback`` (a list of chat models of the agent, or of ``provider:model``, that answer if this one
+            does not), and model settings such as ``temperature`` and ``max_tokens``. Skills take ``paths``,
+            ``resources``, ``urls``, ``skills`` (a list of :class:`AgentSkill`) and ``skill_names``.
 
     >>> ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, paths=["/opt/skills"]).arguments
     {'paths': ['/opt/skills']}

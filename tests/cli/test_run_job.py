@@ -43,6 +43,13 @@ def test_a_job_runs_checks_and_is_explained(tmp_path: Path, flink_skills: FlinkS
     assert explained.code == 0
     assert "agent plain (uid agent-plain), session per event" in explained.stdout.splitlines()
 
+    setups = "{clazz: offline.setup, fallback: [other]}, other: {clazz: offline.setup}"
+    route = "{field: job, models: {billing: main}, default: other}"
+    write_job(tmp_path, text, agent=f"{{name: plain, route: {route}, chat_model_setups: {{main: {setups}}}}}")
+    explained = flink_skills("run", "job.yaml", "--explain")
+    assert "  model main: offline, then other" in explained.stdout.splitlines()
+    assert "  route by job: billing → main, else other" in explained.stdout.splitlines()
+
     write_job(tmp_path, text, output="{table: answrs}")
     wrong = flink_skills("run", "job.yaml", "--check", "--format", "json")
     assert wrong.code == 1
