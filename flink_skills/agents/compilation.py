@@ -253,7 +253,7 @@ def _model_plan(
         SkillSettings.of(config, said)
     except ConfigError as error:
         raise PlanError(f"{place}: {error}") from error
-    # These are models themselves, so they are looked up when all are known.
+    # Fallbacks are resolved when all models are known.
     arguments.pop("fallback", None)
     prompt = arguments.pop("prompt", None)
     if prompt is not None and prompt not in declared.prompts:

@@ -36,7 +36,7 @@ def with_fallbacks(declared: Declaration, models: Sequence[ModelPlan]) -> list[M
             raise PlanError(str(error)) from error
         for at, name in enumerate(names):
             if name == model.name or name in names[:at]:
-                what = "the model itself" if name == model.name else "there twice"
+                what = "the model itself" if name == model.name else "listed twice"
                 raise PlanError(f"{place}: fallback: {name!r} is {what}; remove it")
         found.append(replace(model, fallback=tuple(_fallback(declared, model, name, by_name, place) for name in names)))
     return found

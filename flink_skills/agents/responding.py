@@ -29,7 +29,7 @@ __all__ = ["respond"]
 
 _log = logging.getLogger("flink_skills.model")
 _LONGEST_WAIT = 30.0
-# Of a model without fallbacks.
+# Conditions of a request to a model without fallbacks.
 _ONLY = Attempt()
 
 
@@ -57,15 +57,15 @@ async def respond(
         loaded = {"skills": list(digests), "digests": digests}
 
         async def ask_one(of: ModelRuntime | Candidate, attempt: Attempt = _ONLY) -> ModelResponse:
-            asked, more = request, loaded
+            sent, more = request, loaded
             if of.name != model.name:
-                # Of the fallback itself are the settings alone.
-                asked = replace(request, settings=of.setup.settings if of.setup is not None else {})
+                # Everything else is that of the model that was asked first.
+                sent = replace(request, settings=of.setup.settings if of.setup is not None else {})
                 more = {**loaded, "fallback_of": model.name}
-            with observe("chat", of.name, step, request=asked, setup=of.setup, **more) as activity:
+            with observe("chat", of.name, step, request=sent, setup=of.setup, **more) as activity:
                 for name, reason in attempt.passed:
                     note("fallback", model=name, to=of.name, error=reason)
-                response = well_formed_response(await _heard(run, model, of, asked, calls=calls, attempt=attempt))
+                response = well_formed_response(await _heard(run, model, of, sent, calls=calls, attempt=attempt))
                 activity.attributes["response"] = response
             return response
 
@@ -98,8 +98,10 @@ async def _heard(
     calls: str,
     attempt: Attempt,
 ) -> ModelResponse:
-    """The answer of ``of`` to a request of ``model``. It is passed on while it arrives, if anybody listens: observers
-    of the turn, and tools that are streaming."""
+    """Return the answer of ``of`` to a request of ``model``.
+
+    Observers of the turn, and tools that are streaming, receive it while it arrives.
+    """
     on_delta = delta_listener()
     scope = run.turn.scope
     if on_delta is not None and (scope.attempt > 1 or scope.resumed or scope.restarts or attempt.passed):
@@ -141,11 +143,12 @@ async def _request_with_retries(
                 circuit.failed(error)
             if not error.retryable:
                 raise
-            asked_wait = error.retry_after or 0.0
+            given_up = ModelError(f"{error} (given up after {counted(number + 1, 'attempt')})")
             # A fallback answers sooner than a model that is known to fail, or that wants a long pause.
-            leaves = circuit is not None and attempt.more and (circuit.is_open or asked_wait > _LONGEST_WAIT)
-            if number == retries or leaves:
-                raise ModelError(f"{error} (given up after {counted(number + 1, 'attempt')})") from error
+            has_open_circuit = circuit is not None and attempt.more and circuit.is_open
+            wants_long_pause = attempt.more and (error.retry_after or 0.0) > _LONGEST_WAIT
+            if number == retries or has_open_circuit or wants_long_pause:
+                raise given_up from error
             # Jitter, so that a thousand turns that failed together do not return together.
             pause = min(wait * 2**number, _LONGEST_WAIT) * random.uniform(0.5, 1.0)
             pause = error.retry_after if error.retry_after is not None else pause
@@ -154,6 +157,8 @@ async def _request_with_retries(
             if on_delta is not None:
                 on_delta(Withdrawn(restarted=True))
             await asyncio.sleep(pause)
+            if circuit is not None and attempt.more and circuit.is_open:
+                raise given_up from error
         else:
             if circuit is not None:
                 circuit.succeeded()

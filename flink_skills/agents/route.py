@@ -13,7 +13,7 @@ __all__ = ["Route"]
 
 _KEYS = ("field", "models", "default")
 _EXAMPLE = "{'field': 'tier', 'models': {'gold': 'large'}, 'default': 'small'}"
-# What a field of another shape raises.
+# Errors of an event or a field of another shape.
 _ABSENT = (KeyError, TypeError, IndexError, ValueError, AttributeError)
 
 
@@ -25,7 +25,7 @@ class Route:
 
     Args:
         field: A field of the event, or a path to a nested one, such as ``customer.tier``.
-        models: Names of chat models by value of the field. Whole numbers and booleans may be written as texts.
+        models: Names of chat models by value of the field. Values are compared as strings.
         default: Name of the chat model for all other events: of another value, or without the field.
 
     >>> Route("customer.tier", {"gold": "large"}, default="small").choose({"customer": {"tier": "gold"}})
@@ -54,7 +54,7 @@ class Route:
                 raise ConfigError(f"{place}: {key} is missing; give a mapping such as {_EXAMPLE}")
         for key in ("field", "default"):
             if not isinstance(value[key], str):
-                raise ConfigError(f"{place}.{key}: is of type {type(value[key]).__name__}; give a text")
+                raise ConfigError(f"{place}.{key}: is of type {type(value[key]).__name__}; give a string")
         models = value["models"]
         if not isinstance(models, Mapping):
             raise ConfigError(f"{place}.models: is of type {type(models).__name__}; give models by value of the field")
@@ -62,7 +62,7 @@ class Route:
         for of, name in models.items():
             text = _text(of)
             if text is None:
-                raise ConfigError(f"{place}.models: {of!r} is of type {type(of).__name__}; give a text or a number")
+                raise ConfigError(f"{place}.models: {of!r} is of type {type(of).__name__}; give a string or a number")
             if not isinstance(name, str) or not name:
                 raise ConfigError(f"{place}.models.{text}: is {name!r}; give the name of a chat model")
             found[text] = name

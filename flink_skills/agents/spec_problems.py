@@ -128,7 +128,7 @@ def route_problems(
 
 
 def _fallbacks(name: str, setup: Mapping[str, Any], models: Collection[str]) -> tuple[dict[str, Any], dict[Path, str]]:
-    """Return ``setup`` without the fallbacks that are other models, and the problems of names that are no models.
+    """Return ``setup`` without the fallbacks that are other models, and the problems of unknown names.
 
     Each setup is compiled without the others, so these names are checked here.
     """

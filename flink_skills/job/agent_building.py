@@ -117,7 +117,7 @@ class AgentBuilder:
             )
             for key, column in source.agent.columns.items()
             if column not in shape.names
-            # A route may name a field inside of a column.
+            # The field of a route may be nested in a column.
             and not (key == "route.field" and column.partition(".")[0] in shape.names)
         ]
 

@@ -43,8 +43,8 @@ _log = logging.getLogger("flink_skills.telemetry")
 #: the collection of its output files.
 KINDS = ("turn", "agent", "chat", "tool", "command", "step", "stage", "collect")
 #: Kinds of notes: a use of a skill (it was loaded, a file of it was read), a request to a model that is tried again, a
-#: request that goes to a fallback, a turn that is started anew; something that is to be said about a skill or a source;
-#: an agent that was opened, and one whose skills changed. The last three are outside of turns.
+#: request that is sent to a fallback, a turn that restarts from its beginning; a diagnostic of a skill or a source; an
+#: agent that was opened, and one whose skills changed. The last three do not belong to turns.
 NOTES = ("skill", "retry", "fallback", "restart", "diagnostic", "open", "refresh")
 
 #: The error of an activity that was given up from outside: the turn ran into its limit, or its worker stops.

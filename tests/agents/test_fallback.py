@@ -38,6 +38,8 @@ from flink_skills.telemetry import (
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.kit.agents import Bench, OpenAgent
 
+pytestmark = pytest.mark.row("K11")
+
 DOWN = ModelError("down", retryable=True)
 QUICK = {"skills.model.retry-backoff": "1 ms", "skills.model.max-retries": 1}
 
@@ -82,7 +84,7 @@ class Clerk(Agent):
 
     @tool
     def weigh(self, text: str) -> int:
-        """Weighs a text."""
+        """Weighs a string."""
         return len(text)
 
 
@@ -200,7 +202,7 @@ async def test_an_open_circuit_passes_a_model_over_until_a_request_finds_it_well
     for number in (1, 2, 3):
         assert (await bench.turn("x", number=number)).outputs == (("", "spare"),)
     assert models.asked("first", "second") == [2, 3]
-    # Where all others fail, a model is asked whatever its circuit says, once.
+    # If all others fail, a model with an open circuit is asked once.
     models.by_name["second"]._script = lambda request: ModelError("no key")
     models.by_name["third"]._script = lambda request: ModelError("no key")
     assert "main: down" in error_of(await bench.turn("x", number=4))
@@ -218,6 +220,17 @@ async def test_a_turn_does_not_go_on_with_its_retries_when_the_circuit_opens(
     bench = await open_agent(Clerk, **options)
     assert (await bench.turn("x")).outputs == (("", "spare"),)
     assert models.asked("first") == [3]
+
+
+async def test_a_request_that_waits_for_its_retry_leaves_when_others_open_the_circuit(
+    open_agent: OpenAgent, models: Models
+) -> None:
+    models.script(first=lambda request: DOWN, second=lambda request: answer("spare"), third=[])
+    options = {**QUICK, "skills.model.circuit-failures": 2, "skills.model.retry-backoff": "100 ms"}
+    bench = await open_agent(Clerk, **options)
+    outcomes = await asyncio.gather(*(bench.turn("x", key=f'"{key}"') for key in "ab"))
+    assert [outcome.outputs for outcome in outcomes] == [(("", "spare"),)] * 2
+    assert models.asked("first") == [2]
 
 
 async def test_an_agent_that_is_a_tool_has_fallbacks_of_its_own(open_agent: OpenAgent, models: Models) -> None:
@@ -278,7 +291,7 @@ async def test_metrics_and_costs_are_those_of_the_model_that_answered(
     assert counted["costMicroUsd", "spare"] == 3_000_000 and ("costMicroUsd", "main") not in counted
     failed, answered = listener.chats
     assert (failed.error, answered.error, answered.attributes["fallback_of"]) == ("ModelError", "", "main")
-    # What the first model may have said is taken back where the second one is heard.
+    # Pieces of the first model's answer are withdrawn before those of the second.
     assert ("spare", Withdrawn(restarted=True)) in listener.deltas
 
 
@@ -331,7 +344,7 @@ def declared(main: dict[str, Any], spare: dict[str, Any] | None = None, **attrib
         ),
         (["main"], PlanError, "'main' is the model itself"),
         (["offline"], PlanError, "'offline' is the model itself"),
-        (["spare", "spare"], PlanError, "'spare' is there twice"),
+        (["spare", "spare"], PlanError, "'spare' is listed twice"),
         ("spare", PlanError, "give a list of names"),
         (["openai-compatible:m"], PlanError, "needs base_url.*or declare 'openai-compatible:m' as a chat model"),
         (["opnai:m"], UnknownNameError, "opnai"),
@@ -368,7 +381,7 @@ def test_a_text_has_the_connection_of_the_same_provider_and_neutral_settings_of_
 
 @tool
 def weigh(text: str) -> int:
-    """Weighs a text."""
+    """Weighs a string."""
     return len(text)
 
 

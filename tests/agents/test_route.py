@@ -33,6 +33,8 @@ from flink_skills.agents import compile_plan
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.kit.agents import OpenAgent
 
+pytestmark = pytest.mark.row("K12")
+
 ROUTE = Route("customer.tier", {"gold": "large", 2: "large", True: "small"}, default="small")
 
 
@@ -138,7 +140,7 @@ def test_each_event_goes_to_the_model_of_its_field() -> None:
 async def test_conversations_stay_with_their_models_when_the_route_changes(
     open_agent: OpenAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each model reads what was said to it alone; the state of the key is one."""
+    """Each model has its own conversation. All share the state of the key."""
     models = scripted()
 
     class Remembers(Desk):

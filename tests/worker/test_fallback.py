@@ -1,13 +1,17 @@
-"""A worker dies in the middle of a turn that a fallback answers: the next worker goes on with that model."""
+"""A worker is killed in a turn that a fallback answers: the next worker continues with that model."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from flink_skills.agents import DeclarativeAgent, decode
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from tests.kit.waiting import wait_until
 from tests.worker.bridge import Body, Bridge
+
+pytestmark = pytest.mark.row("K11")
 
 OPTIONS = {"skills.model.max-retries": 1, "skills.model.retry-backoff": "1 ms"}
 

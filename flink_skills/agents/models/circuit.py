@@ -59,7 +59,7 @@ class Circuit:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests avoid the model."""
+        """True if requests avoid the model."""
         return self._opened
 
     def admit(self) -> Admission:

@@ -56,10 +56,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Attempt:
-    """How a candidate is asked.
+    """Conditions of a request to a candidate.
 
-    ``once`` means without retries, ``more`` that another candidate is there to answer. ``passed`` are the candidates
-    before it that did not answer, since the last one that was asked, each with the reason.
+    Args:
+        once: Whether the request has no retries.
+        more: Whether another candidate can answer.
+        passed: The candidates that did not answer since the last request, each with the reason.
     """
 
     once: bool = False
@@ -107,14 +109,14 @@ class FallbackChain:
                 response = await self._ask(ask, candidate, attempt, errors)
             finally:
                 if admission is Admission.PROBE:
-                    # Also of a turn that ended meanwhile.
+                    # This includes a turn that ended during the probe.
                     candidate.circuit.release()
             if response is not None:
                 return response, candidate.name
             passed = [(candidate.name, str(errors[candidate.name]))]
         for candidate in sorted(waiting, key=lambda each: each.circuit.until):
             before = {each.name for each in ordered[: ordered.index(candidate)]}
-            # Those behind it in the chain were not tried before it, unless they failed.
+            # Candidates behind it in the chain were not tried before it, unless they failed.
             skipped = tuple(each for each in passed if each[0] in before or each[0] in errors)
             response = await self._ask(ask, candidate, Attempt(once=True, more=True, passed=skipped), errors)
             if response is not None:
@@ -130,7 +132,7 @@ class FallbackChain:
     async def _ask(
         self, ask: Ask, candidate: Candidate, attempt: Attempt, errors: dict[str, ModelError]
     ) -> ModelResponse | None:
-        """Return the answer of one candidate. Return None if it failed; its error is then in ``errors``."""
+        """Return the answer of one candidate. Return None if it failed, and add its error to ``errors``."""
         try:
             response = await ask(candidate, attempt)
         except ModelError as error:

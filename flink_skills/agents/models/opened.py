@@ -61,7 +61,7 @@ class OpenModels:
         """
         for model in models:
             self.clients[model.name] = create(model)
-        # A fallback that is no model of the agent belongs to the model that names it.
+        # The agent does not have these models: each belongs to the model that names it.
         own = {
             f"{model.name}\0{each.name}": each
             for model in models
