@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.plan import AgentPlan as AgentPlan
     from flink_skills.agents.resource import ResourceDescriptor as ResourceDescriptor
     from flink_skills.agents.resource import ResourceName as ResourceName
+    from flink_skills.agents.route import Route as Route
     from flink_skills.errors import ConfigError as ConfigError
     from flink_skills.errors import ExecutionError as ExecutionError
     from flink_skills.errors import IsolationError as IsolationError
@@ -98,6 +99,7 @@ _HOMES = {
     "ResourceDescriptor": "agents.resource",
     "ResourceError": "errors",
     "ResourceName": "agents.resource",
+    "Route": "agents.route",
     "SkillConfig": "options",
     "SkillFormatError": "errors",
     "SkillLockError": "errors",

@@ -129,13 +129,22 @@ class SourceError(SkillsError):
 class ModelError(SkillsError):
     """A chat model did not answer.
 
-    ``retry_after`` is the wait in seconds that the provider asked for, if it did.
+    ``retry_after`` is the wait in seconds that the provider asked for, if it did. ``rejects_request`` means that the
+    error is about this request, such as one that is too long, and says nothing about the next one.
     """
 
-    def __init__(self, message: str, *, retryable: bool = False, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        rejects_request: bool = False,
+    ) -> None:
         super().__init__(message)
         self.retryable = retryable
         self.retry_after = retry_after
+        self.rejects_request = rejects_request
 
 
 class UnknownNameError(SkillsError):

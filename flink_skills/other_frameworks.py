@@ -55,6 +55,8 @@ AGENT_WORDS: Mapping[str, str] = {
     "max_retries": _RETRIES,
     "output_retries": "set the option skills.turn.max-output-retries",
     "verbose": "set the log level of flink_skills",
+    **dict.fromkeys(("fallback", "fallbacks", "fallback_models"), "set fallback=[…] on a chat model"),
+    **dict.fromkeys(("router", "routing"), "use route = Route(…)"),
     "key_selector": "give it to from_datastream, from_table or from_list",
     "actions": "override on_event",
 }
@@ -72,6 +74,7 @@ SETUP_WORDS: Mapping[str, str] = {
     "reasoning_effort": "use openai_reasoning_effort='low', or thinking=True",
     **dict.fromkeys(("request_timeout", "timeout"), _TIMEOUT),
     **dict.fromkeys(("max_retries", "retries"), _RETRIES),
+    **dict.fromkeys(("fallbacks", "fallback_models", "fallback_model"), "use fallback=[…]"),
     **dict.fromkeys(("model_name", "model_id", "name"), "use model='NAME'"),
     **dict.fromkeys(
         ("endpoint", "host", "url", "api_base", "api_base_url", "azure_endpoint"), "use base_url='https://…'"

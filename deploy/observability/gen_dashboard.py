@@ -205,6 +205,7 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
                     "ops",
                     (rate("retries", *_MODEL, by="model"), f"tried again, {model}"),
                     (rate("requestFailures", *_MODEL, by="model"), f"failed, {model}"),
+                    (rate("fallbacks", *_MODEL, by="model"), f"went on to a fallback, {model}"),
                 ),
                 graph(
                     "Request latency",

@@ -57,6 +57,8 @@ class Agent:
         approve_tools: Tools whose calls :meth:`approve` answers for, by name or pattern, in addition to those of
             ``skills.tools.approve``.
         run_code: Whether the code of its models' answers is run in the sandbox; None: as ``skills.code.enabled`` says.
+        route: A :class:`Route`: chats that name no model go to the chat model that a field of the event chooses. None:
+            to the first chat model.
         model: Shorthand for a chat model without a ``@chat_model_setup``: ``"offline"`` or ``"provider:model"``.
 
     >>> class Triage(Agent):
@@ -82,6 +84,7 @@ class Agent:
     session_selector: Any = None
     state_type: Any = None
     model: Any = None
+    route: Any = None
     run_code: bool | None = None
     approve_tools: Sequence[str] = ()
     skill_names: Sequence[str] | None = None

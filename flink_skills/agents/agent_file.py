@@ -24,12 +24,12 @@ def load_agent_yaml(path: str | FilePath) -> Agent:
     """Return the agent that a YAML file declares.
 
     Keys are those of an agent class: ``name``, ``instructions``, ``session``, ``session_selector``, ``model``,
-    ``output_type`` (a mapping of field to type, or ``module:Class``), ``run_code``, ``skill_names``, ``skills``
-    (``paths``, ``resources``, ``urls``, ``skill_names``), ``chat_model_connections`` and ``chat_model_setups`` (by
-    name, with ``clazz`` and arguments), ``prompts`` (by name), ``tools`` (``module:function``, ``module:tool_set`` or
-    the name of a registered tool), ``mcp_servers`` (by name, with ``url`` or ``command`` and what
-    :func:`flink_skills.mcp_server` takes), ``tool_pool`` (as ``tools``): the tools that models get with a loaded skill
-    that names them.
+    ``route`` (``field``, ``models`` by value, ``default``), ``output_type`` (a mapping of field to type, or
+    ``module:Class``), ``run_code``, ``skill_names``, ``skills`` (``paths``, ``resources``, ``urls``, ``skill_names``),
+    ``chat_model_connections`` and ``chat_model_setups`` (by name, with ``clazz`` and arguments), ``prompts`` (by name),
+    ``tools`` (``module:function``, ``module:tool_set`` or the name of a registered tool), ``mcp_servers`` (by name,
+    with ``url`` or ``command`` and what :func:`flink_skills.mcp_server` takes), ``tool_pool`` (as ``tools``): the tools
+    that models get with a loaded skill that names them.
 
     Args:
         path: The file. Its name without the suffix is the name of an agent that declares none.

@@ -126,6 +126,8 @@ class AgentRun:
         # What replaces the conversations of the session, where they were too long.
         self.shortened: dict[str, list[Message]] = {}
         self.skill_states: dict[str, SkillState] = {}
+        # By model: its fallback that answered last, where one did. It is asked first for the rest of the turn.
+        self.answered_by: dict[str, str] = {}
         self._pools: dict[str, asyncio.Future[tuple[ToolSet, Mapping[str, Tool]]]] = {}
         self._tools: dict[str, tuple[int, ToolSet]] = {}
         self._revisions: dict[str, int] = {}
@@ -262,11 +264,20 @@ class AgentRun:
             self.skill_state_of(model)
         return {name: version for state in self.skill_states.values() for name, version in state.artifacts.items()}
 
+    def _routed(self, model: str | None) -> str | None:
+        """The model that a call names, or the one that the agent's route chooses for the event."""
+        route = self.runtime.plan.route
+        return route.choose(self.event) if model is None and route is not None else model
+
+    def tool_scope(self, model: str | None) -> ModelRuntime:
+        """See :meth:`Generation.tool_scope`."""
+        return self.generation.tool_scope(self._routed(model))
+
     async def chat(self, message: Any, *, model: str | None, output_type: Any) -> Any:
-        return await chat(self, self.generation.model(model), message, output_type)
+        return await chat(self, self.generation.model(self._routed(model)), message, output_type)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], *, model: str | None) -> Any:
-        scope = self.generation.tool_scope(model)
+        scope = self.tool_scope(model)
         with self.call(f"tool:{name}") as (step, place):
             result = await self.run_tool(scope, step, name, arguments, place)
             self.apply(scope, name, arguments, result)

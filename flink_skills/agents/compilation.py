@@ -20,6 +20,7 @@ from flink_skills.agents.declaration import (
     read_declaration,
 )
 from flink_skills.agents.kinds import not_an_agent
+from flink_skills.agents.model_choice import check_route, with_fallbacks
 from flink_skills.agents.models.registry import ModelSetup, check_setup, provider_names
 from flink_skills.agents.models.setup import SETTINGS, is_setting
 from flink_skills.agents.models.suggestions import class_advice
@@ -40,7 +41,17 @@ from flink_skills.tools.settings import MODEL_KEYS, SkillSettings
 __all__ = ["compile_plan", "instantiate"]
 
 _CONNECTION_KEYS = ("base_url", "api_key_env")
-_SETUP_KEYS = ("connection", "model", "skill_names", "tools", "prompt", "strategy", "price", *_CONNECTION_KEYS)
+_SETUP_KEYS = (
+    "connection",
+    "model",
+    "skill_names",
+    "tools",
+    "prompt",
+    "strategy",
+    "price",
+    "fallback",
+    *_CONNECTION_KEYS,
+)
 _DEEPEST = 5
 
 
@@ -110,8 +121,10 @@ def compile_plan(
     for name, connection in declared.connections.items():
         _provider(connection.clazz, "connection", f"connection {name!r} of agent {declared.agent_id}")
     models = [_model_plan(declared, name, setup, bool(scopes), config) for name, setup in declared.setups.items()]
+    models = with_fallbacks(declared, models)
+    check_route(declared, models)
     if model is not None:
-        models = [replace(of, setup=_replaced(of.setup, model)) for of in models]
+        models = [replace(of, setup=_replaced(of.setup, model), fallback=()) for of in models]
     if fields is None:
         fields = fields_of_input(agent.input_type, is_tool=bool(_callers))
     used = (of.prompt for of in models if of.prompt is not None)
@@ -132,6 +145,7 @@ def compile_plan(
         agents=agents,
         sandbox=declared.uses_sandbox,
         skill_filters=tuple(declared.skill_filters),
+        route=declared.route,
     )
 
 
@@ -239,6 +253,8 @@ def _model_plan(
         SkillSettings.of(config, said)
     except ConfigError as error:
         raise PlanError(f"{place}: {error}") from error
+    # Fallbacks are resolved when all models are known.
+    arguments.pop("fallback", None)
     prompt = arguments.pop("prompt", None)
     if prompt is not None and prompt not in declared.prompts:
         raise UnknownNameError("prompt", str(prompt), declared.prompts, place=place)

@@ -14,6 +14,7 @@ from flink_skills.agents.attributes import check_attributes
 from flink_skills.agents.decorators import MCP_DEFAULTS, Mark, mark_of
 from flink_skills.agents.kinds import check_kinds
 from flink_skills.agents.resource import ResourceDescriptor, ResourceName
+from flink_skills.agents.route import Route
 from flink_skills.agents.shared import SharedResources
 from flink_skills.errors import ConfigError, PlanError, UnknownNameError
 from flink_skills.manager import SkillScope
@@ -78,7 +79,7 @@ class Declaration:
 
     ``tools`` are its own functions, with those that are dynamic; ``toolsets`` give more that models always have, and
     ``pool`` is what its pools hold. ``connections``, ``setups`` and ``prompts`` include those that all agents of
-    the job share. ``default_prompt`` is the prompt of a model that names none.
+    the job share. ``default_prompt`` is the prompt of a model that names none. ``route`` chooses the model of an event.
     """
 
     agent_id: str
@@ -96,6 +97,7 @@ class Declaration:
     run_code: bool | None = None
     skill_filters: list[tuple[str, ...]] = field(default_factory=list)
     default_prompt: str | None = None
+    route: Route | None = None
 
     @property
     def own_tools(self) -> dict[str, DeclaredTool]:
@@ -212,6 +214,9 @@ def read_declaration(agent: Agent, shared: SharedResources = _NOT_SHARED) -> Dec
     found = Declaration(id_, agent.session, agent.output_type, agent.state_type, run_code=agent.run_code)
     found.add_skill_filter(agent.skill_names, f"agent {id_}: skill_names")
     name_list(agent.approve_tools, f"agent {id_}: approve_tools")
+    # A tool may be a method of that name.
+    if agent.route is not None and mark_of(agent.route) is None:
+        found.route = Route.parse(agent.route, f"agent {id_}: route")
     if not isinstance(agent.instructions, str) and mark_of(agent.instructions) is None:
         raise PlanError(f"agent {id_}: instructions must be a text, or a method with @prompt")
     if isinstance(agent.instructions, str) and agent.instructions:

@@ -13,6 +13,7 @@ from flink_skills.agents.context import AgentContext
 from flink_skills.agents.declaration import Declaration, DeclaredAgent, mcp_tool_set, pool_item
 from flink_skills.agents.event import field_of
 from flink_skills.agents.resource import ResourceDescriptor
+from flink_skills.agents.route import Route
 from flink_skills.agents.state_schema import state_model
 from flink_skills.errors import ConfigError, PlanError, TurnError, UnknownNameError, near_misses
 from flink_skills.prompts import Prompt, check_instructions
@@ -26,6 +27,7 @@ _KEYS = (
     "session",
     "session_selector",
     "model",
+    "route",
     "input_type",
     "output_type",
     "run_code",
@@ -62,6 +64,7 @@ class DeclarativeAgent(Agent):
         self.session = _text(spec, "session") or "event"
         self.session_selector = _text(spec, "session_selector") or None
         self.model = _text(spec, "model") or None
+        self.route = None if spec.get("route") is None else Route.parse(spec["route"])
         self.run_code = spec.get("run_code")
         if self.run_code is not None and not isinstance(self.run_code, bool):
             raise ConfigError(f"run_code: is {self.run_code!r}; write true or false")
@@ -95,11 +98,12 @@ class DeclarativeAgent(Agent):
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns of the event that the agent names, by the key that names them."""
+        """The columns of the event that the agent names, by the path of the key that names them."""
         named = {
             "session_selector": self.session_selector,
             "visible_skills": self._visible_column,
             "files": _text(self.spec, "files"),
+            "route.field": None if self.route is None else self.route.field,
         }
         return {key: column for key, column in named.items() if column}
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import fnmatch
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.messages import Message, ModelRequest
 from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.fallback import FallbackChain
 from flink_skills.agents.models.permits import Permits
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan, ModelPlan
@@ -47,7 +48,7 @@ class ModelRuntime:
     ``tools`` holds exactly what this model may call before it has loaded a skill, and ``view`` the skills that it may
     load: a filter is enforced there, whatever a prompt or a model says. ``chosen`` are the names and patterns of the
     tools that its setup names; None: all of the agent's. ``code`` runs the code of its answers, where the job wants
-    that; it is not offered as a tool.
+    that; it is not offered as a tool. ``chain`` is the model with its fallbacks; None: it has none.
     """
 
     name: str
@@ -64,6 +65,7 @@ class ModelRuntime:
     provider_settings: Mapping[str, Any]
     default_answer: AnswerType
     timeout: float
+    chain: FallbackChain | None = None
 
     @property
     def view(self) -> SkillView:
@@ -139,6 +141,7 @@ class GenerationParts:
     guard: CallGuard
     default_answer: AnswerType
     timeout: float
+    chains: Mapping[str, FallbackChain] = field(default_factory=dict)
 
 
 class Generation:
@@ -259,6 +262,7 @@ def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> Mo
         provider_settings=plan.setup.settings if plan is not None else {},
         default_answer=parts.default_answer,
         timeout=parts.timeout,
+        chain=parts.chains.get(plan.name) if plan is not None else None,
     )
 
 

@@ -23,10 +23,17 @@ _current: ContextVar[ModelOverrides | None] = ContextVar("flink_skills_model_ove
 
 
 class Named(Protocol):
-    """A chat model of a plan."""
+    """A chat model of a plan, or a fallback of one."""
 
     @property
     def name(self) -> str: ...
+
+
+class Model(Named, Protocol):
+    """A chat model of a plan."""
+
+    @property
+    def fallback(self) -> Sequence[Named]: ...
 
 
 class Planned(Protocol):
@@ -36,7 +43,7 @@ class Planned(Protocol):
     def agent_id(self) -> str: ...
 
     @property
-    def models(self) -> Sequence[Named]: ...
+    def models(self) -> Sequence[Model]: ...
 
     def tree(self) -> Iterator[Planned]: ...
 
@@ -62,7 +69,7 @@ class ModelOverrides:
         for each in plan.tree():
             models = self._by_agent.get(each.agent_id)
             for name in models if isinstance(models, Mapping) else ():
-                known = [model.name for model in each.models]
+                known = [of.name for model in each.models for of in (model, *model.fallback)]
                 if name not in known:
                     raise UnknownNameError("chat model", name, known, place=f"override of agent {each.agent_id}")
         return any(each.agent_id in self._by_agent for each in plan.tree())

@@ -16,7 +16,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from flink_skills.agents.agent import Agent
+from flink_skills.agents.models.fallback import Fallback
 from flink_skills.agents.models.registry import ModelSetup
+from flink_skills.agents.route import Route
 from flink_skills.agents.sealing import Secrets, public_options, public_scope, seal, unseal
 from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.manager import SkillScope
@@ -39,6 +41,7 @@ class ModelPlan:
     opens).
     ``skill_settings`` is what the model says itself of the tools for skills (see
     :data:`flink_skills.tools.settings.MODEL_KEYS`), ``tools`` are those of the agent's own tools that it has.
+    ``fallback`` are the models that answer for it, in their order.
     """
 
     name: str
@@ -48,9 +51,11 @@ class ModelPlan:
     tools: tuple[str, ...] | None = None
     prompt: str | None = None
     skill_settings: Mapping[str, Any] = field(default_factory=dict)
+    fallback: tuple[Fallback, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "setup": self.setup.to_json()}
+        fallback = [each.to_json() for each in self.fallback]
+        return {**asdict(self), "setup": self.setup.to_json(), "fallback": fallback}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ModelPlan:
@@ -65,6 +70,7 @@ class ModelPlan:
             tools=names("tools"),
             prompt=data["prompt"],
             skill_settings=data["skill_settings"],
+            fallback=tuple(map(Fallback.from_json, data.get("fallback", ()))),
         )
 
 
@@ -81,7 +87,7 @@ class AgentPlan:
     tools of this one, by tool; they have its options and lock, and come with its code. ``operator`` is the name of the
     job's operator where it is not the agent's own: the job has the agent twice, or gave it another name. ``sandbox``
     says that tools of the agent itself need one, with skills or without. ``skill_filters`` are the ``skill_names`` of
-    the agent: its models see the skills that all of these lists name.
+    the agent: its models see the skills that all of these lists name. ``route`` chooses the model of an event.
     """
 
     agent_id: str
@@ -101,6 +107,7 @@ class AgentPlan:
     operator: str = ""
     sandbox: bool = False
     skill_filters: tuple[tuple[str, ...], ...] = ()
+    route: Route | None = None
     version: int = field(default=PLAN_VERSION)
 
     def to_json(self) -> dict[str, Any]:
@@ -123,6 +130,7 @@ class AgentPlan:
             **({"operator": self.operator} if self.operator else {}),
             **({"sandbox": True} if self.sandbox else {}),
             **({"skill_filters": [list(names) for names in self.skill_filters]} if self.skill_filters else {}),
+            **({"route": self.route.to_json()} if self.route is not None else {}),
         }
 
     @property
@@ -190,6 +198,7 @@ class AgentPlan:
         fields["models"] = tuple(ModelPlan.from_json(model) for model in data["models"])
         fields["tools"] = tuple(data["tools"])
         fields["skill_filters"] = tuple(tuple(names) for names in data.get("skill_filters", ()))
+        fields["route"] = Route.parse(data["route"]) if "route" in data else None
         shared = {name: data[name] for name in _SHARED}
         fields["agents"] = {name: cls.from_json({**callee, **shared}) for name, callee in data["agents"].items()}
         return cls(**fields)
@@ -204,6 +213,7 @@ class AgentPlan:
             "models": {
                 model.name: {
                     "model": model.setup.label,
+                    **({"fallback": [each.name for each in model.fallback]} if model.fallback else {}),
                     "skill_names": _listed(model.skill_names),
                     "effective_skills": _listed(model.effective_skills),
                     "skill_tools": self._skill_tools(model),
@@ -211,6 +221,7 @@ class AgentPlan:
                 }
                 for model in self.models
             },
+            **({"route": self.route.to_json()} if self.route is not None else {}),
             "agents": {name: callee.describe() for name, callee in self.agents.items()},
             "options": public_options(self.options),
             "version": self.version,
@@ -236,7 +247,11 @@ class AgentPlan:
             shown += (
                 f"; tools for skills: {tools if isinstance(tools, str) else ', '.join(tools)}" if self.scopes else ""
             )
+            if model.fallback:
+                shown += f"; fallback: {', '.join(each.name for each in model.fallback)}"
             lines.append(f"model {model.name} ({model.setup.provider} {model.setup.model}) skills: {shown}")
+        if self.route is not None:
+            lines.append(f"model {self.route.described()}")
         lines += [f"agent tool {name}: ({callee.summary()})" for name, callee in self.agents.items()]
         return "; ".join(lines)
 

@@ -6,14 +6,16 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.codec import response_from_json, response_to_json
 from flink_skills.agents.journal import NOTHING_ASKED, Asked
 from flink_skills.agents.messages import ModelRequest, ModelResponse
+from flink_skills.agents.models.fallback import Attempt, Candidate
 from flink_skills.agents.notices import Notice
 from flink_skills.agents.well_formed import well_formed_response
-from flink_skills.errors import ModelError
+from flink_skills.errors import ModelError, counted
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry import OnDelta, Withdrawn, delta_listener, note, observe
 from flink_skills.tools.streaming import ArgumentFeed
@@ -27,6 +29,8 @@ __all__ = ["respond"]
 
 _log = logging.getLogger("flink_skills.model")
 _LONGEST_WAIT = 30.0
+# Conditions of a request to a model without fallbacks.
+_ONLY = Attempt()
 
 
 async def respond(
@@ -51,66 +55,112 @@ async def respond(
         digests = run.digests_of(model)
         # The skills that are loaded when the request is made: its tokens are what they cost.
         loaded = {"skills": list(digests), "digests": digests}
-        with observe("chat", model.name, step, request=request, setup=model.setup, **loaded) as activity:
-            response = well_formed_response(await _heard(run, model, request, calls))
-            activity.attributes["response"] = response
+
+        async def ask_one(of: ModelRuntime | Candidate, attempt: Attempt = _ONLY) -> ModelResponse:
+            sent, more = request, loaded
+            if of.name != model.name:
+                # Everything else is that of the model that was asked first.
+                sent = replace(request, settings=of.setup.settings if of.setup is not None else {})
+                more = {**loaded, "fallback_of": model.name}
+            with observe("chat", of.name, step, request=sent, setup=of.setup, **more) as activity:
+                for name, reason in attempt.passed:
+                    note("fallback", model=name, to=of.name, error=reason)
+                response = well_formed_response(await _heard(run, model, of, sent, calls=calls, attempt=attempt))
+                activity.attributes["response"] = response
+            return response
+
+        if model.chain is None:
+            response, by = await ask_one(model), model.name
+        else:
+            response, by = await model.chain.answer(ask_one, run.answered_by.get(model.name, ""))
         entry = response_to_json(response)
+        if by != model.name:
+            entry["by"] = by
         if notices:
             entry["n"] = [notice.to_json() for notice in notices]
         return {**entry, "p": dict(additions)} if additions else entry
 
-    response = response_from_json(await run.durable(step, ask, asked))
+    entry = await run.durable(step, ask, asked)
+    if model.chain is not None:
+        # Also of a replayed step: the next one goes to the model that answered.
+        run.answered_by[model.name] = entry.get("by", "")
+    response = response_from_json(entry)
     run.add_usage(response.usage)
     return response
 
 
-async def _heard(run: AgentRun, model: ModelRuntime, request: ModelRequest, calls: str) -> ModelResponse:
-    """The answer, which those who listen get while it arrives: observers of the turn, and tools that are streaming."""
+async def _heard(
+    run: AgentRun,
+    model: ModelRuntime,
+    of: ModelRuntime | Candidate,
+    request: ModelRequest,
+    *,
+    calls: str,
+    attempt: Attempt,
+) -> ModelResponse:
+    """Return the answer of ``of`` to a request of ``model``.
+
+    Observers of the turn, and tools that are streaming, receive it while it arrives.
+    """
     on_delta = delta_listener()
     scope = run.turn.scope
-    if on_delta is not None and (scope.attempt > 1 or scope.resumed or scope.restarts):
+    if on_delta is not None and (scope.attempt > 1 or scope.resumed or scope.restarts or attempt.passed):
         on_delta(Withdrawn(restarted=True))
     tools = await run.tools_of(model)
     if not (tools.is_streaming and request.tools):
-        return await _request_with_retries(run, model, request, on_delta)
+        return await _request_with_retries(run, of, request, on_delta, attempt)
 
     async def context_of(tool: Tool, index: int) -> ToolContext:
         return await run.turn.tool_context(run, model, f"{calls}.{index}", workspace=tool.uses_workspace)
 
     async with ArgumentFeed(tools, context_of, on_delta) as feed:
-        return await _request_with_retries(run, model, request, feed)
+        return await _request_with_retries(run, of, request, feed, attempt)
 
 
-async def _request(model: ModelRuntime, request: ModelRequest, on_delta: OnDelta | None) -> ModelResponse:
+async def _request(model: ModelRuntime | Candidate, request: ModelRequest, on_delta: OnDelta | None) -> ModelResponse:
     if on_delta is None:
         return await model.chat_model.request(request)
     return await model.chat_model.stream(request, on_delta)
 
 
 async def _request_with_retries(
-    run: AgentRun, model: ModelRuntime, request: ModelRequest, on_delta: OnDelta | None
+    run: AgentRun, model: ModelRuntime | Candidate, request: ModelRequest, on_delta: OnDelta | None, attempt: Attempt
 ) -> ModelResponse:
     config = run.runtime.config
-    retries = config.get(SkillOptions.MODEL_MAX_RETRIES)
+    retries = 0 if attempt.once else config.get(SkillOptions.MODEL_MAX_RETRIES)
     wait = config.get(SkillOptions.MODEL_RETRY_BACKOFF)
-    for attempt in range(retries + 1):
+    circuit = model.circuit if isinstance(model, Candidate) else None
+    for number in range(retries + 1):
         try:
             # A pause before the next attempt holds no permit, and waiting for one is not part of the request's time.
             if model.permits is None:
-                return await _request(model, request, on_delta)
-            async with model.permits.one():
-                return await _request(model, request, on_delta)
+                response = await _request(model, request, on_delta)
+            else:
+                async with model.permits.one():
+                    response = await _request(model, request, on_delta)
         except ModelError as error:
+            if circuit is not None:
+                circuit.failed(error)
             if not error.retryable:
                 raise
-            if attempt == retries:
-                raise ModelError(f"{error} (given up after {attempt + 1} attempts)") from error
+            given_up = ModelError(f"{error} (given up after {counted(number + 1, 'attempt')})")
+            # A fallback answers sooner than a model that is known to fail, or that wants a long pause.
+            has_open_circuit = circuit is not None and attempt.more and circuit.is_open
+            wants_long_pause = attempt.more and (error.retry_after or 0.0) > _LONGEST_WAIT
+            if number == retries or has_open_circuit or wants_long_pause:
+                raise given_up from error
             # Jitter, so that a thousand turns that failed together do not return together.
-            pause = min(wait * 2**attempt, _LONGEST_WAIT) * random.uniform(0.5, 1.0)
+            pause = min(wait * 2**number, _LONGEST_WAIT) * random.uniform(0.5, 1.0)
             pause = error.retry_after if error.retry_after is not None else pause
             _log.info("chat model %s: %s; again in %.1f s", model.name, error, pause)
-            note("retry", model=model.name, error=str(error), attempt=attempt + 1, pause=pause)
+            note("retry", model=model.name, error=str(error), attempt=number + 1, pause=pause)
             if on_delta is not None:
                 on_delta(Withdrawn(restarted=True))
             await asyncio.sleep(pause)
+            if circuit is not None and attempt.more and circuit.is_open:
+                raise given_up from error
+        else:
+            if circuit is not None:
+                circuit.succeeded()
+            return response
     raise AssertionError("unreachable")

@@ -22,7 +22,9 @@ from flink_skills.agents.event import event_text
 from flink_skills.agents.files import EventFile, event_files, pinned_file, stage_files, with_names
 from flink_skills.agents.generation import Generation, GenerationParts, effective_names
 from flink_skills.agents.models.base import ChatModel
-from flink_skills.agents.models.permits import Permits
+from flink_skills.agents.models.circuit import Circuits
+from flink_skills.agents.models.fallback import Fallback
+from flink_skills.agents.models.opened import OpenModels
 from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.named_files import NamedFiles
 from flink_skills.agents.observers import listeners_of
@@ -52,8 +54,6 @@ __all__ = ["AgentRuntime"]
 
 _log = logging.getLogger("flink_skills.runtime")
 
-# It stands in every chunk of its conversation.
-
 
 class AgentRuntime:
     """An open agent. Make it with :meth:`open`, close it with :meth:`close`.
@@ -68,10 +68,9 @@ class AgentRuntime:
         agent: Agent,
         declared: Declaration,
         manager: AgentSkillManager,
-        chat_models: Mapping[str, ChatModel],
+        models: OpenModels,
         services: ToolServices,
         scratch_dir: str,
-        permits: Mapping[str, Permits] | None = None,
         callees: Mapping[str, AgentRuntime] | None = None,
         workspaces: WorkspaceManager | None = None,
         is_main: bool = True,
@@ -95,7 +94,7 @@ class AgentRuntime:
         self._services = services
         self._input_names = workspaces.input_names if workspaces is not None else frozenset()
         self._shell = services.shell
-        self._chat_models = chat_models
+        self._models = models
         self._on_figures = on_figures
         self._quiet = quiet
         self._refreshes = self._failed_refreshes = 0
@@ -107,8 +106,9 @@ class AgentRuntime:
             toolset.on_change = self._tell_figures
         self._parts = GenerationParts(
             plan=plan,
-            chat_models=chat_models,
-            permits=permits or {},
+            chat_models=models.clients,
+            permits=models.permits,
+            chains=models.chains,
             own_tools={
                 **{name: tool.make() for name, tool in declared.own_tools.items()},
                 **{
@@ -166,6 +166,7 @@ class AgentRuntime:
             telemetry or Telemetry(),
             quiet,
             overrides or ModelOverrides(),
+            Circuits(SkillConfig(plan.options)),
         )
         try:
             agent = load_agent(plan.agent)
@@ -197,13 +198,17 @@ class AgentRuntime:
             open_skills, plan, declared, place.resource_paths, place.store_dir, place.opened
         )
         is_main = services is None
-        chat_models: dict[str, ChatModel] = {}
+        models = OpenModels()
         callees: dict[str, AgentRuntime] = {}
         own = services or ToolServices(manager.view([]), config)
         try:
-            for model in plan.models:
-                replacement = place.overrides.model(chain, model, config)
-                chat_models[model.name] = replacement or _chat_model(plan, model, config)
+            models.open(
+                plan.models,
+                config,
+                place.scratch_dir,
+                place.circuits,
+                lambda model: place.overrides.model(chain, model, config) or _chat_model(plan, model, config),
+            )
             if is_main:
                 shell = None
                 if plan.runs_commands:
@@ -229,9 +234,8 @@ class AgentRuntime:
                 agent=agent,
                 declared=declared,
                 manager=manager,
-                chat_models=chat_models,
+                models=models,
                 scratch_dir=place.scratch_dir,
-                permits=Permits.by_name({m.name: m.setup for m in plan.models}, config, place.scratch_dir),
                 services=own,
                 callees=callees,
                 workspaces=workspaces,
@@ -241,7 +245,7 @@ class AgentRuntime:
                 quiet=place.quiet,
             )
         except BaseException:
-            await _release(manager, chat_models, callees, own, workspaces, is_main=is_main)
+            await _release(manager, models, callees, own, workspaces, is_main=is_main)
             raise
         log_skills(plan, manager, place.telemetry, isolation=runtime.isolation, quiet=place.quiet)
         if is_main and own.shell is not None:
@@ -446,10 +450,8 @@ class AgentRuntime:
             self._refresher.cancel()
             await asyncio.gather(self._refresher, return_exceptions=True)
         await _release(
-            self.manager, self._chat_models, self._callees, self._services, self.workspaces, is_main=self._is_main
+            self.manager, self._models, self._callees, self._services, self.workspaces, is_main=self._is_main
         )
-        for permits in self._parts.permits.values():
-            permits.close()
         if self._is_main:
             await self.telemetry.close()
 
@@ -464,11 +466,12 @@ class _Place(NamedTuple):
     telemetry: Telemetry
     quiet: bool
     overrides: ModelOverrides
+    circuits: Circuits
 
 
 async def _release(
     manager: AgentSkillManager,
-    chat_models: Mapping[str, ChatModel],
+    models: OpenModels,
     callees: Mapping[str, AgentRuntime],
     services: ToolServices,
     workspaces: WorkspaceManager | None,
@@ -477,8 +480,7 @@ async def _release(
 ) -> None:
     for callee in callees.values():
         await callee.close()
-    for model in chat_models.values():
-        await model.close()
+    await models.close()
     for pool in (services.pool, services.toolsets):
         if pool is not None:
             await pool.close()
@@ -489,7 +491,7 @@ async def _release(
     manager.close()
 
 
-def _chat_model(plan: AgentPlan, model: ModelPlan, config: SkillConfig) -> ChatModel:
+def _chat_model(plan: AgentPlan, model: ModelPlan | Fallback, config: SkillConfig) -> ChatModel:
     try:
         return create_model(model.setup, config)
     except UnknownNameError:

@@ -12,6 +12,7 @@ __all__ = [
     "ApproveSpec",
     "ConnectionSpec",
     "PromptSpec",
+    "RouteSpec",
     "SetupSpec",
     "SkillsSection",
     "SourcePins",
@@ -78,6 +79,11 @@ class SetupSpec(BaseModel):
         description="USD per million tokens, such as `{input: 1.25, output: 10.0}`. `cache_read` and `cache_write` "
         "are the prices of tokens of the provider's cache, and default to that of `input`.",
     )
+    fallback: list[Text] | None = Field(
+        None,
+        description="The chat models that answer if this one does not, in their order: names of chat models, or "
+        "`PROVIDER:MODEL`.",
+    )
     skill_names: list[Text] | None = Field(None, description="The only skills that the model may see.")
     tools: list[Text] | None = Field(None, description="The only tools of the agent that the model has.")
     prompt: Text | None = Field(None, description="One of `prompts`.")
@@ -97,6 +103,16 @@ class PromptSpec(StrictPart):
 
 
 FieldType = Literal["str", "int", "float", "bool", "list", "dict", "any"]
+
+
+class RouteSpec(StrictPart):
+    """The choice of the chat model by a field of the event."""
+
+    field: Text = Field(description="A column of the event, or a path to a nested field, such as `customer.tier`.")
+    models: dict[StrictStr | StrictInt | StrictBool, Text] = Field(
+        min_length=1, description="The chat model by value of the field."
+    )
+    default: Text = Field(description="The chat model for other values, and for events without the field.")
 
 
 class ApproveSpec(StrictPart):
@@ -125,6 +141,9 @@ class AgentParts(StrictPart):
         None, description="With `session: key`: the column whose value selects one of several conversations of a key."
     )
     model: Text | None = Field(None, description="`PROVIDER:MODEL` or `offline`, for one model without settings.")
+    route: RouteSpec | None = Field(
+        None, description="The chat model of each event, by a field of the event. Default: the first chat model."
+    )
     input_type: Text | dict[Text, FieldType] | None = Field(
         None,
         description="What the agent is asked as a tool of another one: a mapping of field to type, or `module:Class`; "

@@ -6,7 +6,7 @@ A plan is compiled of one setup at a time, and again without the key that was re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from flink_skills.manager import SkillScope
 from flink_skills.options import SkillConfig
 from flink_skills.other_frameworks import SETUP_WORDS
 
-__all__ = ["setup_problems"]
+__all__ = ["route_problems", "setup_problems"]
 
 _SETUPS, _CONNECTIONS = "chat_model_setups", "chat_model_connections"
 _OWN_NAMES: Mapping[str, str] = {_SETUPS: _SETUPS, _CONNECTIONS: _CONNECTIONS}
@@ -35,6 +35,7 @@ _KEYS = {
     "connection": "connection",
     "strategy": "strategy",
     "model provider": "clazz",
+    "chat model": "fallback",
 }
 # A setup of it needs nothing else, so that the other keys can be looked at.
 _PLAIN = "offline"
@@ -69,8 +70,9 @@ def setup_problems(
     broken = {path[: len(at) + 2] for path in known} | {path for path in known if len(path) < len(at) + 2}
     if (*at, _CONNECTIONS) in broken or (*at, _SETUPS) in broken:
         return []
-    # Whether there is a source for the agent's skill_names is a question about the job, not about a setup.
-    left_out = ("model", "skill_names", _SETUPS)
+    # Whether there is a source for the agent's skill_names is a question about the job, not about a setup. The route is
+    # about all setups.
+    left_out = ("model", "route", "skill_names", _SETUPS)
     rest = {key: value for key, value in spec.items() if key not in left_out and (*at, key) not in broken}
     rest = {key: value for key, value in rest.items() if not any(path[: len(at) + 1] == (*at, key) for path in broken)}
     found: dict[Path, str] = {}
@@ -84,7 +86,8 @@ def setup_problems(
     }
     for name, setup in setups.items():
         if isinstance(setup, Mapping) and (*at, _SETUPS, name) not in broken:
-            given = dict(setup)
+            given, unknown = _fallbacks(str(name), setup, {*setups, *(shared.setups if shared is not None else ())})
+            found |= unknown
             if given.get("connection") in set(connections) - set(usable):
                 del given["connection"]
             whole = {**rest, "name": rest.get("name", "agent"), _CONNECTIONS: {n: dict(c) for n, c in usable.items()}}
@@ -95,6 +98,51 @@ def setup_problems(
         document.problem((*at, names[str(path[0])], *path[1:]), message, at_key=path[-1] != "clazz")
         for path, message in found.items()
     ]
+
+
+def route_problems(
+    spec: Mapping[str, Any], document: Document, at: Path, shared: SharedResources, known: Iterable[Path] = ()
+) -> list[Problem]:
+    """Return a problem for each chat model that the route of ``spec`` names and that is unknown.
+
+    The arguments are those of :func:`setup_problems`.
+    """
+    route, setups = spec.get("route"), spec.get(_SETUPS) or {}
+    where = (*at, "route")
+    if not isinstance(route, Mapping) or not isinstance(setups, Mapping):
+        return []
+    if any(path[: len(where)] == where or where[: len(path)] == path for path in known):
+        return []
+    names = [*map(str, setups), *shared.setups]
+    if spec.get("model") and spec["model"] not in shared.setups:
+        names.append("model")
+    models = route.get("models")
+    named: dict[Path, Any] = {("default",): route.get("default")}
+    for value, name in models.items() if isinstance(models, Mapping) else ():
+        named["models", value] = name
+    return [
+        document.problem((*where, *path), str(UnknownNameError("chat model", str(name), names)))
+        for path, name in named.items()
+        if name is not None and name not in names
+    ]
+
+
+def _fallbacks(name: str, setup: Mapping[str, Any], models: Collection[str]) -> tuple[dict[str, Any], dict[Path, str]]:
+    """Return ``setup`` without the fallbacks that are other models, and the problems of unknown names.
+
+    Each setup is compiled without the others, so these names are checked here.
+    """
+    rest, found = dict(setup), dict[Path, str]()
+    fallback = rest.get("fallback")
+    if not isinstance(fallback, list) or len(set(map(str, fallback))) < len(fallback):
+        return rest, found
+    rest["fallback"] = []
+    for at, other in enumerate(fallback):
+        if other not in models and ":" not in str(other) and other not in provider_names():
+            found[_SETUPS, name, "fallback", at] = str(UnknownNameError("chat model", str(other), models))
+        elif other not in models or other == name:
+            rest["fallback"].append(other)
+    return rest, found
 
 
 def _problems_of(

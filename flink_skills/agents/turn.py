@@ -437,7 +437,7 @@ class Turn:
         self.main.event_for_model, self._files = await asyncio.to_thread(self.runtime.read_event, self.start.event)
         self.runtime.named_files.check(self._files)
         if any(file.ref is not None and not file.ref.version for file in self._files):
-            known = dict(self.main.skill_state_of(self.main.generation.tool_scope(None)).artifacts)
+            known = dict(self.main.skill_state_of(self.main.tool_scope(None)).artifacts)
             look_up = partial(asyncio.to_thread, self.runtime.artifact_versions, self._files, self.owner, known)
             # Before the turn saves anything, and the same after a failover.
             self._versions = await self.durable("files#0", look_up)

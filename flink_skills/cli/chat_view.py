@@ -136,6 +136,8 @@ class ChatView(Observer):
         if note.kind == "retry":
             what = f"the model is asked again in {said['pause']:.1f} s: {said['error']}"
             self.line(indent, (what, _BAD))
+        elif note.kind == "fallback":
+            self.line(indent, (f"model {said['to']} is asked instead of {said['model']}: {said['error']}", _BAD))
         elif note.kind == "skill" and said.get("outcome") == "ok":
             what = f"read {said['path']} of" if said.get("path") else "loaded"
             if said.get("action") in ("activate", "read"):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from flink_skills.agents.route import Route
 from flink_skills.cli.output import counted, print_json, print_line
 from flink_skills.cli.places import near_path
 from flink_skills.job.explaining import explain_job
@@ -80,7 +81,8 @@ def _models(agent: Mapping[str, Any]) -> None:
     if agent["unknown"]:
         print_line(("  ? ", "cyan"), agent["unknown"])
     for name, model in agent["models"].items():
-        print_line(f"  model {name}: {model['model']}")
+        fallback = f", then {', '.join(model['fallback'])}" if model["fallback"] else ""
+        print_line(f"  model {name}: {model['model']}{fallback}")
         if model["skills"] is None:
             filtered = model["skill_names"]
             known = "known when the job opens" if filtered is None else ", ".join(filtered) or "none"
@@ -92,6 +94,8 @@ def _models(agent: Mapping[str, Any]) -> None:
             f"    sent with every event: {model['system_chars']} characters of system text, {model['tool_chars']} of "
             f"tools, about {model['tokens']} tokens"
         )
+    if agent["route"] is not None:
+        print_line(f"  route {Route.parse(agent['route']).described()}")
     for tool, callee in agent["agents"].items():
         print_line((f"agent tool {tool} ", "bold"), callee["id"])
         _models(callee)

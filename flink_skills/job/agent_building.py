@@ -110,13 +110,15 @@ class AgentBuilder:
             return []
         return [
             source.document.problem(
-                (*source.at, key),
+                (*source.at, *key.split(".")),
                 self._read.references.hide(
                     str(UnknownNameError("column", column, shape.names, place=self._input_name()))
                 ),
             )
             for key, column in source.agent.columns.items()
             if column not in shape.names
+            # The field of a route may be nested in a column.
+            and not (key == "route.field" and column.partition(".")[0] in shape.names)
         ]
 
     def compile(self, agent: Agent, *, check_skills: bool = True) -> AgentPlan:

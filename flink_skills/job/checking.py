@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.agent_file import with_absolute_paths
 from flink_skills.agents.declarative import DeclarativeAgent
 from flink_skills.agents.messages import ModelRequest, UserMessage
+from flink_skills.agents.models.fallback import Fallback
 from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.plan import AgentPlan, ModelPlan
 from flink_skills.agents.record_rows import RecordRows
@@ -196,8 +197,9 @@ class _Checker:
         # The next step looks at sources, which only the cluster may have.
         plan = self._step("agent", lambda: each.compile(agent, check_skills=False))
         if plan is not None:
-            models = ", ".join(f"{model.name} ({model.setup.label})" for model in plan.models) or "no model"
-            self._ok("agent", f"agent {stage.name or plan.agent_id}: {models}")
+            models = ", ".join(map(_model_title, plan.models)) or "no model"
+            routed = f"; {plan.route.described()}" if plan.route is not None else ""
+            self._ok("agent", f"agent {stage.name or plan.agent_id}: {models}{routed}")
             self._skills(stage, graph, plan, reach=reach)
             self._here("machine", agent_requirements(builder, each, plan))
             if not reach:
@@ -297,7 +299,7 @@ class _Checker:
             self._ok("connectors", "every table has its connector, and Flink can plan the job")
 
     def _models(self, stage: Stage, plan: AgentPlan) -> None:
-        for model in plan.models:
+        for model in _asked_models(plan):
             started = time.monotonic()
             title = stage.title(f"model {model.name} ({model.setup.label})")
             try:
@@ -363,7 +365,20 @@ def _raised(problems: Sequence[Problem]) -> None:
         raise DocumentError(problems)
 
 
-async def _ask(model: ModelPlan, config: SkillConfig) -> str:
+def _asked_models(plan: AgentPlan) -> Iterator[ModelPlan | Fallback]:
+    """The chat models of an agent, and the fallbacks that are none of these."""
+    own = [model.name for model in plan.models]
+    for model in plan.models:
+        yield model
+        yield from (each for each in model.fallback if each.name not in own)
+
+
+def _model_title(model: ModelPlan) -> str:
+    then = "".join(f", then {each.name}" for each in model.fallback)
+    return f"{model.name} ({model.setup.label}{then})"
+
+
+async def _ask(model: ModelPlan | Fallback, config: SkillConfig) -> str:
     """Ask a model for a sign of life. Raises :class:`SkillsError`."""
     timeout = min(config.get(SkillOptions.MODEL_TIMEOUT), _REACH_TIMEOUT)
     chat = create_model(model.setup, config)

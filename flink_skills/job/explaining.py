@@ -117,7 +117,12 @@ def _stage(each: AgentBuilder, graph: JobGraph, *, reach: bool) -> dict[str, Any
 def _agent(plan: AgentPlan, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
     described = plan.describe()
     models: dict[str, dict[str, Any]] = {
-        model.name: {"model": model.setup.label, "skill_names": plan.filter_of(model), "skills": None}
+        model.name: {
+            "model": model.setup.label,
+            "fallback": [each.name for each in model.fallback],
+            "skill_names": plan.filter_of(model),
+            "skills": None,
+        }
         for model in plan.models
     }
     unknown: str | None = None
@@ -142,6 +147,7 @@ def _agent(plan: AgentPlan, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
         "skill_names": described["skill_names"],
         "sources": described["sources"],
         "models": models,
+        "route": None if plan.route is None else plan.route.to_json(),
         "agents": {name: _agent(callee, graph, reach=reach) for name, callee in plan.agents.items()},
         "unknown": unknown,
     }

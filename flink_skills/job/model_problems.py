@@ -9,7 +9,7 @@ from flink_skills.agents.agent_file import agent_of
 from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.declarative import DeclarativeAgent
 from flink_skills.agents.spec import AgentSpec
-from flink_skills.agents.spec_problems import setup_problems
+from flink_skills.agents.spec_problems import route_problems, setup_problems
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import SkillsError
 from flink_skills.job.agent_source import AgentSource
@@ -95,6 +95,7 @@ def _problems(read: ReadJob, spec: Mapping[str, Any], at: Path, source: AgentSou
         known=inside,
         shared=shared_resources(read),
     )
+    found += route_problems(spec, document, at, shared_resources(read), inside)
     return [hidden(problem, references) for problem in found]
 
 

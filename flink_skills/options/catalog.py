@@ -203,6 +203,25 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         0.5,
         "First wait before a retry; doubles with each one, up to 30 s. A provider's Retry-After goes first.",
     )
+    MODEL_CIRCUIT_FAILURES = Option[int](
+        "skills.model.circuit-failures",
+        parse_count,
+        5,
+        "Consecutive failed requests to a model, retries included, after which a worker prefers its fallbacks. 0 means "
+        "never. A model without fallbacks is not affected.",
+    )
+    MODEL_CIRCUIT_WINDOW = Option[float](
+        "skills.model.circuit-window",
+        parse_duration,
+        60.0,
+        "Maximum time from the first to the last of these failures.",
+    )
+    MODEL_CIRCUIT_PAUSE = Option[float](
+        "skills.model.circuit-pause",
+        parse_duration,
+        30.0,
+        "Time for which a worker prefers the fallbacks of a failing model, before one request tries the model again.",
+    )
     MODEL_MAX_CONCURRENT = Option[int](
         "skills.model.max-concurrent",
         parse_count,

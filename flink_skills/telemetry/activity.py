@@ -42,10 +42,10 @@ _log = logging.getLogger("flink_skills.telemetry")
 #: of a sandbox, a step of the agent's own code; within a tool call, the staging of skills and inputs for a command and
 #: the collection of its output files.
 KINDS = ("turn", "agent", "chat", "tool", "command", "step", "stage", "collect")
-#: Kinds of notes: a use of a skill (it was loaded, a file of it was read), a request to a model that is tried again,
-#: a turn that is started anew; something that is to be said about a skill or a source; an agent that was opened, and
-#: one whose skills changed. The last three are outside of turns.
-NOTES = ("skill", "retry", "restart", "diagnostic", "open", "refresh")
+#: Kinds of notes: a use of a skill (it was loaded, a file of it was read), a request to a model that is tried again, a
+#: request that is sent to a fallback, a turn that restarts from its beginning; a diagnostic of a skill or a source; an
+#: agent that was opened, and one whose skills changed. The last three do not belong to turns.
+NOTES = ("skill", "retry", "fallback", "restart", "diagnostic", "open", "refresh")
 
 #: The error of an activity that was given up from outside: the turn ran into its limit, or its worker stops.
 CANCELLED = "cancelled"

@@ -69,6 +69,11 @@ class EventDetail:
         fields = {"try": attributes["attempt"], "pause_ms": round(attributes["pause"] * 1000)}
         return self.of_fields({**fields, "message": self._cut(attributes["error"]) if self._texts else ""})
 
+    def of_fallback(self, attributes: Mapping[str, Any]) -> str | None:
+        """Return the detail of a request that goes to a fallback. The error of the provider is content."""
+        message = self._cut(attributes["error"]) if self._texts else ""
+        return self.of_fields({"to": attributes["to"], "message": message})
+
     def shown(self, name: str) -> str:
         """A name or a path as an event has it: without what is hidden, and not too long."""
         name = self.whole(name)
@@ -135,6 +140,8 @@ class EventDetail:
     def _chat(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         request, response = attributes["request"], attributes.get("response")
         found: dict[str, Any] = {"messages": len(request.messages)}
+        if "fallback_of" in attributes:
+            found["fallback_of"] = attributes["fallback_of"]
         if attributes.get("skills"):
             found["skills"] = self._names(attributes["skills"])
         if self._digests:

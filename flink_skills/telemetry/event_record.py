@@ -33,6 +33,7 @@ EVENT_KINDS = {
     "agent": "An agent that another one called as a tool came to an answer, or failed.",
     "skill": "A skill was loaded, or a file of it was read.",
     "retry": "A request to a chat model failed, and is made again.",
+    "fallback": "A chat model failed for good, or was passed over, and the next of its fallbacks gets the request.",
     "restart": "A turn under way was started anew: its journal does not fit the agent's code.",
     "open": "An agent was opened on a TaskManager.",
     "refresh": "The skills of an open agent changed.",
@@ -50,9 +51,9 @@ class EventColumn:
     doc: str
 
 
-_TURN = ("turn", "chat", "delta", "tool", "command", "step", "agent", "skill", "retry", "restart")
+_TURN = ("turn", "chat", "delta", "tool", "command", "step", "agent", "skill", "retry", "fallback", "restart")
 _TIMED = ("turn", "chat", "tool", "command", "step", "agent")
-_MODEL = ("chat", "delta", "tool", "command", "agent", "skill", "retry")
+_MODEL = ("chat", "delta", "tool", "command", "agent", "skill", "retry", "fallback")
 _CALLED = ("tool", "command", "step", "skill")
 
 EVENT_COLUMNS = (

@@ -262,6 +262,10 @@ class EventObserver(Observer):
             values[_NAME] = values[_MODEL] = said["model"]
             values[_STATUS], values[_ERROR] = "error", "ModelError"
             values[_DETAIL] = self._detail.of_retry(said)
+        elif note.kind == "fallback":
+            values[_NAME] = values[_MODEL] = said["model"]
+            values[_STATUS], values[_ERROR] = "error", "ModelError"
+            values[_DETAIL] = self._detail.of_fallback(said)
         elif note.kind == "restart":
             values[_NAME] = values[_AGENT]
             values[_STATUS], values[_ERROR] = "error", "JournalMismatchError"

@@ -74,6 +74,7 @@ METRICS: tuple[Metric, ...] = (
     _counter(_MODEL, "requests", "Requests that a model answered."),
     _counter(_MODEL, "requestFailures", "Requests that failed for good."),
     _counter(_MODEL, "retries", "Requests that were tried again."),
+    _counter(_MODEL, "fallbacks", "Requests that went on to a fallback: the model failed, or its circuit was open."),
     _counter(_MODEL, "inputTokens", "Tokens that the model read."),
     _counter(_MODEL, "outputTokens", "Tokens that the model wrote."),
     _counter(_MODEL, "cacheReadTokens", "Tokens of the input that the provider read from its cache."),

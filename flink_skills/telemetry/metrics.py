@@ -112,6 +112,9 @@ class MetricsObserver(Observer):
             if note.kind == "retry" and note.activity is not None:
                 model = self._of("agent", _agent_of(note.activity), "model", note.activity.name)
                 model.counts["retries"] += 1
+            elif note.kind == "fallback" and note.activity is not None:
+                model = self._of("agent", _agent_of(note.activity), "model", attributes["model"])
+                model.counts["fallbacks"] += 1
             elif note.kind == "restart":
                 self._turns.counts["restartedTurns"] += 1
             elif note.kind == "skill":

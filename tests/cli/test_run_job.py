@@ -48,6 +48,13 @@ def test_a_job_runs_checks_and_is_explained(tmp_path: Path, flink_skills: FlinkS
     assert "skills.worker.max-in-flight = 1,000 hold" in sized.stdout
     assert flink_skills("run", "job.yaml", "--load", "events=1,answer=1").code == 2
 
+    setups = "{clazz: offline.setup, fallback: [other]}, other: {clazz: offline.setup}"
+    route = "{field: job, models: {billing: main}, default: other}"
+    write_job(tmp_path, text, agent=f"{{name: plain, route: {route}, chat_model_setups: {{main: {setups}}}}}")
+    explained = flink_skills("run", "job.yaml", "--explain")
+    assert "  model main: offline, then other" in explained.stdout.splitlines()
+    assert "  route by job: billing → main, else other" in explained.stdout.splitlines()
+
     write_job(tmp_path, text, output="{table: answrs}")
     wrong = flink_skills("run", "job.yaml", "--check", "--format", "json")
     assert wrong.code == 1

@@ -10,6 +10,7 @@ import pytest
 
 from flink_skills.flink import JobFailedError
 from flink_skills.job import run_job_file
+from flink_skills.testing import Reply, Rule, ScriptedModelServer
 from tests.job.files import rows
 
 pytestmark = pytest.mark.flink
@@ -145,3 +146,48 @@ def test_a_job_that_fails_says_why_without_what_a_reference_stands_for(
         run_job_file(tmp_path / "job.yaml", local=True, tell=lambda warning: None)
     assert "${env:ORDERS}" in str(caught.value)
     assert "nowhere-to-be-found" not in str(caught.value)
+
+
+ROUTED = """\
+name: routed
+flink: {parallelism.default: 1}
+options: {skills.worker.processes: 1, skills.model.max-retries: 1, skills.model.retry-backoff: 1 ms,
+  skills.model.circuit-failures: 4, skills.model.circuit-pause: 1 h}
+agent:
+  route: {field: customer.tier, models: {gold: large}, default: small}
+  chat_model_setups:
+    small: {clazz: "openai-compatible:tiny", base_url: URL_1}
+    large: {clazz: "openai-compatible:huge", base_url: URL_0, fallback: [small]}
+tables: |
+  CREATE TABLE cases (id STRING, customer ROW<tier STRING>)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/cases.json', 'format' = 'json');
+  CREATE TABLE answers (id STRING, answer STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/answers', 'format' = 'json');
+  CREATE TABLE events (kind STRING, model STRING, model_id STRING, status STRING, `key` STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/events', 'format' = 'json');
+input: {table: cases, key: id}
+output: {table: answers, columns: {id: event.id, answer: output}}
+events: {table: events}
+"""
+
+
+def test_a_column_chooses_the_model_and_a_server_that_is_down_is_replaced(tmp_path: Path) -> None:
+    tiers = ["gold", "silver", "gold", None, "gold", "gold"]
+    cases = [{"id": f"case {number}", "customer": {"tier": tier}} for number, tier in enumerate(tiers)]
+    (tmp_path / "cases.json").write_text("".join(json.dumps(case) + "\n" for case in cases))
+    with (
+        ScriptedModelServer([Rule(Reply(status=503))]) as down,
+        ScriptedModelServer([Rule(Reply("from the other server"))]) as spare,
+    ):
+        (tmp_path / "job.yaml").write_text(ROUTED.replace("URL_0", down.url).replace("URL_1", spare.url))
+        assert run_job_file(tmp_path / "job.yaml", local=True, tell=lambda line: None) == 0
+        assert {row["answer"] for row in rows(tmp_path / "answers")} == {"from the other server"}
+        assert len(rows(tmp_path / "answers")) == spare.stats()["requests"] == len(cases)
+        assert {request["model"] for request in down.requests} == {"huge"}
+    told = [event for event in rows(tmp_path / "events") if event["kind"] in ("chat", "fallback")]
+    answered = {event["key"]: (event["model"], event["model_id"]) for event in told if event["status"] == "ok"}
+    assert answered == {case["id"]: ("small", "openai-compatible:tiny") for case in cases}
+    gold = {case["id"] for case in cases if case["customer"]["tier"] == "gold"}
+    # Each of them was the first model's, whether it was asked or its circuit was open.
+    assert {event["key"] for event in told if event["kind"] == "fallback" and event["model"] == "large"} == gold
+    assert {event["key"] for event in told if event["kind"] == "chat" and event["status"] == "error"} <= gold

@@ -11,6 +11,8 @@ from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flink_skills.agents.models.base import ChatModel as ChatModel
+    from flink_skills.agents.models.circuit import Admission as Admission
+    from flink_skills.agents.models.circuit import Circuit as Circuit
     from flink_skills.agents.models.json import JsonActions as JsonActions
     from flink_skills.agents.models.matching import SkillIndex as SkillIndex
     from flink_skills.agents.models.native import NativeCalls as NativeCalls
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from flink_skills.agents.models.setup import ModelSetup as ModelSetup
 
 _HOMES = {
+    "Admission": "circuit",
     "ChatModel": "base",
+    "Circuit": "circuit",
     "JsonActions": "json",
     "ModelSetup": "setup",
     "NativeCalls": "native",

@@ -30,6 +30,8 @@ _MENDS = {
     422: "the provider does not accept the request: check the model's name and settings",
     429: "too many requests: lower skills.worker.max-in-flight or ask the provider for more",
 }
+# Errors about one request: another one may be answered.
+_REJECTED = frozenset({400, 413, 422})
 _QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
 # What providers echo of a key: "sk-…abcd" and the like.
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai)[-_][\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
@@ -60,7 +62,12 @@ def explain(error: Exception, *, model: str, place: str, timeout: float | None, 
     if len(key) < _SHORTEST_KEY or key not in str(found):
         return found
     # Some servers repeat it whole, and not all keys look like one.
-    return ModelError(str(found).replace(key, "…"), retryable=found.retryable, retry_after=found.retry_after)
+    return ModelError(
+        str(found).replace(key, "…"),
+        retryable=found.retryable,
+        retry_after=found.retry_after,
+        rejects_request=found.rejects_request,
+    )
 
 
 def _explained(
@@ -109,6 +116,7 @@ def _for_status(status: int, chain: list[BaseException], where: str, key_variabl
         f"{where} answered with status {status}{shown}: {mend}",
         retryable=retryable,
         retry_after=_retry_after(chain) if retryable else None,
+        rejects_request=status in _REJECTED,
     )
 
 

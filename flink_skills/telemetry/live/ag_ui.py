@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,8 @@ SendEvent = Callable[[TurnScope, BaseEvent], None]
 """Takes an event of a turn; returns at once."""
 
 _KEPT = "ag_ui"
+# Numbers of messages by step: a fallback answers in the step of the model that failed.
+_NUMBERS = "ag_ui-numbers"
 
 
 @dataclass
@@ -107,9 +110,11 @@ class AgUiObserver(Observer):
                 return
             if not answer.message:
                 yield from _closed(answer)
-                # No id twice in an answer, nor in one that an earlier attempt gave.
+                # No id twice in an answer, nor in one that another model or an earlier attempt gave.
                 answer.messages += 1
-                answer.message = f"{answer.prefix}{scope.attempt}.{scope.restarts}.{answer.messages}"
+                numbers: Counter[str] = scope.kept.setdefault(_NUMBERS, Counter())
+                numbers[answer.prefix] += 1
+                answer.message = f"{answer.prefix}{scope.attempt}.{scope.restarts}.{numbers[answer.prefix]}"
                 yield TextMessageStartEvent(message_id=answer.message, role="assistant")
             yield TextMessageContentEvent(message_id=answer.message, delta=readable(delta.text))
         else:

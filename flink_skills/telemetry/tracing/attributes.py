@@ -171,6 +171,7 @@ def _of_request(activity: Activity, content: Content) -> dict[str, Any]:
         "gen_ai.request.model": model_name(activity),
         "gen_ai.output.type": "json" if request.output_schema is not None else "text",
         "flink_skills.model": plain(activity.name),
+        "flink_skills.fallback_of": activity.attributes.get("fallback_of"),
     }
     for name, of in _REQUEST_SETTINGS.items():
         value = request.settings.get(name)
@@ -251,6 +252,10 @@ def event_of(note: Note, content: Content) -> tuple[str, dict[str, Any]]:
             found["flink_skills.skill.path"] = given.get("path")
     elif note.kind == "retry":
         found.update({f"flink_skills.retry.{name}": given.get(name) for name in ("attempt", "pause")})
+        if content.full:
+            found["error.message"] = content.text(str(given.get("error", "")))
+    elif note.kind == "fallback":
+        found["flink_skills.fallback.model"] = given.get("model")
         if content.full:
             found["error.message"] = content.text(str(given.get("error", "")))
     elif note.kind == "restart":

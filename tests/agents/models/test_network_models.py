@@ -248,6 +248,7 @@ async def test_failures_are_model_errors(
     error = caught.value
     assert error.retryable is retryable
     assert error.retry_after == retry_after
+    assert error.rejects_request is (reply.status == 400)
     assert words in str(error)
     assert f"{provider}:test-model" in str(error)
     assert server.origin in str(error)

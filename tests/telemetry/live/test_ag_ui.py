@@ -99,8 +99,11 @@ class Desk(Agent):
 
 async def run(page: Page, server: ScriptedModelServer, provider: str, tmp_path: Path, agent: Any = Desk) -> None:
     url = server.origin if provider == "anthropic" else server.url
+    await run_with(page, tmp_path, agent, ModelSetup(provider, "m", base_url=url, api_key_env="TEST_MODEL_KEY"))
+
+
+async def run_with(page: Page, tmp_path: Path, agent: Any, setup: ModelSetup | None = None) -> None:
     config = SkillConfig({"skills.model.retry-backoff": "1 ms", "skills.model.max-retries": "1"})
-    setup = ModelSetup(provider, "m", base_url=url, api_key_env="TEST_MODEL_KEY")
     Desk.pages = (page,)
     plan = compile_plan(agent, config=config, model=setup)
     runtime = await AgentRuntime.open(plan, scratch_dir=str(tmp_path))
@@ -167,6 +170,31 @@ async def test_a_turn_that_fails_is_a_run_with_an_error(tmp_path: Path) -> None:
     assert page.types()[-1] == "RUN_ERROR"
     assert page.events[-1]["code"] == "ModelError" and "given up after 2 attempts" in page.events[-1]["message"]
     assert page.shown() == {}
+
+
+class Covered(Desk):
+    urls: ClassVar[tuple[str, str]] = ("", "")
+
+    @chat_model_setup
+    def main(self) -> ResourceDescriptor:
+        return ResourceDescriptor(clazz="openai-compatible:m", base_url=self.urls[0], fallback=["spare"])
+
+    @chat_model_setup
+    def spare(self) -> ResourceDescriptor:
+        return ResourceDescriptor(clazz="openai-compatible:spare", base_url=self.urls[1])
+
+
+async def test_a_fallback_replaces_what_the_model_before_it_said(tmp_path: Path) -> None:
+    page = Page()
+    with (
+        ScriptedModelServer([Rule(Reply("one two three", break_after=3))]) as broken,
+        ScriptedModelServer([Rule(Reply("all is well"))]) as spare,
+    ):
+        Covered.urls = (broken.url, spare.url)
+        await run_with(page, tmp_path, Covered)
+    assert page.types()[-1] == "RUN_FINISHED" and list(page.shown().values()) == ["all is well"]
+    ids = [event["messageId"] for event in page.of("TEXT_MESSAGE_START")]
+    assert len(ids) == len(set(ids)) == 3
 
 
 class Helper(Agent):
