@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import signal
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from flink_skills.execution.launcher import linux
-from flink_skills.execution.launcher.namespaces import continue_inside
+from flink_skills.execution.launcher.confinement import confine_files
+from flink_skills.execution.launcher.namespaces import enter
 from flink_skills.execution.launcher.protocol import Order
+from flink_skills.execution.launcher.restrictions import Restrictions
 
-__all__ = ["Filters", "become_command"]
-
-# By mode, as programs for the kernel.
-Filters = Mapping[str, bytes]
+__all__ = ["Surroundings", "become_command"]
 
 _OPEN_FILES = "RLIMIT_NOFILE"
-# A program inherits ignored signals. Python ignores two, and the parent of the worker may ignore any other.
-_RESET = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+# A program inherits ignored signals. Python ignores two and the launcher handles the others. The zygote has reset those
+# that its parents ignored.
+_RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
+# After standard input, output and error.
+_FAILURE, _RULESET = 3, 4
 
 # What says that a file is no program, or none for this user; anything else is a failed set-up.
 _NO_PROGRAM = frozenset(
@@ -31,50 +34,71 @@ _NO_PROGRAM = frozenset(
 )
 
 
-def become_command(order: Order, stdio: tuple[int, int, int], failure: int, parent: int, filters: Filters) -> NoReturn:
+class Surroundings(NamedTuple):
+    """What a command has from its supervisor.
+
+    Attributes:
+        stdio: Descriptors for standard input, output and error.
+        failure: Descriptor of a pipe for what goes wrong.
+        parent: Process id of the supervisor.
+        ruleset: Landlock rules that are prepared; -1 for none.
+        namespaces: Open namespaces to enter, by name.
+        born: Descriptor of a pipe for the process id of the command, if it enters namespaces.
+    """
+
+    stdio: tuple[int, int, int]
+    failure: int
+    parent: int
+    ruleset: int = -1
+    namespaces: Mapping[str, int] = {}
+    born: int = -1
+
+
+def become_command(order: Order, given: Surroundings, restrictions: Restrictions) -> NoReturn:
     """Set limits, confine this process and replace it by the program of ``order``.
 
-    What goes wrong is written to the descriptor ``failure``, which closes itself when the program starts: the
+    What goes wrong is written to the pipe for it, which closes itself when the program starts: the
     exit code of a command is never mistaken for a failed set-up. Only a program that is not there or cannot be run
     is the command's own failure, told as shells tell it.
     """
+    failure, ruleset = given.failure, given.ruleset
     step = "start"
     confinement = order.confinement
     try:
         step = "detach"
         os.setsid()
         os.umask(0o077)
-        _die_first_when_memory_is_short()
+        linux.die_first_when_memory_is_short()
         step = "drop privileges"
         if confinement.user is not None:
             step = f"become the user {confinement.user[0]}:{confinement.user[1]}"
             linux.switch_user(confinement.user)
         linux.forbid_new_privileges()
         # After the user, because the kernel forgets it when the user changes.
-        linux.die_with_parent(parent)
-        if confinement.namespaces:
-            step = "set up namespaces (bubblewrap)"
-            continue_inside(confinement.namespaces, parent)
+        linux.die_with_parent(given.parent)
+        if given.namespaces:
+            step = "enter namespaces"
+            enter(given.namespaces, given.born)
         step = "set limits"
         # That of open files comes last: what follows opens some itself.
         _set_limits({name: value for name, value in order.rlimits.items() if name != _OPEN_FILES})
         step = f"enter the working directory {order.cwd!r}"
         os.chdir(order.cwd)
         step = "connect standard input and output"
-        for target, descriptor in enumerate(stdio):
+        for target, descriptor in enumerate(given.stdio):
             os.dup2(descriptor, target, inheritable=True)
         if order.tty:
             step = "take the terminal"
             linux.take_terminal(0)
-        _close_all_but(failure)
         _reset_signals()
-        # Without a filter nothing is confined, and there are no libraries to do it with.
+        failure, ruleset = _close_others(failure, ruleset)
+        # Without a filter nothing is confined.
         if confinement.files or confinement.scope or (order.full and confinement.filter):
             step = "confine files (Landlock)"
-            _confine_files(order)
+            confine_files(order, ruleset, restrictions)
         if confinement.filter:
             step = "filter system calls (seccomp)"
-            linux.load_filter(filters[confinement.filter])
+            linux.load_filter(restrictions.filters[confinement.filter])
         step = "limit open files"
         _set_limits({name: value for name, value in order.rlimits.items() if name == _OPEN_FILES})
         step = f"start {order.argv[0]!r}"
@@ -105,31 +129,19 @@ def _execute(order: Order) -> None:
     os._exit(code)
 
 
-def _confine_files(order: Order) -> None:
-    # Only where there are libraries to do it with.
-    from flink_skills.execution.launcher.confinement import confine_files
-
-    confine_files(order.confinement, full=bool(order.full), terminal=order.tty)
-
-
-def _die_first_when_memory_is_short() -> None:
-    """Offer the command to the kernel's memory killer before the worker and the TaskManager."""
-    try:
-        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
-            file.write(b"1000")
-    except OSError:
-        # A read-only /proc: the command then competes with everybody else, which is no reason not to run it.
-        return
-
-
-def _close_all_but(kept: int) -> None:
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        if descriptor > 2 and descriptor != kept:
-            try:
-                os.close(descriptor)
-            except OSError:
-                continue  # the one that listed the folder
+def _close_others(failure: int, ruleset: int) -> tuple[int, int]:
+    """Close all descriptors but the first three and these two, and return the new numbers of these."""
+    last = _FAILURE
+    if ruleset >= 0:
+        last = _RULESET
+        # First out of the way of each other.
+        ruleset = fcntl.fcntl(ruleset, fcntl.F_DUPFD_CLOEXEC, _RULESET + 1)
+    failure = fcntl.fcntl(failure, fcntl.F_DUPFD_CLOEXEC, _RULESET + 1)
+    os.dup2(failure, _FAILURE, inheritable=False)
+    if ruleset >= 0:
+        ruleset = os.dup2(ruleset, _RULESET, inheritable=False)
+    linux.close_from(last + 1)
+    return _FAILURE, ruleset
 
 
 def _reset_signals() -> None:
