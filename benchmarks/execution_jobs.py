@@ -102,9 +102,9 @@ async def parallel(request: dict[str, Any]) -> dict[str, Any]:
 
 
 async def concurrent(request: dict[str, Any]) -> dict[str, Any]:
-    """ms of elapsed time for one command while ``count`` at once start, and the part that a plain process does not need.
+    """ms of elapsed time for each of many commands, ``count`` of which run at the same time.
 
-    Rounds of ``commands`` commands in which all ways take their turn.
+    In rounds of ``commands`` commands in which all ways take their turn.
     """
     count, rounds = request["count"], request["rounds"]
     each = request["commands"] // count

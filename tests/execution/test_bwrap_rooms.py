@@ -26,6 +26,7 @@ from .conftest import processes_with
 
 _USER = CommandUser(65534, 65534) if os.geteuid() == 0 else None
 _FOLDERS = ("work", "tmp")
+LATER = "> /dev/null 2>&1 & until [ -e up ]; do sleep 0.01; done"
 NUMBER = "readlink /proc/self/ns/pid"
 
 # The tests share a backend, which lives in the event loop of the module.
@@ -135,15 +136,15 @@ async def test_commands_of_a_key_that_run_at_once_share_none(place: Place) -> No
 @pytest.mark.parametrize(
     "text",
     [
-        "setsid sleep 300 > /dev/null 2>&1 &",
-        "setsid sh -c 'while :; do (setsid sleep 300 &); sleep 0.01; done' > /dev/null 2>&1 &",
+        f"setsid sh -c ': > up; sleep 300' {LATER}",
+        f"setsid sh -c ': > up; while :; do (setsid sleep 300 &); sleep 0.01; done' {LATER}",
         "echo left > /dev/shm/file",
         "mkdir /dev/shm/folder",
         "echo gone > /dev/shm/file; rm /dev/shm/file",
         "chmod 700 /dev/shm",
         "ln -s / /dev/shm/link",
     ],
-    ids=lambda text: text[:24],
+    ids=("daemon", "more_and_more", "file", "folder", "removed_file", "mode", "link"),
 )
 async def test_namespaces_that_a_command_changed_end_with_it(place: Place, text: str) -> None:
     number = await place.says(NUMBER)

@@ -95,9 +95,9 @@ async def test_fifty_timeouts_with_daemons_leave_nothing(sh: Shell) -> None:
     assert sh.processes() == []
     assert sh.backend.launcher_pid is not None
     launcher = psutil.Process(sh.backend.launcher_pid)
-    # Supervisors wait for other commands, without a process of these.
+    # Supervisors wait for other commands, each with a process that is to become the next one.
     assert 0 < len(launcher.children()) <= 16
-    assert launcher.children(recursive=True) == launcher.children()
+    assert len(launcher.children(recursive=True)) <= 2 * len(launcher.children())
     sh.backend.end_idle()
     await until(lambda: launcher.children() == [])
 

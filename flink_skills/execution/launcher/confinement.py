@@ -17,21 +17,29 @@ _TERMINALS = ("/dev/tty", "/proc/self/fd/0")
 _NO_STORE = ("/dev", "/proc")
 
 
-def prepare_rules(order: Order, restrictions: Restrictions) -> int:
-    """Return a descriptor of the Landlock rules on files for ``order``. Return -1 if it needs none.
+def prepare_rules(order: Order, pid: int, restrictions: Restrictions) -> int:
+    """Return a descriptor of the Landlock rules for ``order``, which process ``pid`` is to run.
 
-    The supervisor prepares these for a command that sees the same files: after a fork, the first use of each page of
-    memory takes time.
+    Return -1 if it needs none, or if it has to prepare them itself because it sees other files. The supervisor prepares
+    all others: after a fork, the first use of each page of memory takes time.
     """
     confinement = order.confinement
     rights = restrictions.rights
-    if rights is None or not confinement.files:
+    if rights is None:
+        if confinement.files or confinement.scope:
+            raise OSError(errno.EOPNOTSUPP, "the kernel has no Landlock")
         return -1
-    ruleset = linux.create_ruleset(rights.every, rights.scopes if confinement.scope else 0)
+    scopes = rights.scopes if confinement.scope else 0
+    if not confinement.files:
+        # Without network rules: which sockets there may be is the filter's matter, for all families alike.
+        return linux.create_ruleset(0, scopes) if scopes and not order.full else -1
+    ruleset = linux.create_ruleset(rights.every, scopes)
     for path in confinement.read:
         _allow(ruleset, path, rights.read, rights.of_files)
     for path in _DEVICES:
         _allow(ruleset, path, rights.device, rights.of_files)
+    # Runtimes read about themselves. Other processes, and so their command lines, stay closed.
+    _allow(ruleset, f"/proc/{pid}", rights.read, rights.of_files)
     write = rights.write & ~rights.growth if order.full else rights.write
     for path in confinement.write:
         _allow(ruleset, path, write, rights.of_files)
@@ -41,33 +49,23 @@ def prepare_rules(order: Order, restrictions: Restrictions) -> int:
 def confine_files(order: Order, ruleset: int, restrictions: Restrictions) -> None:
     """Confine files, signals and abstract sockets by Landlock, as ``order`` says and the kernel can.
 
-    ``ruleset`` is the result of :func:`prepare_rules` in the supervisor, or -1. In a full workspace, files can be
-    removed and truncated but not created or written. A terminal at standard input can be opened by its names.
-
-    Raises :class:`OSError` if the kernel has no Landlock, unless only a full workspace needs it: then the limit of a
-    file's size has to do.
+    ``ruleset`` is the result of :func:`prepare_rules` in the supervisor. In a full workspace, files can be removed and
+    truncated but not created or written: where the kernel has no Landlock, the limit of a file's size has to do. A
+    terminal at standard input can be opened by its names.
     """
-    confinement = order.confinement
     rights = restrictions.rights
-    if rights is None:
-        if confinement.files or confinement.scope:
-            raise OSError(errno.EOPNOTSUPP, "the kernel has no Landlock")
-        return
     terminals = _TERMINALS if order.tty else ()
-    if confinement.files:
-        if ruleset < 0:
-            ruleset = prepare_rules(order, restrictions)
-        # Runtimes read about themselves. Other processes, and so their command lines, stay closed.
-        _allow(ruleset, f"/proc/{os.getpid()}", rights.read, rights.of_files)
+    if order.confinement.files:
+        if ruleset < 0 or rights is None:
+            raise OSError(errno.EBADF, "the rules are missing")
         for path in terminals:
             _allow(ruleset, path, rights.terminal, rights.terminal)
-    else:
-        # Without network rules: which sockets there may be is the filter's matter, for all families alike.
-        ruleset = linux.create_ruleset(rights.growth if order.full else 0, rights.scopes if confinement.scope else 0)
-        for path in (*_NO_STORE, *terminals) if order.full else ():
+    elif order.full and order.confinement.filter and rights is not None:
+        ruleset = linux.create_ruleset(rights.growth, rights.scopes if order.confinement.scope else 0)
+        for path in (*_NO_STORE, *terminals):
             _allow(ruleset, path, rights.write_file, rights.write_file)
-    linux.restrict_self(ruleset)
-    os.close(ruleset)
+    if ruleset >= 0:
+        linux.restrict_self(ruleset)
 
 
 def _allow(ruleset: int, path: str, granted: int, of_files: int) -> None:

@@ -26,7 +26,7 @@ def enter(namespaces: Mapping[str, int], born: int) -> None:
     """Return in a new process inside of ``namespaces``, which leads a session of its own. The calling process ends.
 
     The new process has the parent of the calling one, which waits for it as for any other child and reads its process
-    id, a line of text, from the pipe ``born``.
+    id, a line of text, from ``born``.
     """
     _join(namespaces, _BEFORE_FORK)
     pid = linux.fork_sibling()

@@ -17,7 +17,6 @@ import socket
 import time
 
 from flink_skills.execution.launcher import linux
-from flink_skills.execution.launcher.command import Surroundings, become_command
 from flink_skills.execution.launcher.confinement import prepare_rules
 from flink_skills.execution.launcher.ending import Buried, drain, signal_group
 from flink_skills.execution.launcher.lodging import Lodging
@@ -25,6 +24,7 @@ from flink_skills.execution.launcher.orders import Orders, Stdio
 from flink_skills.execution.launcher.protocol import STARTING, Order, Report
 from flink_skills.execution.launcher.restrictions import Restrictions
 from flink_skills.execution.launcher.rooms import Room
+from flink_skills.execution.launcher.starter import Starter
 from flink_skills.execution.launcher.tree import tasks_of_machine
 from flink_skills.execution.launcher.watch import TreeWatch
 
@@ -43,7 +43,7 @@ def supervise(control: socket.socket, restrictions: Restrictions) -> bool:
     linux.become_subreaper()
     children_changed = linux.watch_children()
     orders = Orders(control)
-    lodging = Lodging(control.fileno(), children_changed)
+    lodging = Lodging(control.fileno(), children_changed, restrictions)
     for _ in range(_MOST_COMMANDS):
         received = orders.next()
         drain(children_changed)
@@ -55,36 +55,57 @@ def supervise(control: socket.socket, restrictions: Restrictions) -> bool:
             order.rlimits["RLIMIT_NPROC"] += tasks_of_machine()
         try:
             control.sendall(STARTING)
-            control.sendall(_run(order, stdio, orders, lodging, restrictions).encode())
+            control.sendall(_run(order, stdio, orders, lodging).encode())
         except OSError:
             break  # the worker has gone, and nobody is left to tell
         if not lodging.is_in_order:
             break
+        lodging.get_ready()
     lodging.leave(Buried())
     return lodging.is_in_order
 
 
-def _run(order: Order, stdio: Stdio, orders: Orders, lodging: Lodging, restrictions: Restrictions) -> Report:
+def _run(order: Order, stdio: Stdio, orders: Orders, lodging: Lodging) -> Report:
     buried = Buried()
+    step = "set up namespaces (bubblewrap)"
+    theirs = list(stdio)
+    starter = None
     try:
         room = lodging.move(order, buried)
+        step = "start a process"
+        starter = lodging.starter(order, buried)
+        if not starter.pid:
+            lodging.leave(buried)
+            return Report(error=starter.failure)
+        step = "confine files (Landlock)"
+        ruleset = prepare_rules(order, starter.pid, lodging.restrictions)
+        if ruleset >= 0:
+            theirs.append(ruleset)
+        command = _Command(order, orders, lodging, room)
+        if order.full:
+            # Room can be made but not taken: the command may remove files and write none.
+            order.rlimits["RLIMIT_FSIZE"] = 0
+        if order.confinement.user is not None:
+            _hand_over(stdio[1:], order.confinement.user)
+        starter.start(order, stdio, ruleset)
+        while theirs:
+            os.close(theirs.pop())
+        return command.run(starter)
     except OSError as error:
-        for descriptor in stdio:
-            os.close(descriptor)
         lodging.leave(buried)
-        return Report(error=f"cannot set up namespaces (bubblewrap): {error}")
-    return _Command(order, orders, lodging, room, restrictions).run(stdio)
+        return Report(error=f"cannot {step}: {error}")
+    finally:
+        for descriptor in theirs:
+            os.close(descriptor)
+        if starter is not None:
+            starter.close()
 
 
 class _Command:
-    def __init__(
-        self, order: Order, orders: Orders, lodging: Lodging, room: Room | None, restrictions: Restrictions
-    ) -> None:
+    def __init__(self, order: Order, orders: Orders, lodging: Lodging, room: Room | None) -> None:
         self._order = order
         self._orders = orders
         self._lodging = lodging
-        self._room = room
-        self._restrictions = restrictions
         self._buried = Buried()
         self._tree = TreeWatch(order, self._buried, room.cpu_time if room is not None else None)
         self._main = 0
@@ -92,59 +113,14 @@ class _Command:
         self._asked_to_end = False
         self._limit: str | None = None
 
-    def run(self, stdio: Stdio) -> Report:
-        if self._order.full:
-            # Room can be made but not taken: the command may remove files and write none.
-            self._order.rlimits["RLIMIT_FSIZE"] = 0
-        if self._order.confinement.user is not None:
-            _hand_over(stdio[1:], self._order.confinement.user)
-        failure, failure_writer = os.pipe()
-        theirs = [failure_writer, *stdio]
-        try:
-            self._main = self._start(stdio, failure_writer, theirs)
-        except OSError as error:
-            os.close(failure)
-            self._lodging.tidy(self._buried)
-            return Report(error=f"cannot start a process: {error}")
-        finally:
-            for descriptor in theirs:
-                os.close(descriptor)
-        if self._main:
-            self._watch()
-            # A whole group, because something that forks without end is faster than one call for each process.
-            signal_group(self._main, signal.SIGKILL)
+    def run(self, starter: Starter) -> Report:
+        """Watch the command that ``starter`` becomes, and end all of it."""
+        self._main = starter.pid
+        self._watch()
+        # A whole group, because something that forks without end is faster than one call for each process.
+        signal_group(self._main, signal.SIGKILL)
         self._lodging.tidy(self._buried)
-        return self._report(self._buried.statuses.get(self._main), _read_failure(failure))
-
-    def _start(self, stdio: Stdio, failure: int, theirs: list[int]) -> int:
-        """Return the process id of the command. Return 0 if it could not enter its namespaces.
-
-        ``theirs`` receives the descriptors that are the command's alone.
-        """
-        parent = os.getpid()
-        if self._room is None:
-            ruleset = prepare_rules(self._order, self._restrictions)
-            if ruleset >= 0:
-                theirs.append(ruleset)
-            pid = os.fork()
-            if pid == 0:
-                become_command(self._order, Surroundings(stdio, failure, parent, ruleset), self._restrictions)
-            return pid
-        born, born_writer = os.pipe()
-        try:
-            pid = os.fork()
-            if pid == 0:
-                inside = Surroundings(stdio, failure, parent, -1, self._room.namespaces, born_writer)
-                become_command(self._order, inside, self._restrictions)
-            os.close(born_writer)
-            born_writer = -1
-            found = os.read(born, 32)
-            self._buried.bury(pid)
-            return int(found or b"0")
-        finally:
-            os.close(born)
-            if born_writer >= 0:
-                os.close(born_writer)
+        return self._report(self._buried.statuses.get(self._main), starter.failure)
 
     def _watch(self) -> None:
         """Return when the command has ended or has to be ended."""
@@ -216,13 +192,3 @@ def _hand_over(pipes: tuple[int, ...], user: tuple[int, int]) -> None:
     """Give the pipes of stdout and stderr to the command's user, who else could not open ``/dev/stderr``."""
     for descriptor in pipes:
         os.fchown(descriptor, *user)
-
-
-def _read_failure(descriptor: int) -> str:
-    os.set_blocking(descriptor, False)
-    try:
-        return os.read(descriptor, 4096).decode("utf-8", "replace")
-    except BlockingIOError:
-        return ""  # killed before its program started
-    finally:
-        os.close(descriptor)
