@@ -60,6 +60,10 @@ def _measurements(folder: Path, quick: bool) -> dict[str, tuple[str, dict[str, A
             {"ways": SIDE_BY_SIDE, "program": program, "rounds": rounds},
         )
     found["command: true, beside libraries"] = ("commands", {"ways": WITH_PEERS, "program": "true", "rounds": rounds})
+    found[f"command: true, {AT_ONCE} at once"] = (
+        "concurrent",
+        {"ways": SIDE_BY_SIDE, "count": AT_ONCE, "commands": 16 if quick else 160, "rounds": 2 if quick else 12},
+    )
     found[f"{AT_ONCE} commands at once"] = (
         "parallel",
         {"ways": SIDE_BY_SIDE, "count": AT_ONCE, "turns": 5_000 if quick else 1_000_000},

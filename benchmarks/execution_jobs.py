@@ -101,6 +101,38 @@ async def parallel(request: dict[str, Any]) -> dict[str, Any]:
     return {name: result[name] for name in request["ways"]}
 
 
+async def concurrent(request: dict[str, Any]) -> dict[str, Any]:
+    """ms of elapsed time for each of many commands, ``count`` of which run at the same time.
+
+    In rounds of ``commands`` commands in which all ways take their turn.
+    """
+    count, rounds = request["count"], request["rounds"]
+    each = request["commands"] // count
+    words = ("true",)
+    with _folder() as folder:
+        setting = ways.Ways(folder)
+        try:
+            found, skipped = await setting.open(tuple(request["ways"]))
+            times: dict[str, list[float]] = {name: [] for name in found}
+
+            async def run(name: str) -> None:
+                for _ in range(each):
+                    said = await ways.run_beside(found[name], words)
+                    if said != 0:
+                        raise SystemExit(f"{name}: {said}")
+
+            for number in range(rounds + 1):
+                for name in found:
+                    began = time.perf_counter()
+                    await asyncio.gather(*(run(name) for _ in range(count)))
+                    took = (time.perf_counter() - began) * 1e3 / (each * count)
+                    if number:  # the first one warms up
+                        times[name].append(took)
+        finally:
+            await setting.close()
+    return {name: skipped.get(name) or _beside(times[name], times[ways.PLAIN]) for name in request["ways"]}
+
+
 async def opening(request: dict[str, Any]) -> dict[str, Any]:
     """ms from nothing to a backend that has proved its level, and of that the start alone."""
     result: dict[str, Any] = {}
@@ -229,6 +261,7 @@ def _folder() -> Iterator[Path]:
 JOBS = {
     "commands": commands,
     "parallel": parallel,
+    "concurrent": concurrent,
     "opening": opening,
     "staging": staging,
     "workspaces": workspaces,

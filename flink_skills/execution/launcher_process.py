@@ -1,4 +1,4 @@
-"""The worker's side of the zygote: start it, hand it descriptors, start it again when it died."""
+"""The worker's side of the zygote: start it, have it fork supervisors, start it again when it died."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from flink_skills.errors import ExecutionError
@@ -117,32 +116,40 @@ class LauncherProcess:
             f"the command launcher {self._python} cannot be started: {error}" + (f": {mend}" if mend else "")
         )
 
-    async def send(self, descriptors: Sequence[int]) -> None:
-        """Hand over the descriptors of one command; starts the process anew if it died.
+    async def fork_supervisor(self) -> socket.socket:
+        """Have a supervisor forked and return the other end of its control socket, which does not block.
 
-        Raises :class:`ExecutionError` if that is not possible.
+        Starts the process anew if it died. Raises :class:`ExecutionError` if that is not possible.
         """
         for last_try in (False, True):
             await self.start()
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            ours.setblocking(False)
             try:
-                await self._send(descriptors)
+                with theirs:
+                    await self._send(theirs.fileno())
             except (BrokenPipeError, ConnectionResetError) as error:
+                ours.close()
                 _log.warning("the command launcher died and is started again: %s", self._last_messages())
                 if self._process is not None:
                     self._process.kill()
                     self._process.wait()
                 if last_try:
                     raise ExecutionError("the command launcher dies again and again") from error
+            except BaseException:
+                ours.close()
+                raise
             else:
-                return
+                return ours
+        raise AssertionError
 
-    async def _send(self, descriptors: Sequence[int]) -> None:
+    async def _send(self, descriptor: int) -> None:
         deadline = time.monotonic() + _SEND_WITHIN_SECONDS
         while True:
             if self._requests is None:
                 raise BrokenPipeError
             try:
-                socket.send_fds(self._requests, [b"run"], list(descriptors))
+                socket.send_fds(self._requests, [b"run"], [descriptor])
                 return
             except BlockingIOError:
                 if time.monotonic() > deadline:

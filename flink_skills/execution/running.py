@@ -6,12 +6,13 @@ import asyncio
 import os
 import re
 import time
+from collections.abc import Hashable
 
 from flink_skills.execution.capture import OutputCapture
 from flink_skills.execution.command_control import CommandControl
 from flink_skills.execution.launcher.protocol import Report
-from flink_skills.execution.launcher_process import LauncherProcess
 from flink_skills.execution.request import CommandResult
+from flink_skills.execution.supervisors import SupervisorPool
 
 __all__ = ["RunningCommand"]
 
@@ -23,7 +24,7 @@ _TOO_MANY_FILES = re.compile(rb"Too many open files(?! in system)")
 
 
 class RunningCommand:
-    """Runs one order through the launcher. :meth:`run` once, :meth:`close` always.
+    """Runs one order under a supervisor. :meth:`run` once, :meth:`close` always.
 
     ``full`` is, after the run, the limit of the workspace that is exceeded; empty for none.
     """
@@ -35,7 +36,8 @@ class RunningCommand:
         self._captures: list[OutputCapture] = []
         self._theirs: list[int] = []
         self.full = ""
-        self._control = CommandControl()
+        self._control: CommandControl | None = None
+        self._stopped = False
         try:
             self._open_pipes(output_bytes)
         except OSError:
@@ -54,16 +56,21 @@ class RunningCommand:
             self._theirs.append(writer)
             self._captures.append(OutputCapture(reader, output_bytes))
 
-    async def run(self, launcher: LauncherProcess, order: bytes) -> CommandResult:
+    async def run(
+        self, supervisors: SupervisorPool, order: bytes, place: Hashable, *, new: bool = False
+    ) -> CommandResult:
         """Start the command and wait for its end. Cancellation ends the command's tree first.
+
+        The supervisor is one that was at ``place`` before, if possible, or a ``new`` one.
 
         Raises :class:`~flink_skills.execution.command_control.NotStartedError` when nothing was run, so that trying
         again is safe.
         """
         started = time.monotonic()
-        await self._control.hand_over(launcher, self._theirs)
-        self._close_theirs()
-        talk = asyncio.ensure_future(self._control.talk(order, self._begin_stdin))
+        self._control = CommandControl(await supervisors.borrow(place, new=new), supervisors)
+        talk = asyncio.ensure_future(self._control.talk(order, self._theirs, self._on_starting))
+        if self._stopped:
+            self.stop()
         try:
             report = await asyncio.shield(talk)
         except asyncio.CancelledError:
@@ -93,7 +100,9 @@ class RunningCommand:
 
     def stop(self) -> None:
         """Have the supervisor end the command; its report still comes."""
-        self._control.end()
+        self._stopped = True
+        if self._control is not None:
+            self._control.end()
 
     def close(self) -> None:
         """Let go of everything. A command that still runs is ended. Calling it again does nothing."""
@@ -101,9 +110,11 @@ class RunningCommand:
         self._close_stdin()
         for capture in self._captures:
             capture.close()
-        self._control.close()
+        if self._control is not None:
+            self._control.close()
 
-    def _begin_stdin(self) -> None:
+    def _on_starting(self) -> None:
+        self._close_theirs()
         if self._stdin_writer >= 0:
             self._loop.add_writer(self._stdin_writer, self._feed_stdin)
 

@@ -9,17 +9,17 @@ import os
 import struct
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.capture import OutputStream
 from flink_skills.execution.command_control import CommandControl
 from flink_skills.execution.launcher.protocol import Report
-from flink_skills.execution.launcher_process import LauncherProcess
 from flink_skills.execution.live import LiveProcess, OnOutput
 from flink_skills.execution.process_input import ProcessInput
 from flink_skills.execution.request import CommandResult
+from flink_skills.execution.supervisors import SupervisorPool
 
 __all__ = ["RunningProcess"]
 
@@ -35,7 +35,7 @@ _STDOUT, _STDERR = 1, 2
 
 
 class RunningProcess(LiveProcess):
-    """Runs one order through the launcher. :meth:`start` once; if that fails, :meth:`abandon`.
+    """Runs one order under a supervisor. :meth:`start` once; if that fails, :meth:`abandon`.
 
     ``on_end`` is called with the supervisor's report when all is over. Raises :class:`OSError` where there are no more
     pipes or terminals.
@@ -51,7 +51,7 @@ class RunningProcess(LiveProcess):
         self._life: asyncio.Task[CommandResult] | None = None
         self._over = False
         self._started_at = time.monotonic()
-        self._control = CommandControl()
+        self._control: CommandControl | None = None
         try:
             if tty:
                 self._open_terminal(on_output)
@@ -78,27 +78,31 @@ class RunningProcess(LiveProcess):
         self._input = ProcessInput(os.dup(ours), _END_OF_INPUT)
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
 
-    async def start(self, launcher: LauncherProcess, order: bytes, stdin: bytes) -> None:
+    async def start(
+        self, supervisors: SupervisorPool, order: bytes, stdin: bytes, place: Hashable, *, new: bool = False
+    ) -> None:
         """Start the process. Cancellation ends it.
+
+        The supervisor is one that was at ``place`` before, if possible, or a ``new`` one.
 
         Raises :class:`~flink_skills.execution.command_control.NotStartedError` when nothing was run, so that trying
         again with another object is safe.
         """
         stdio = self._theirs if len(self._theirs) == 3 else self._theirs * 3
-        await self._control.hand_over(launcher, stdio)
-        self._close_theirs()
+        self._control = CommandControl(await supervisors.borrow(place, new=new), supervisors)
         starting = asyncio.Event()
-        talk = asyncio.ensure_future(self._control.talk(order, starting.set))
+        talk = asyncio.ensure_future(self._control.talk(order, stdio, starting.set))
         up = asyncio.ensure_future(starting.wait())
         try:
             await asyncio.wait([talk, up], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._control.end()
+            self._end()
             await asyncio.wait([talk], timeout=_TREE_ENDS_WITHIN_SECONDS)
             talk.cancel()
             raise
         finally:
             up.cancel()
+            self._close_theirs()
         if not starting.is_set():
             talk.result()  # tells why not
         for stream in self._streams:
@@ -114,7 +118,8 @@ class RunningProcess(LiveProcess):
             self._input.close("the process has ended: start it again")
         for stream in self._streams:
             stream.close()
-        self._control.close()
+        if self._control is not None:
+            self._control.close()
 
     @property
     def ended(self) -> bool:
@@ -143,13 +148,13 @@ class RunningProcess(LiveProcess):
         return await asyncio.shield(self._life)
 
     async def terminate(self, grace: float = 2.0) -> CommandResult:
-        if not self._over:
+        if not self._over and self._control is not None:
             self._control.ask_to_end(grace)
         return await self.wait()
 
     def close(self) -> None:
         if not self._over:
-            self._control.end()
+            self._end()
 
     async def _live(self, talk: asyncio.Future[Report]) -> CommandResult:
         report = Report(error="the process was left alone")
@@ -198,7 +203,11 @@ class RunningProcess(LiveProcess):
     def _receiver_failed(self, error: Exception) -> None:
         _log.error("a process was ended because what receives its output failed", exc_info=error)
         self._failure = f"what receives the output of the process failed: {type(error).__name__}: {error}"
-        self._control.end()
+        self._end()
+
+    def _end(self) -> None:
+        if self._control is not None:
+            self._control.end()
 
     def _close_theirs(self) -> None:
         for descriptor in self._theirs:

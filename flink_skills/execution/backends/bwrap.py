@@ -30,9 +30,9 @@ from flink_skills.execution.system_paths import system_paths
 
 __all__ = ["BwrapBackend", "find_bwrap"]
 
-# Outside: bubblewrap and the process that stands for the command. Inside: bubblewrap's first process and the one that
+# Outside: bubblewrap. Inside: its first process and the one that
 # holds the namespaces.
-_OWN_PROCESSES = 4
+_OWN_PROCESSES = 3
 _PROBE_SECONDS = 10.0
 # A program that is not there: only when all is set up, bubblewrap finds out.
 _NO_PROGRAM = "/no-program"

@@ -16,6 +16,7 @@ from flink_skills.execution.live import LiveProcess, OnOutput
 from flink_skills.execution.request import CommandRequest, CommandResult, Limits
 from flink_skills.execution.running import RunningCommand
 from flink_skills.execution.running_process import RunningProcess
+from flink_skills.execution.supervisors import SupervisorPool
 from flink_skills.sources.mends import machine_mend
 
 __all__ = ["LocalBackend"]
@@ -32,6 +33,7 @@ class LocalBackend(ExecutionBackend):
     def __init__(self, settings: BackendSettings | None = None) -> None:
         self.settings = settings or BackendSettings()
         self._launcher = LauncherProcess(self.settings.python)
+        self._supervisors = SupervisorPool(self._launcher)
         self._running: set[RunningCommand] = set()
         self._processes: set[RunningProcess] = set()
         self._closed = False
@@ -61,20 +63,24 @@ class LocalBackend(ExecutionBackend):
 
     async def run(self, request: CommandRequest) -> CommandResult:
         try:
-            order = self._order(request).encode()
+            order = self._order(request)
             try:
                 return await self._run(request, order)
             except NotStartedError:
-                return await self._run(request, order)
+                return await self._run(request, order, again=True)
         except ExecutionError as error:
             return CommandResult(error=str(error))
 
     async def start_process(self, request: CommandRequest, *, tty: bool = False, on_output: OnOutput) -> LiveProcess:
-        order = self._order(request, tty=tty).encode()
+        order = self._order(request, tty=tty)
         try:
             return await self._start_process(request, order, on_output, tty=tty)
         except NotStartedError:
-            return await self._start_process(request, order, on_output, tty=tty)
+            return await self._start_process(request, order, on_output, tty=tty, again=True)
+
+    def end_idle(self) -> None:
+        """End the helper processes that wait for the next command."""
+        self._supervisors.end_idle()
 
     def _order(self, request: CommandRequest, *, tty: bool = False) -> Order:
         limits = request.limits
@@ -100,7 +106,7 @@ class LocalBackend(ExecutionBackend):
             confinement=confinement._replace(user=(user.uid, user.gid) if user else None),
         )
 
-    async def _run(self, request: CommandRequest, order: bytes) -> CommandResult:
+    async def _run(self, request: CommandRequest, order: Order, *, again: bool = False) -> CommandResult:
         self._check_open()
         try:
             command = RunningCommand(request.stdin, request.limits.output)
@@ -108,7 +114,8 @@ class LocalBackend(ExecutionBackend):
             raise ExecutionError(f"the worker cannot open pipes for the command: {_with_mend(error)}") from error
         self._running.add(command)
         try:
-            result = await command.run(self._launcher, order)
+            place = order.confinement.namespaces
+            result = await command.run(self._supervisors, order.encode(), place, new=again)
             self._note_full(request, command.full, failed=result.error is not None)
             return result
         finally:
@@ -116,7 +123,7 @@ class LocalBackend(ExecutionBackend):
             command.close()
 
     async def _start_process(
-        self, request: CommandRequest, order: bytes, on_output: OnOutput, *, tty: bool
+        self, request: CommandRequest, order: Order, on_output: OnOutput, *, tty: bool, again: bool = False
     ) -> LiveProcess:
         def ended(process: RunningProcess, report: Report) -> None:
             self._processes.discard(process)
@@ -129,7 +136,8 @@ class LocalBackend(ExecutionBackend):
             what = "a terminal: start the process without one, or mount devpts" if tty else "pipes for the process"
             raise ExecutionError(f"the worker cannot open {what}: {_with_mend(error)}") from error
         try:
-            await process.start(self._launcher, order, request.stdin)
+            place = order.confinement.namespaces
+            await process.start(self._supervisors, order.encode(), request.stdin, place, new=again)
         except BaseException:
             process.abandon()
             raise
@@ -156,6 +164,7 @@ class LocalBackend(ExecutionBackend):
         processes = list(self._processes)
         for process in processes:
             process.close()
+        self._supervisors.end_idle()
         await self._launcher.close()
         await asyncio.gather(*(process.wait() for process in processes))
 

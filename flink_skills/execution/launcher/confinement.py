@@ -2,102 +2,82 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
-from landlockpy import AccessFS, AccessNet, Ruleset, Scope, abi_version
+from flink_skills.execution.launcher import linux
+from flink_skills.execution.launcher.protocol import Order
+from flink_skills.execution.launcher.restrictions import Restrictions
 
-from flink_skills.execution.launcher.protocol import Confinement
+__all__ = ["confine_files", "prepare_rules"]
 
-__all__ = ["confine_files", "prepare"]
-
-_READ = AccessFS.EXECUTE | AccessFS.READ_FILE | AccessFS.READ_DIR
-# All but devices: to make them needs root anyway. RESOLVE_UNIX is given to nobody, IOCTL_DEV for a terminal only.
-_WRITE = (
-    _READ
-    | AccessFS.WRITE_FILE
-    | AccessFS.REMOVE_DIR
-    | AccessFS.REMOVE_FILE
-    | AccessFS.MAKE_DIR
-    | AccessFS.MAKE_REG
-    | AccessFS.MAKE_SOCK
-    | AccessFS.MAKE_FIFO
-    | AccessFS.MAKE_SYM
-    | AccessFS.REFER
-    | AccessFS.TRUNCATE
-)
-# What makes a workspace larger. The limits of a process do not count folders, links and names, nor what is written into
-# the holes of a file through a mapping.
-_GROWTH = (
-    AccessFS.WRITE_FILE
-    | AccessFS.MAKE_DIR
-    | AccessFS.MAKE_REG
-    | AccessFS.MAKE_SOCK
-    | AccessFS.MAKE_FIFO
-    | AccessFS.MAKE_SYM
-    | AccessFS.REFER
-)
-# What the kernel takes for a rule on a file that is no folder.
-_OF_FILES = AccessFS.EXECUTE | AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
-# Worked out once: flags are slow to combine.
-_READ_FILE = _READ & _OF_FILES
-_WRITE_FILE = _WRITE & _OF_FILES
-_SHRINK = _WRITE & ~_GROWTH
-_SHRINK_FILE = _SHRINK & _OF_FILES
-_DEVICE = AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-# The terminal of the command: whatever opens it can do no more with it than with its standard input, which it is.
-_TERMINAL = _DEVICE | AccessFS.IOCTL_DEV
 _TERMINALS = ("/dev/tty", "/proc/self/fd/0")
 _NO_STORE = ("/dev", "/proc")
-_SCOPES = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL
 
 
-def prepare() -> None:
-    """Do now what would be done anew in every command: the library looks for the C library when it is first used."""
-    abi_version()
+def prepare_rules(order: Order, pid: int, restrictions: Restrictions) -> int:
+    """Return a descriptor of the Landlock rules for ``order``, which process ``pid`` is to run.
 
-
-def confine_files(confinement: Confinement, *, full: bool = False, terminal: bool = False) -> None:
-    """Confine files, signals and abstract sockets by Landlock, as ``confinement`` says and the kernel can.
-
-    In a ``full`` workspace files can be removed and cut off, and nothing made or written. A ``terminal`` at standard
-    input can be opened by its names. Raises :class:`OSError` where the kernel has no Landlock, unless it is asked for
-    ``full`` alone: then the limit of a file's size has to do.
+    Return -1 if it needs none, or if it has to prepare them itself because it sees other files. The supervisor prepares
+    all others: after a fork, the first use of each page of memory takes time.
     """
-    if not confinement.files and not confinement.scope and abi_version() == 0:
-        return
-    # Without network rules: which sockets there may be is the filter's matter, for all families alike.
-    with Ruleset(
-        handled_fs=None if confinement.files else _GROWTH if full else AccessFS.NONE,
-        handled_net=AccessNet.NONE,
-        scoped=_SCOPES if confinement.scope else Scope.NONE,
-    ) as ruleset:
-        if confinement.files:
-            _grant(ruleset, confinement, full=full)
-            if terminal:
-                for path in _TERMINALS:
-                    _allow(ruleset, path, _TERMINAL, _TERMINAL)
-        elif full:
-            for path in (*_NO_STORE, *(_TERMINALS if terminal else ())):
-                _allow(ruleset, path, AccessFS.WRITE_FILE, AccessFS.WRITE_FILE)
-        ruleset.restrict()
-
-
-def _grant(ruleset: Ruleset, confinement: Confinement, *, full: bool) -> None:
+    confinement = order.confinement
+    rights = restrictions.rights
+    if rights is None:
+        if confinement.files or confinement.scope:
+            raise OSError(errno.EOPNOTSUPP, "the kernel has no Landlock")
+        return -1
+    scopes = rights.scopes if confinement.scope else 0
+    if not confinement.files:
+        # Without network rules: which sockets there may be is the filter's matter, for all families alike.
+        return linux.create_ruleset(0, scopes) if scopes and not order.full else -1
+    ruleset = linux.create_ruleset(rights.every, scopes)
     for path in confinement.read:
-        _allow(ruleset, path, _READ, _READ_FILE)
+        _allow(ruleset, path, rights.read, rights.of_files)
     for path in _DEVICES:
-        _allow(ruleset, path, _DEVICE, _DEVICE)
+        _allow(ruleset, path, rights.device, rights.of_files)
     # Runtimes read about themselves. Other processes, and so their command lines, stay closed.
-    _allow(ruleset, f"/proc/{os.getpid()}", _READ, _READ_FILE)
+    _allow(ruleset, f"/proc/{pid}", rights.read, rights.of_files)
+    write = rights.write & ~rights.growth if order.full else rights.write
     for path in confinement.write:
-        _allow(ruleset, path, *((_SHRINK, _SHRINK_FILE) if full else (_WRITE, _WRITE_FILE)))
+        _allow(ruleset, path, write, rights.of_files)
+    return ruleset
 
 
-def _allow(ruleset: Ruleset, path: str, folder: AccessFS, file: AccessFS) -> None:
-    """Grant ``folder`` rights, or those of a ``file``; the library leaves out what the kernel does not know."""
+def confine_files(order: Order, ruleset: int, restrictions: Restrictions) -> None:
+    """Confine files, signals and abstract sockets by Landlock, as ``order`` says and the kernel can.
+
+    ``ruleset`` is the result of :func:`prepare_rules` in the supervisor. In a full workspace, files can be removed and
+    truncated but not created or written: where the kernel has no Landlock, the limit of a file's size has to do. A
+    terminal at standard input can be opened by its names.
+    """
+    rights = restrictions.rights
+    terminals = _TERMINALS if order.tty else ()
+    if order.confinement.files:
+        if ruleset < 0 or rights is None:
+            raise OSError(errno.EBADF, "the rules are missing")
+        for path in terminals:
+            _allow(ruleset, path, rights.terminal, rights.terminal)
+    elif order.full and order.confinement.filter and rights is not None:
+        ruleset = linux.create_ruleset(rights.growth, rights.scopes if order.confinement.scope else 0)
+        for path in (*_NO_STORE, *terminals):
+            _allow(ruleset, path, rights.write_file, rights.write_file)
+    if ruleset >= 0:
+        linux.restrict_self(ruleset)
+
+
+def _allow(ruleset: int, path: str, granted: int, of_files: int) -> None:
+    """Grant the rights ``granted`` below a folder, or those of them that are ``of_files`` on anything else."""
     try:
-        ruleset.allow_path(path, folder if stat.S_ISDIR(os.stat(path).st_mode) else file)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return  # not there, or closed to this user: then nothing is to be granted
+    try:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            granted &= of_files
+        if granted:
+            linux.add_rule(ruleset, descriptor, granted)
+    finally:
+        os.close(descriptor)

@@ -6,15 +6,24 @@ import ctypes
 import fcntl
 import os
 import signal
+import struct
 import termios
 
 __all__ = [
+    "add_rule",
     "become_subreaper",
     "child_ids",
+    "close_from",
+    "create_ruleset",
+    "die_first_when_memory_is_short",
     "die_with_parent",
     "drop_capabilities",
     "forbid_new_privileges",
+    "fork_sibling",
+    "join_namespace",
     "load_filter",
+    "reset_signals",
+    "restrict_self",
     "switch_user",
     "take_terminal",
     "watch_children",
@@ -28,7 +37,24 @@ _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP_MODE_FILTER = 2
 _INSTRUCTION_BYTES = 8
 
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
+# All architectures share the numbers of calls that are as young as these.
+_CLOSE_RANGE = 436
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
+_CLONE3 = 435
+_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "loongarch64": 220, "ppc64le": 120}
+_CLONE_PARENT = 0x8000
+_CLONE_ARGUMENTS = struct.Struct("=8Q")  # flags come first, the signal at the end follows from the flag
+_PATH_BENEATH = 1
+_RULESET = struct.Struct("=QQQ")  # rights on files and on ports, scopes
+_PATH_RULE = struct.Struct("=Qi")  # rights, descriptor
+_MOST_DESCRIPTORS = 0xFFFF_FFFF
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_prctl = _libc.prctl
+_setns = _libc.setns
+_syscall = _libc.syscall
+_syscall.restype = ctypes.c_long
+_long = ctypes.c_long
 
 
 def _call(option: int, argument: int, what: str) -> None:
@@ -49,6 +75,44 @@ def die_with_parent(parent: int) -> None:
     # The parent may have ended between the fork and the call above.
     if os.getppid() != parent:
         os._exit(1)
+
+
+def die_first_when_memory_is_short() -> None:
+    """Offer this process to the kernel's memory killer before the worker and the TaskManager."""
+    try:
+        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, b"1000")
+        finally:
+            os.close(descriptor)
+    except OSError:
+        # A read-only /proc: the command then competes with everybody else, which is no reason not to run it.
+        return
+
+
+def fork_sibling() -> int:
+    """Fork as ``os.fork`` does, but have the new process be a child of this process's parent.
+
+    For a process with one thread, which ends or is replaced by a program right after.
+    """
+    number = _CLONE.get(os.uname().machine)
+    zero = _long(0)
+    if number is not None:
+        pid = _syscall(_long(number), _long(_CLONE_PARENT | signal.SIGCHLD), zero, zero, zero, zero)
+    else:
+        arguments = _CLONE_ARGUMENTS.pack(_CLONE_PARENT, 0, 0, 0, 0, 0, 0, 0)
+        pid = _syscall(_long(_CLONE3), arguments, _long(len(arguments)))
+    if pid < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"clone: {os.strerror(error)}")
+    return int(pid)
+
+
+def join_namespace(descriptor: int, name: str) -> None:
+    """Move this process into the namespace that ``descriptor`` is open for. Errors say ``name``."""
+    if _setns(descriptor, 0) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"setns({name}): {os.strerror(error)}")
 
 
 def forbid_new_privileges() -> None:
@@ -72,6 +136,43 @@ def load_filter(program: bytes) -> None:
         raise OSError(number, f"PR_SET_SECCOMP: {os.strerror(number)}")
 
 
+def create_ruleset(files: int, scopes: int) -> int:
+    """Return a descriptor of a new Landlock ruleset that denies the rights ``files`` and ``scopes``."""
+    attributes = _RULESET.pack(files, 0, scopes)
+    return _landlock(_LANDLOCK_CREATE_RULESET, attributes, _long(len(attributes)), _long(0))
+
+
+def add_rule(ruleset: int, descriptor: int, rights: int) -> None:
+    """Grant ``rights`` on what ``descriptor`` is open for, and below if that is a folder."""
+    rule = _PATH_RULE.pack(rights, descriptor)
+    _landlock(_LANDLOCK_ADD_RULE, _long(ruleset), _long(_PATH_BENEATH), rule, _long(0))
+
+
+def restrict_self(ruleset: int) -> None:
+    """Apply ``ruleset`` to this process for good. Needs :func:`forbid_new_privileges`."""
+    _landlock(_LANDLOCK_RESTRICT_SELF, _long(ruleset), _long(0))
+
+
+def _landlock(number: int, *arguments: object) -> int:
+    result = int(_syscall(_long(number), *arguments))
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"Landlock: {os.strerror(error)}")
+    return result
+
+
+def close_from(first: int) -> None:
+    """Close all descriptors from the number ``first`` on."""
+    if _syscall(_long(_CLOSE_RANGE), _long(first), _long(_MOST_DESCRIPTORS), _long(0)) == 0:
+        return
+    for name in os.listdir("/proc/self/fd"):  # Linux before 5.9
+        if int(name) >= first:
+            try:
+                os.close(int(name))
+            except OSError:
+                continue  # the one that listed the folder
+
+
 def drop_capabilities() -> None:
     """Take the capabilities of root away from all programs that this process or its children start, if it is root.
 
@@ -87,6 +188,16 @@ def drop_capabilities() -> None:
             # EINVAL: past the last one this kernel knows. EPERM: a root without CAP_SETPCAP, as in a
             # hardened container, whose bounding set is what that container grants.
             return
+
+
+def reset_signals() -> None:
+    """Undo what parents do to signals.
+
+    The JVM blocks SIGQUIT in the programs that it starts. Other parents may block and ignore more.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGINT}:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def switch_user(user: tuple[int, int]) -> None:

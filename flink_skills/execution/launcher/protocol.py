@@ -1,9 +1,11 @@
-"""What a worker and a supervisor say to each other over the control socket of a command.
+"""What a worker and a supervisor say to each other over the control socket of the supervisor.
 
-Worker to supervisor: four bytes of length and an :class:`Order` as JSON. Supervisor to worker:
-:data:`STARTING`, then, when the command has ended, a :class:`Report` as JSON and end of file. Without
-``STARTING`` nothing has been run. Four bytes of milliseconds (:data:`GRACE`) from the worker mean: send SIGTERM, and
-end the command when that time is over. End of file from the worker means: end the command now.
+Worker to supervisor: a :data:`HEADER` of kind :data:`ORDER` with the size of an :class:`Order` as JSON, which follows,
+and with the descriptors for standard input, output and error. Supervisor to worker: :data:`STARTING`, then, when all
+processes of the command have ended, four bytes of length and a :class:`Report` as JSON. The supervisor then waits for
+the next order. Without ``STARTING`` nothing has been run. A header of kind :data:`GRACE` with milliseconds means: send
+SIGTERM, and end the command when that time is over. End of file from the worker means: end the command now, and then
+the supervisor.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import json
 import struct
 from typing import Any, NamedTuple
 
-__all__ = ["GRACE", "LENGTH", "STARTING", "Confinement", "Order", "Report"]
+__all__ = ["GRACE", "HEADER", "ORDER", "STARTING", "Confinement", "Order", "Report", "read_report"]
 
-LENGTH = struct.Struct("!I")
-GRACE = struct.Struct("!I")
-STARTING = b"\n"  # white space to JSON, so it need not be taken off a report
+HEADER = struct.Struct("!cI")
+ORDER, GRACE = b"o", b"g"
+STARTING = b"\n"
+_LENGTH = struct.Struct("!I")
 
 
 class Confinement(NamedTuple):
@@ -70,7 +73,7 @@ class Order(NamedTuple):
     def encode(self) -> bytes:
         # ASCII JSON carries the lone surrogates by which Python writes bytes that are no UTF-8.
         body = json.dumps({**self._asdict(), "confinement": self.confinement._asdict()}).encode("ascii")
-        return LENGTH.pack(len(body)) + body
+        return HEADER.pack(ORDER, len(body)) + body
 
     @classmethod
     def decode(cls, body: bytes) -> Order:
@@ -94,8 +97,15 @@ class Report(NamedTuple):
     full: str = ""
 
     def encode(self) -> bytes:
-        return json.dumps(self._asdict()).encode("ascii")
+        body = json.dumps(self._asdict()).encode("ascii")
+        return _LENGTH.pack(len(body)) + body
 
-    @classmethod
-    def decode(cls, body: bytes) -> Report:
-        return cls(**json.loads(body))
+
+def read_report(received: bytes | bytearray) -> Report | None:
+    """Return the report in all that a supervisor has sent for one order. Return None if it is not complete."""
+    begin = len(STARTING) if received.startswith(STARTING) else 0
+    body = begin + _LENGTH.size
+    if len(received) < body:
+        return None
+    (size,) = _LENGTH.unpack_from(received, begin)
+    return Report(**json.loads(received[body:])) if len(received) == body + size else None

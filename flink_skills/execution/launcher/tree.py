@@ -13,6 +13,7 @@ __all__ = [
     "FolderUse",
     "HeldUse",
     "TreeUse",
+    "cpu_time_of",
     "folder_use",
     "held_use",
     "shared_memory_corrected",
@@ -78,6 +79,16 @@ def tree_use(root: int, stop_at: int) -> TreeUse:
         pages += int(fields[21])
         waiting += linux.child_ids(pid)
     return TreeUse(pids, tasks, pages * _PAGE, ticks / _TICKS)
+
+
+def cpu_time_of(pid: int) -> float:
+    """Return the processor seconds of a process and of the children that it has buried. Return 0 if it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(int(field) for field in fields[11:15]) / _TICKS
 
 
 def tasks_of_machine() -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import resource
 import time
+from collections.abc import Callable
 
+from flink_skills.execution.launcher.ending import Buried
 from flink_skills.execution.launcher.protocol import Order
 from flink_skills.execution.launcher.tree import (
     FolderUse,
@@ -38,11 +40,16 @@ _NOTHING_HELD = HeldUse(0, 0, 0)
 class TreeWatch:
     """Watches the descendants of this process for the limits of an order.
 
-    :attr:`next_look` is when to call :meth:`look` again, on the monotonic clock.
+    ``buried`` accounts for those that have ended. ``others`` returns the processor seconds of a descendant that is
+    there for more than this order, with those that it has buried. :attr:`next_look` is when to call :meth:`look` again,
+    on the monotonic clock.
     """
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, buried: Buried, others: Callable[[], float] | None = None) -> None:
         self._order = order
+        self._buried = buried
+        self._others = others or float
+        self._before = self._others()
         self._processors = os.cpu_count() or 1
         self._quota = bool(order.workspace_bytes or order.workspace_files)
         self._quota_at = time.monotonic() + _QUOTA_EVERY
@@ -77,7 +84,7 @@ class TreeWatch:
                 return "memory"
             wait = min(wait, (order.memory - memory) / (_BYTES_PER_SECOND * self._processors))
         if order.cpu_time:
-            left = order.cpu_time - use.cpu_time - _cpu_time_of_buried()
+            left = order.cpu_time - (use.cpu_time - self._before) - self._buried.cpu_time
             if left <= 0:
                 return "cpu_time"
             wait = min(wait, left / self._processors)
@@ -112,12 +119,13 @@ class TreeWatch:
     @property
     def memory(self) -> int:
         """The most memory that was seen in use, in bytes: of all at a look, or of one process at any time."""
-        return max(self._most_memory, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+        return max(self._most_memory, self._buried.memory)
 
     @property
     def cpu_time(self) -> float:
         """Processor seconds of the processes that have ended."""
-        return _cpu_time_of_buried()
+        # Where the other one has ended as well, it is among the buried.
+        return max(0.0, self._buried.cpu_time + self._others() - self._before)
 
     def _slow_look(self, pids: list[int]) -> str | None:
         """Look at what takes time to see: the workspace, and every open descriptor."""
@@ -144,11 +152,6 @@ class TreeWatch:
             if held.hidden and order.confinement.user is None and not order.confinement.namespaces:
                 return "workspace_bytes"
         return None
-
-
-def _cpu_time_of_buried() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _own_memory() -> int:

@@ -1,4 +1,4 @@
-"""The zygote: a small single-threaded process that forks a supervisor for every command.
+"""The zygote: a small single-threaded process that forks supervisors, each of which runs one command at a time.
 
 A worker has threads and secrets; forking it is neither safe nor clean. The zygote has neither. It ends when
 the worker closes the socket or dies, after the supervisors, which notice the same on their own.
@@ -9,21 +9,20 @@ from __future__ import annotations
 import gc
 import os
 import select
-import signal
 import socket
 import sys
 import time
-import traceback
 
 from flink_skills.execution.launcher import linux
-from flink_skills.execution.launcher.command import Filters
+from flink_skills.execution.launcher.ending import Buried, drain, end_children
+from flink_skills.execution.launcher.preparation import prepare
 from flink_skills.execution.launcher.protocol import Report
-from flink_skills.execution.launcher.supervisor import end_children, supervise
+from flink_skills.execution.launcher.restrictions import Restrictions
+from flink_skills.execution.launcher.supervisor import supervise
 
-__all__ = ["DESCRIPTORS_PER_COMMAND", "READY", "serve"]
+__all__ = ["READY", "serve"]
 
 READY = b"ready"
-DESCRIPTORS_PER_COMMAND = 4  # control socket, stdin, stdout, stderr
 
 
 def serve(descriptor: int, libraries: str = "") -> None:
@@ -32,9 +31,8 @@ def serve(descriptor: int, libraries: str = "") -> None:
     ``libraries`` are the folders, separated by colons, that the libraries for confinement are in; without them
     commands are not confined.
     """
-    # The JVM blocks SIGQUIT in the programs that it starts, and other parents may block more.
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    filters = _load_filters(libraries) if libraries else {}
+    linux.reset_signals()
+    restrictions = prepare(libraries) if libraries else Restrictions({}, None)
     requests = socket.socket(fileno=descriptor)
     requests.setblocking(True)
     # Should a supervisor be killed, its orphans come here.
@@ -51,7 +49,7 @@ def serve(descriptor: int, libraries: str = "") -> None:
         ready = {number for number, _ in poll.poll()}
         if children_changed in ready:
             _bury(supervisors, children_changed)
-        if descriptor in ready and not _serve_one(requests, supervisors, children_changed, filters):
+        if descriptor in ready and not _serve_one(requests, supervisors, children_changed, restrictions):
             break
     requests.close()
     while supervisors:
@@ -59,44 +57,30 @@ def serve(descriptor: int, libraries: str = "") -> None:
         _bury(supervisors, children_changed)
 
 
-def _load_filters(libraries: str) -> Filters:
-    """Import what confines commands, once and before the first fork, and build the filters."""
-    sys.path += [folder for folder in libraries.split(":") if folder not in sys.path]
-    # Imported by the library itself, and needed by nobody here: it would bring in a third of this process's memory,
-    # which every fork pays for, and modules that do things of their own at each fork.
-    sys.modules.setdefault("landlockpy.testing", type(sys)("landlockpy.testing"))
-    from flink_skills.execution.launcher import confinement, syscall_filter
-
-    confinement.prepare()
-    modes = (syscall_filter.OFFLINE, syscall_filter.INET)
-    return {mode: syscall_filter.filter_program(mode) for mode in modes}
-
-
-def _serve_one(requests: socket.socket, supervisors: set[int], children_changed: int, filters: Filters) -> bool:
+def _serve_one(
+    requests: socket.socket, supervisors: set[int], children_changed: int, restrictions: Restrictions
+) -> bool:
     """Take one request and fork its supervisor; false at end of file."""
     try:
-        message, received, _, _ = socket.recv_fds(requests, 16, DESCRIPTORS_PER_COMMAND)
+        message, received, _, _ = socket.recv_fds(requests, 16, 1)
     except ConnectionResetError:
         return False
     if not message:
         return False
-    if len(received) == DESCRIPTORS_PER_COMMAND:
-        control = socket.socket(fileno=received[0])
+    for descriptor in received:
+        control = socket.socket(fileno=descriptor)
         try:
             pid = os.fork()
         except OSError as error:
             _refuse(control, error)
         else:
             if pid == 0:
-                gc.disable()  # nothing lives long enough for it
+                gc.disable()  # it makes no garbage, and a collection would copy pages
                 requests.close()
                 os.close(children_changed)
-                _run_supervisor(control, (received[1], received[2], received[3]), filters)
+                _run_supervisor(control, restrictions)
             supervisors.add(pid)
         control.close()
-        received = received[1:]
-    for descriptor in received:
-        os.close(descriptor)
     return True
 
 
@@ -107,12 +91,13 @@ def _refuse(control: socket.socket, error: OSError) -> None:
         return  # the worker no longer waits for this command
 
 
-def _run_supervisor(control: socket.socket, stdio: tuple[int, int, int], filters: Filters) -> None:
+def _run_supervisor(control: socket.socket, restrictions: Restrictions) -> None:
     code = 1
     try:
-        supervise(control, stdio, filters)
-        code = 0
+        code = 0 if supervise(control, restrictions) else 1
     except BaseException:
+        import traceback  # only now, because each module delays every fork
+
         traceback.print_exc(file=sys.stderr)
     finally:
         os._exit(code)
@@ -120,11 +105,8 @@ def _run_supervisor(control: socket.socket, stdio: tuple[int, int, int], filters
 
 def _bury(supervisors: set[int], children_changed: int) -> None:
     """Reap ended supervisors and end the orphans that a killed one has left to this process."""
-    try:
-        while os.read(children_changed, 4096):
-            continue
-    except BlockingIOError:
-        left_orphans = False
+    drain(children_changed)
+    left_orphans = False
     try:
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -135,5 +117,6 @@ def _bury(supervisors: set[int], children_changed: int) -> None:
     except ChildProcessError:
         return
     if left_orphans:
-        ended = end_children(children_changed, time.monotonic() + 1.0, frozenset(supervisors))
-        supervisors.difference_update(ended)
+        buried = Buried()
+        end_children(buried, children_changed, time.monotonic() + 1.0, frozenset(supervisors))
+        supervisors.difference_update(buried.statuses)

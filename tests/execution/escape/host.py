@@ -26,6 +26,7 @@ from flink_skills.execution import (
     Limits,
     create_backend,
 )
+from flink_skills.execution.backends import LocalBackend
 from flink_skills.execution.workspace import Workspace, WorkspaceManager
 
 SKILL_TEXT = "---\nname: report\ndescription: Writes a report.\n---\nRun scripts/run.sh.\n"
@@ -117,6 +118,8 @@ class Worker:
 
     async def state(self) -> dict[str, int]:
         """What may not grow from command to command."""
+        if isinstance(self.backend, LocalBackend):
+            self.backend.end_idle()
         return {**_own_use(), "tasks": len(asyncio.all_tasks())}
 
     async def can_fork(self) -> bool:

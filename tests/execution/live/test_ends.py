@@ -122,9 +122,11 @@ async def test_closing_the_backend_ends_all(backend: LocalBackend, processes: Pr
 
 
 async def test_a_killed_supervisor_is_an_error_and_its_tree_is_gone(processes: Processes) -> None:
+    processes.backend.end_idle()
+    launcher = psutil.Process(processes.backend.launcher_pid)
+    await until(lambda: launcher.children() == [])
     process = await processes.start(f"{DAEMON} echo up; sleep 300")
     await processes.output.has(b"up")
-    launcher = psutil.Process(processes.backend.launcher_pid)
     (supervisor,) = launcher.children()
     supervisor.kill()
     result = await process.wait()

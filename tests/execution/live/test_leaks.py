@@ -66,11 +66,13 @@ async def one(processes: Processes, number: int) -> weakref.ref[LiveProcess]:
 
 async def test_fifty_processes_leave_no_descriptor_thread_task_or_object(processes: Processes) -> None:
     await asyncio.gather(*(one(processes, number) for number in range(10)))
+    processes.backend.end_idle()
     gc.collect()
     before = (descriptors(), threading.active_count(), len(asyncio.all_tasks()))
     left: list[weakref.ref[LiveProcess]] = []
     for batch in range(5):
         left += await asyncio.gather(*(one(processes, 10 * batch + number) for number in range(10)))
+    processes.backend.end_idle()
     await asyncio.sleep(0)
     gc.collect()
     assert (descriptors(), threading.active_count(), len(asyncio.all_tasks())) == before

@@ -157,6 +157,7 @@ async def test_many_keys_at_once(shell: ShellRunner, count: int, seconds: float)
     assert isinstance(backend, LocalBackend)
     launcher = backend.launcher_pid
     assert launcher is not None
+    backend.end_idle()
     await until(lambda: descendants(launcher) == [], "the supervisors to end", within=5)
     before = Figures.now(launcher)
 
@@ -168,6 +169,7 @@ async def test_many_keys_at_once(shell: ShellRunner, count: int, seconds: float)
     mark.end_all()
     assert left == []
     assert backend.launcher_pid == launcher, "the launcher died under it"
+    backend.end_idle()
     await until(lambda: descendants(launcher) == [], "the supervisors to end", within=5)
     assert zombies_below(os.getpid()) == []
     await until(

@@ -88,6 +88,7 @@ async def test_many_timeouts_with_daemons_that_fork_again_leave_nothing(name: st
         assert isinstance(backend, LocalBackend)
         launcher = backend.launcher_pid
         assert launcher is not None
+        backend.end_idle()
         await until(lambda: descendants(launcher) == [], "the supervisors to end", within=2)
         assert zombies_below(os.getpid()) == []
     finally:

@@ -13,7 +13,8 @@ from typing import Any
 
 from flink_skills.execution.backends.remote.inside.output import HeadAndTail, Output
 from flink_skills.execution.launcher import linux
-from flink_skills.execution.launcher.protocol import STARTING, Order, Report
+from flink_skills.execution.launcher.protocol import HEADER, Order, Report, read_report
+from flink_skills.execution.launcher.restrictions import Restrictions
 from flink_skills.execution.launcher.supervisor import supervise
 
 __all__ = ["Ended", "order_of", "run_order"]
@@ -68,19 +69,22 @@ def run_order(order: Order, stdin: bytes, output: int) -> Ended:
     err, err_writer = os.pipe()
     if os.fork() == 0:
         try:
-            for mine in (stop, stop_writer, stdin_writer, out, err):
+            for mine in (stop, stop_writer, stdin_writer, stdin_reader, out, out_writer, err, err_writer):
                 os.close(mine)
             control.close()
+            linux.reset_signals()
             linux.drop_capabilities()
-            supervise(theirs, (stdin_reader, out_writer, err_writer), {})
+            supervise(theirs, Restrictions({}, None))
         finally:
             os._exit(0)
     theirs.close()
-    for closed in (stdin_reader, out_writer, err_writer):
-        os.close(closed)
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     signal.set_wakeup_fd(stop_writer, warn_on_full_buffer=False)
-    control.sendall(order.encode())
+    body = order.encode()
+    socket.send_fds(control, [body[: HEADER.size]], [stdin_reader, out_writer, err_writer])
+    for sent in (stdin_reader, out_writer, err_writer):
+        os.close(sent)
+    control.sendall(body[HEADER.size :])
     return _Conversation(control, stop, (stdin_writer, stdin), (out, err), output).run()
 
 
@@ -95,6 +99,7 @@ class _Conversation:
         self._streams = {descriptor: HeadAndTail(output) for descriptor in streams}
         self._kept = list(self._streams.values())
         self._received = bytearray()
+        self._ended: Report | None = None
         self._ends_at = math.inf
         self._poll = select.poll()
 
@@ -129,7 +134,8 @@ class _Conversation:
         except ConnectionError:
             chunk = b""
         self._received += chunk
-        if not chunk:
+        self._ended = read_report(self._received)
+        if not chunk or self._ended is not None:
             self._poll.unregister(self._control.fileno())
             self._ends_at = time.monotonic() + _OUTPUT_ENDS_WITHIN_SECONDS
 
@@ -147,6 +153,6 @@ class _Conversation:
             os.close(self._stdin_writer)
 
     def _report(self) -> Report:
-        if not self._received or self._received == STARTING:
+        if self._ended is None:
             return Report(error="the process that watched the command was killed, and the command with it")
-        return Report.decode(bytes(self._received))
+        return self._ended

@@ -1,0 +1,225 @@
+"""Namespaces are used by one command after the other, as long as no command can tell.
+
+The tests distinguish them by the process id of bubblewrap outside, because the kernel reuses the numbers of namespaces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from flink_skills.errors import ExecutionError
+from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, CommandUser, Limits
+from flink_skills.execution.backends import BwrapBackend
+from flink_skills.execution.launcher.protocol import Confinement
+from tests.kit.waiting import until
+
+from .conftest import processes_with
+
+_USER = CommandUser(65534, 65534) if os.geteuid() == 0 else None
+_FOLDERS = ("work", "tmp")
+LATER = "> /dev/null 2>&1 & until [ -e up ]; do sleep 0.01; done"
+NUMBER = "readlink /proc/self/ns/pid"
+
+# The tests share a backend, which lives in the event loop of the module.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class Place:
+    """A workspace in which shell texts run."""
+
+    def __init__(self, backend: BwrapBackend, root: Path) -> None:
+        self.backend = backend
+        self.root = root
+        self.mark = f"TEST_MARK={root.name}"
+        self.readable: tuple[str, ...] = ()
+        self.make()
+
+    def make(self) -> None:
+        for name in _FOLDERS:
+            (self.root / name).mkdir()
+            if _USER is not None:
+                os.chown(self.root / name, _USER.uid, _USER.gid)
+
+    def request(self, text: str, limits: Limits | None = None) -> CommandRequest:
+        name, _, value = self.mark.partition("=")
+        return CommandRequest(
+            ("/bin/sh", "-c", text),
+            cwd=str(self.root / "work"),
+            env={"PATH": "/usr/local/bin:/usr/bin:/bin", name: value},
+            limits=limits or Limits(wall_time=30),
+            root=str(self.root),
+            writable=tuple(str(self.root / name) for name in _FOLDERS),
+            readable=self.readable,
+        )
+
+    async def run(self, text: str) -> CommandResult:
+        result = await self.backend.run(self.request(text))
+        assert result.error is None
+        return result
+
+    async def says(self, text: str) -> str:
+        result = await self.run(text)
+        assert result.exit_code == 0, result
+        return result.stdout.decode()
+
+    def rooms(self) -> set[int]:
+        """Return the process ids of the bubblewraps that supervisors have started."""
+        supervisors = psutil.Process(self.backend.launcher_pid).children()
+        return {child.pid for supervisor in supervisors for child in supervisor.children() if child.name() == "bwrap"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def backend() -> AsyncIterator[BwrapBackend]:
+    found = BwrapBackend(BackendSettings(user=_USER))
+    try:
+        await found.start()
+    except ExecutionError as error:
+        pytest.skip(f"bwrap does not work here: {error}")
+    yield found
+    await found.close()
+
+
+@pytest.fixture
+def places(backend: BwrapBackend) -> Iterator[tuple[Place, Place]]:
+    backend.end_idle()
+    found = []
+    for _ in range(2):
+        root = Path(tempfile.mkdtemp(prefix="rooms-", dir="/var/tmp"))
+        root.chmod(0o711)
+        found.append(Place(backend, root))
+    yield found[0], found[1]
+    for place in found:
+        assert processes_with(place.mark) == []
+        shutil.rmtree(place.root)
+
+
+@pytest.fixture
+def place(places: tuple[Place, Place]) -> Place:
+    return places[0]
+
+
+class NoScope(BwrapBackend):
+    """As on a kernel before 6.12, where commands can signal the other processes in their namespaces."""
+
+    def confinement(self, request: CommandRequest) -> Confinement:
+        return super().confinement(request)._replace(scope=False)
+
+
+async def test_a_key_keeps_its_namespaces_between_commands(places: tuple[Place, Place]) -> None:
+    first, second = places
+    number, other = await first.says(NUMBER), await second.says(NUMBER)
+    assert number != other
+    rooms = first.rooms()
+    assert len(rooms) == 2
+    assert (await first.says(NUMBER), await second.says(NUMBER)) == (number, other)
+    assert first.rooms() == rooms
+    # Bubblewrap's two and its own: nothing says that there was a command before.
+    assert len([name for name in (await first.says("exec ls /proc")).split() if name.isdigit()]) == 3
+    assert await first.says("ls -A /dev/shm") == ""
+
+
+async def test_commands_of_a_key_that_run_at_once_share_none(place: Place) -> None:
+    text = f": > up$N; until [ -e up1 ] && [ -e up2 ]; do sleep 0.01; done; {NUMBER}"
+    numbers = await asyncio.gather(*(place.says(text.replace("$N", str(number))) for number in (1, 2)))
+    assert len(set(numbers)) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"setsid sh -c ': > up; sleep 300' {LATER}",
+        f"setsid sh -c ': > up; while :; do (setsid sleep 300 &); sleep 0.01; done' {LATER}",
+        "echo left > /dev/shm/file",
+        "mkdir /dev/shm/folder",
+        "echo gone > /dev/shm/file; rm /dev/shm/file",
+        "chmod 700 /dev/shm",
+        "ln -s / /dev/shm/link",
+    ],
+    ids=("daemon", "more_and_more", "file", "folder", "removed_file", "mode", "link"),
+)
+async def test_namespaces_that_a_command_changed_end_with_it(place: Place, text: str) -> None:
+    number = await place.says(NUMBER)
+    before = place.rooms()
+    assert await place.says(f"{NUMBER}; {text}") == number
+    assert processes_with(place.mark) == []
+    assert place.rooms() == set()
+    await place.says("true")
+    assert before.isdisjoint(place.rooms())
+    assert await place.says("ls -A /dev/shm; stat -c %a /dev/shm") == "1777\n"
+
+
+@pytest.mark.parametrize("text", ["kill -9 2", "kill -9 -1", "(setsid sh -c 'kill -9 2; sleep 300' &) ; sleep 0.1"])
+async def test_a_command_that_kills_the_others_in_its_namespaces_ends_these(
+    backend: BwrapBackend, place: Place, text: str
+) -> None:
+    place.backend = NoScope(backend.settings)
+    await place.backend.start()
+    try:
+        place.backend.end_idle()
+        await until(lambda: place.rooms() == set())
+        await place.says("true")
+        assert len(place.rooms()) == 1
+        await place.run(f"{text} > /dev/null 2>&1")
+        assert processes_with(place.mark) == []
+        await until(lambda: all(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE for pid in place.rooms()))
+        assert await place.says("echo fine") == "fine\n"
+    finally:
+        await place.backend.close()
+
+
+async def test_a_command_whose_time_is_over_takes_what_it_started_with_it(place: Place) -> None:
+    await place.says("true")
+    before = place.rooms()
+    request = place.request("setsid sleep 300 & trap '' TERM; sleep 300; sleep 300", Limits(wall_time=0.2))
+    assert (await place.backend.run(request)).timed_out
+    assert processes_with(place.mark) == []
+    assert before.isdisjoint(place.rooms())
+
+
+async def test_a_workspace_that_is_made_anew_is_seen(place: Place) -> None:
+    await place.says("echo old > file")
+    before = place.rooms()
+    for name in _FOLDERS:
+        shutil.rmtree(place.root / name)
+    place.make()
+    (place.root / "work" / "new").touch()
+    assert await place.says("ls") == "new\n"
+    assert before.isdisjoint(place.rooms())
+
+
+async def test_a_folder_that_is_granted_later_is_seen(place: Place) -> None:
+    folder = place.root / "skills"
+    place.readable = (str(folder),)
+    assert (await place.run(f"ls {folder}")).exit_code == 2
+    folder.mkdir(mode=0o755)
+    (folder / "skill").touch()
+    assert await place.says(f"ls {folder}") == "skill\n"
+
+
+async def test_what_a_command_used_is_told_of_it_alone(place: Place) -> None:
+    # Of an orphan, which the first process inside buries: its time is that process's from then on.
+    text = "(sh -c 'i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; : > done' &); "
+    text += "until [ -e done ]; do sleep 0.05; done"
+    first = await place.run(text)
+    rooms = place.rooms()
+    second = await place.run("true")
+    assert first.cpu_time > 10 * second.cpu_time
+    assert len(rooms) == 1
+    assert place.rooms() == rooms
+
+
+async def test_namespaces_end_with_their_backend(place: Place) -> None:
+    await place.says("true")
+    launcher = psutil.Process(place.backend.launcher_pid)
+    assert len(launcher.children(recursive=True)) >= 4
+    place.backend.end_idle()
+    await until(lambda: launcher.children(recursive=True) == [])
