@@ -20,6 +20,7 @@ SUITES = {
     "tools": "benchmarks.tools",
     "load": "benchmarks.load",
     "economics": "benchmarks.economics",
+    "limits": "benchmarks.limits",
     "cold_start": "benchmarks.cold_start",
     "cli": "benchmarks.cli",
 }

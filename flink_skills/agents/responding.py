@@ -98,8 +98,10 @@ async def _request_with_retries(
             # A pause before the next attempt holds no permit, and waiting for one is not part of the request's time.
             if model.permits is None:
                 return await _request(model, request, on_delta)
-            async with model.permits.one():
-                return await _request(model, request, on_delta)
+            async with model.permits.one(request) as permit:
+                response = await _request(model, request, on_delta)
+                permit.used(response.usage)
+                return response
         except ModelError as error:
             if not error.retryable:
                 raise

@@ -231,7 +231,7 @@ class AgentRuntime:
                 manager=manager,
                 chat_models=chat_models,
                 scratch_dir=place.scratch_dir,
-                permits=Permits.by_name({m.name: m.setup for m in plan.models}, config, place.scratch_dir),
+                permits=Permits.by_name(chat_models, {m.name: m.setup for m in plan.models}, config, place.scratch_dir),
                 services=own,
                 callees=callees,
                 workspaces=workspaces,

@@ -11,6 +11,12 @@ from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flink_skills.agents.models.base import ChatModel as ChatModel
+    from flink_skills.agents.models.shared_limits import TokenCost as TokenCost
+    from flink_skills.agents.models.shared_limits import SharedLimits as SharedLimits
+    from flink_skills.agents.models.quota import retry_after as retry_after
+    from flink_skills.agents.models.quota import Quota as Quota
+    from flink_skills.agents.models.quota import Allowance as Allowance
+    from flink_skills.agents.models.permits import Permits as Permits
     from flink_skills.agents.models.json import JsonActions as JsonActions
     from flink_skills.agents.models.matching import SkillIndex as SkillIndex
     from flink_skills.agents.models.native import NativeCalls as NativeCalls
@@ -25,18 +31,24 @@ if TYPE_CHECKING:
     from flink_skills.agents.models.setup import ModelSetup as ModelSetup
 
 _HOMES = {
+    "Allowance": "quota",
     "ChatModel": "base",
     "JsonActions": "json",
     "ModelSetup": "setup",
     "NativeCalls": "native",
     "OfflineModel": "offline",
+    "Permits": "permits",
     "Provider": "registry",
+    "Quota": "quota",
+    "SharedLimits": "shared_limits",
     "SkillIndex": "matching",
+    "TokenCost": "shared_limits",
     "check_setup": "registry",
     "create_model": "registry",
     "has_listed_price": "registry",
     "provider_names": "registry",
     "register_provider": "registry",
+    "retry_after": "quota",
     "unregister_provider": "registry",
 }
 
