@@ -22,6 +22,7 @@ SUITES = {
     "load": "benchmarks.load",
     "spread": "benchmarks.spread",
     "economics": "benchmarks.economics",
+    "limits": "benchmarks.limits",
     "cold_start": "benchmarks.cold_start",
     "cli": "benchmarks.cli",
 }

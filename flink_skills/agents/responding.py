@@ -136,8 +136,9 @@ async def _request_with_retries(
             if model.permits is None:
                 response = await _request(model, request, on_delta)
             else:
-                async with model.permits.one():
+                async with model.permits.one(request) as permit:
                     response = await _request(model, request, on_delta)
+                    permit.used(response.usage)
         except ModelError as error:
             if circuit is not None:
                 circuit.failed(error)

@@ -235,6 +235,14 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "Most requests to one model in a minute, evenly spread, by all workers of a job on a TaskManager, retries "
         "among them; 0: no limit.",
     )
+    MODEL_MAX_TOKENS_PER_MINUTE = Option[int](
+        "skills.model.max-tokens-per-minute",
+        parse_count,
+        0,
+        "Maximum number of tokens, in and out, of the requests to one model in a minute, evenly spread, by all workers "
+        "of a job on a TaskManager. Tokens are estimated before a request and corrected by its response. 0 means no "
+        "limit.",
+    )
     TURN_MAX_STEPS = Option[int](
         "skills.turn.max-steps",
         parse_positive,

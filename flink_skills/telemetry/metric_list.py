@@ -83,6 +83,9 @@ METRICS: tuple[Metric, ...] = (
     _counter(_MODEL, "costMicroUsd", "What the requests cost; only there where the model's price is known.", _USD),
     _histogram(_MODEL, "chatLatency", "Of a request to its answer, with the waits between its retries."),
     _counter(_MODEL, "chatTime", "The sum of these times.", "ms"),
+    _counter(
+        _MODEL, "limitWaitTime", "Time that requests waited for `skills.model.max-*` or the provider's quota.", "ms"
+    ),
     _counter(("tool",), "toolCalls", "Calls of a tool."),
     _counter(("tool",), "toolFailures", "Calls whose result was an error."),
     _histogram(("tool",), "toolLatency", "Of a call to its result."),

@@ -137,6 +137,9 @@ class MetricsObserver(Observer):
             counts["resumedTurns"] += 1
 
     def _chat(self, activity: Activity) -> None:
+        if waited := activity.attributes.get("limit_wait"):
+            counts = self._of("agent", _agent_of(activity), "model", activity.name).counts
+            counts["limitWaitTime"] += waited * 1000
         if activity.error == CANCELLED:
             return  # the turn was given up: that says nothing of the model
         attributes = activity.attributes

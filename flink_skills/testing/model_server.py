@@ -29,7 +29,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
@@ -232,7 +232,9 @@ class ScriptedModelServer:
             events = stream_events(dialect, reply, text, calls, model=conversation.model, number=number, usage=usage)
             return await _stream(request, reply, events)
         answer = message_body(dialect, reply, text, calls, model=conversation.model, number=number)
-        return _json(answer) if reply.cut_after is None else await _cut(request, answer, reply.cut_after)
+        if reply.cut_after is not None:
+            return await _cut(request, answer, reply)
+        return _json(answer, reply.headers)
 
     async def _choose(self, body: dict[str, Any], conversation: Conversation) -> Reply:
         if isinstance(self._script, Script):
@@ -249,7 +251,7 @@ class ScriptedModelServer:
         """An error, or a body that is sent as it is."""
         with self._lock:
             self._status[reply.status] += 1
-        headers = {}
+        headers = dict(reply.headers)
         if reply.retry_after is not None:
             after = reply.retry_after
             headers["Retry-After"] = after if isinstance(after, str) else f"{after:g}"
@@ -277,7 +279,9 @@ class ScriptedModelServer:
 
 
 async def _stream(request: web.Request, reply: Reply, events: Sequence[str]) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+    response = web.StreamResponse(
+        headers={**reply.headers, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+    )
     await response.prepare(request)
     for position, event in enumerate(events):
         if position == reply.break_after:
@@ -292,20 +296,20 @@ async def _stream(request: web.Request, reply: Reply, events: Sequence[str]) -> 
     return response
 
 
-async def _cut(request: web.Request, answer: Any, size: int) -> web.StreamResponse:
-    """The first ``size`` bytes of an answer whose header promises all."""
-    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+async def _cut(request: web.Request, answer: Any, reply: Reply) -> web.StreamResponse:
+    """Send the first ``cut_after`` bytes of an answer whose header promises all."""
+    response = web.StreamResponse(headers={**reply.headers, "Content-Type": "application/json"})
     body = json.dumps(answer).encode()
     response.content_length = len(body)
     await response.prepare(request)
-    await response.write(body[:size])
+    await response.write(body[: reply.cut_after])
     if request.transport is not None:
         request.transport.close()
     return response
 
 
-def _json(data: Any) -> web.Response:
-    return web.Response(body=json.dumps(data).encode(), content_type="application/json")
+def _json(data: Any, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(body=json.dumps(data).encode(), content_type="application/json", headers=headers)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

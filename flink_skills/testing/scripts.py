@@ -35,7 +35,7 @@ class Reply:
     Where a stream is asked for, ``piece_latency`` seconds pass before each event of it, after ``break_after``
     events the connection is cut, and after ``stall_after`` nothing more comes, while it stays open. With
     ``interleaved``, the pieces of several tool calls take turns. A whole answer is cut after
-    ``cut_after`` bytes.
+    ``cut_after`` bytes. ``headers`` are sent with any of these.
     ``reasoning`` precedes the answer in the form of the API, signed or encrypted if the API does so.
     In ``text`` and in arguments, ``{last_user}``, ``{last_tool}`` and ``{n}`` stand for the last user's
     text, the last tool result and the number of the request.
@@ -58,6 +58,7 @@ class Reply:
     finish_reason: str = ""
     input_tokens: int = 10
     output_tokens: int = 5
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,15 @@ def chat(skills: list[str], *, answers: bool = True) -> None:
             activity.attributes.update(response=ModelResponse("x", (), Usage(7, 3, 1, 4, 2, 1)), skills=skills)
 
 
+async def test_the_wait_for_limits_is_counted_also_of_a_turn_that_was_cancelled(opened: Open, reports: Reports) -> None:
+    telemetry, metrics = opened()
+    with pytest.raises(asyncio.CancelledError), telemetry.turn(scope()), observe("chat", "main") as activity:
+        activity.attributes["limit_wait"] = 1.5
+        raise asyncio.CancelledError
+    metrics.tell()
+    assert reports.counters["limitWaitTime", "agent", "desk", "model", "main"] == 1500
+
+
 async def test_a_turn_is_counted_with_all_that_happens_in_it(opened: Open, reports: Reports) -> None:
     telemetry, metrics = opened()
     with telemetry.turn(scope(resumed=2)) as turn:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from flink_skills.agents.models.matching import SkillIndex as SkillIndex
     from flink_skills.agents.models.native import NativeCalls as NativeCalls
     from flink_skills.agents.models.offline import OfflineModel as OfflineModel
+    from flink_skills.agents.models.permits import Permits as Permits
+    from flink_skills.agents.models.quota import Allowance as Allowance
+    from flink_skills.agents.models.quota import Quota as Quota
+    from flink_skills.agents.models.quota import retry_after as retry_after
     from flink_skills.agents.models.registry import Provider as Provider
     from flink_skills.agents.models.registry import check_setup as check_setup
     from flink_skills.agents.models.registry import create_model as create_model
@@ -25,22 +29,30 @@ if TYPE_CHECKING:
     from flink_skills.agents.models.registry import register_provider as register_provider
     from flink_skills.agents.models.registry import unregister_provider as unregister_provider
     from flink_skills.agents.models.setup import ModelSetup as ModelSetup
+    from flink_skills.agents.models.shared_limits import SharedLimits as SharedLimits
+    from flink_skills.agents.models.shared_limits import TokenCost as TokenCost
 
 _HOMES = {
     "Admission": "circuit",
+    "Allowance": "quota",
     "ChatModel": "base",
     "Circuit": "circuit",
     "JsonActions": "json",
     "ModelSetup": "setup",
     "NativeCalls": "native",
     "OfflineModel": "offline",
+    "Permits": "permits",
     "Provider": "registry",
+    "Quota": "quota",
+    "SharedLimits": "shared_limits",
     "SkillIndex": "matching",
+    "TokenCost": "shared_limits",
     "check_setup": "registry",
     "create_model": "registry",
     "has_listed_price": "registry",
     "provider_names": "registry",
     "register_provider": "registry",
+    "retry_after": "quota",
     "unregister_provider": "registry",
 }
 

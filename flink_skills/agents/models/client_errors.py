@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import email.utils
-import math
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from flink_skills.agents.models.quota import retry_after
 from flink_skills.endpoint import redact
 from flink_skills.errors import ModelError
 from flink_skills.sources.mends import NO_DESCRIPTORS, machine_mend
@@ -198,30 +196,7 @@ def _retry_after(chain: list[BaseException]) -> float | None:
         headers = getattr(getattr(error, "response", None), "headers", None) or getattr(error, "headers", None)
         if headers is None:
             continue
-        for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-            seconds = _seconds(headers.get(name), scale, headers.get("date"))
-            if seconds is not None:
-                return seconds
+        seconds = retry_after(headers)
+        if seconds is not None:
+            return seconds
     return None
-
-
-def _seconds(value: str | None, scale: float, sent: str | None) -> float | None:
-    """How long to wait. A date counts from when the answer was ``sent``: the clock of this machine may be wrong."""
-    if value is None:
-        return None
-    try:
-        seconds = float(value) * scale
-    except ValueError:
-        moment = _moment(value)
-        if moment is None:
-            return None
-        now = _moment(sent or "")
-        seconds = moment - (time.time() if now is None else now)
-    return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
-def _moment(date: str) -> float | None:
-    try:
-        return email.utils.parsedate_to_datetime(date).timestamp()
-    except (TypeError, ValueError):
-        return None

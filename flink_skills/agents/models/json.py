@@ -9,7 +9,7 @@ from typing import Any
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.agents.models.actions import ANSWER, Action, action_schema, all_actions, allowed_actions
-from flink_skills.agents.models.base import ChatModel, tell_whole
+from flink_skills.agents.models.base import ChatModel, OnQuota, tell_whole
 from flink_skills.agents.models.json_answer import AnswerText
 from flink_skills.agents.models.native import calls_in_text
 from flink_skills.agents.models.transcript import render_messages, render_system
@@ -35,6 +35,15 @@ class JsonActions(ChatModel):
         self.model = model
         self.name = model.name
         self.accepts = model.accepts
+
+    @property
+    def on_quota(self) -> OnQuota | None:
+        """The wrapped model's."""
+        return self.model.on_quota
+
+    @on_quota.setter
+    def on_quota(self, on_quota: OnQuota | None) -> None:
+        self.model.on_quota = on_quota
 
     async def request(self, request: ModelRequest) -> ModelResponse:
         actions = allowed_actions(request)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
-from flink_skills.agents.models.base import ChatModel, tell_calls
+from flink_skills.agents.models.base import ChatModel, OnQuota, tell_calls
 from flink_skills.telemetry import Delta, OnDelta, TextDelta, Withdrawn
 
 __all__ = ["NativeCalls", "calls_in_text"]
@@ -40,6 +40,15 @@ class NativeCalls(ChatModel):
         self.model = model
         self.name = model.name
         self.accepts = model.accepts
+
+    @property
+    def on_quota(self) -> OnQuota | None:
+        """The wrapped model's."""
+        return self.model.on_quota
+
+    @on_quota.setter
+    def on_quota(self, on_quota: OnQuota | None) -> None:
+        self.model.on_quota = on_quota
 
     async def request(self, request: ModelRequest) -> ModelResponse:
         return _with_written_calls(await self.model.request(request), request)

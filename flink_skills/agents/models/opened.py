@@ -69,11 +69,11 @@ class OpenModels:
             if each.name not in self.clients
         }
         setups = {**{m.name: m.setup for m in models}, **{key: each.setup for key, each in own.items()}}
-        self.permits = Permits.by_name(setups, config, scratch_dir)
         clients = dict(self.clients)
         for key, each in own.items():
             clients[key] = create(each)
             self._others.append(clients[key])
+        self.permits = Permits.by_name(clients, setups, config, scratch_dir)
 
         def candidate(key: str, of: Planned | Fallback) -> Candidate:
             return Candidate(of.name, of.setup, clients[key], self.permits.get(key), circuits.of(of.setup))

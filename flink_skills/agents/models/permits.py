@@ -1,137 +1,269 @@
-"""Limits of requests to a chat model, at once and in a minute, which all workers of a TaskManager keep together.
+"""Permits for requests to a chat model, within limits that all workers of a TaskManager keep together.
 
-Workers are processes, so they share a folder. Each place is a byte of a file, which the kernel locks for the process
-that holds it. Another file has the time at which the next request may begin. A worker that is killed returns its
-places.
+The limits are options of the job, and what the provider announces in its responses. Workers are processes, so they
+share a file, see :mod:`flink_skills.agents.models.shared_limits`. Requests of one worker are admitted in their order.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
+import contextvars
 import hashlib
 import logging
-import os
 import random
-import struct
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 
-from flink_skills.agents.models.places import Places
+from flink_skills.agents.messages import ModelRequest, Usage
+from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.quota import Quota
 from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.models.shared_limits import POLL, SharedLimits, TokenCost
 from flink_skills.errors import ModelError
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.skill.inspection import about_tokens
 from flink_skills.sources.mends import machine_mend
+from flink_skills.telemetry.activity import current_activity
 
-__all__ = ["Permits"]
+__all__ = ["Permit", "Permits"]
 
 _log = logging.getLogger("flink_skills.model")
-_POLL = 0.03
 _SAY_AFTER = 10.0
 _SAY_AGAIN = 60.0
-_TIME = struct.Struct("=d")
 
 
 class Permits:
     """Permits for requests to one model. ``folder`` is the same for all processes that share the limits.
 
-    ``concurrent`` is the maximum of requests at once, ``per_minute`` of requests that begin in a minute; 0 is no limit.
-    Requests of one process are served in the order in which they ask.
+    Args:
+        name: What logs and errors call the model.
+        folder: Folder of the shared file. It is created.
+        concurrent: Maximum number of requests at the same time; 0: no limit.
+        per_minute: Maximum number of requests that begin in a minute, evenly spread; 0: no limit.
+        tokens_per_minute: Maximum number of tokens in a minute, evenly spread; 0: no limit.
+
+    A request waits in ``async with``, and holds its permit until the block ends::
+
+        async with permits.one(request) as permit:
+            response = await model.request(request)
+            permit.used(response.usage)
     """
 
-    def __init__(self, name: str, folder: Path, *, concurrent: int = 0, per_minute: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        concurrent: int = 0,
+        per_minute: int = 0,
+        tokens_per_minute: int = 0,
+    ) -> None:
         self._name = name
         self._folder = folder
-        self._concurrent = concurrent
-        self._interval = 60.0 / per_minute if per_minute else 0.0
-        self._places = Places(folder / "places", concurrent)
-        # Only the first one in the queue of this process looks for a place, or takes a time.
-        self._first = asyncio.Lock()
-        self._freed = asyncio.Event()
-        self._said = -_SAY_AGAIN
+        self._limits = SharedLimits(
+            folder / "limits", concurrent=concurrent, per_minute=per_minute, tokens=tokens_per_minute
+        )
+        self._queue: deque[Permit] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._logged = -_SAY_AGAIN
         folder.mkdir(parents=True, exist_ok=True)
 
-    def close(self) -> None:
-        """Return all places and close the files."""
-        self._places.close()
-
     @classmethod
-    def by_name(cls, setups: Mapping[str, ModelSetup], config: SkillConfig, scratch_dir: str) -> dict[str, Permits]:
-        """Return the permits of each chat model that the options limit.
+    def by_name(
+        cls,
+        models: Mapping[str, ChatModel],
+        setups: Mapping[str, ModelSetup],
+        config: SkillConfig,
+        scratch_dir: str,
+    ) -> dict[str, Permits]:
+        """Return the permits of each chat model that the options or its provider may limit.
 
-        Agents share the permits of one model at one address.
+        Agents share the permits of one model at one address with one key. The permits follow what the models announce.
         """
-        concurrent = config.get(SkillOptions.MODEL_MAX_CONCURRENT)
-        per_minute = config.get(SkillOptions.MODEL_MAX_PER_MINUTE)
+        limits = {
+            "concurrent": config.get(SkillOptions.MODEL_MAX_CONCURRENT),
+            "per_minute": config.get(SkillOptions.MODEL_MAX_PER_MINUTE),
+            "tokens_per_minute": config.get(SkillOptions.MODEL_MAX_TOKENS_PER_MINUTE),
+        }
         found = {}
-        for name, setup in setups.items() if concurrent or per_minute else ():
-            place = f"{setup.label}\0{setup.base_url or ''}"
-            folder = Path(scratch_dir) / "permits" / hashlib.sha256(place.encode()).hexdigest()[:16]
-            found[name] = cls(setup.label, folder, concurrent=concurrent, per_minute=per_minute)
+        for name, setup in setups.items():
+            if any(limits.values()) or setup.provider != "offline":
+                place = "\0".join((setup.label, setup.base_url or "", setup.api_key_env or ""))
+                folder = Path(scratch_dir) / "permits" / hashlib.sha256(place.encode()).hexdigest()[:16]
+                found[name] = cls(setup.label, folder, **limits)
+                models[name].on_quota = found[name].on_quota
         return found
 
-    @contextlib.asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
-        """Wait for a permit and hold it. Raises :class:`ModelError` where the files cannot be used."""
-        place: int | None = None
+    def one(self, request: ModelRequest | None = None) -> Permit:
+        """Return the permit of a request. Entering it waits; enter it once."""
+        return Permit(self, request)
+
+    def on_quota(self, headers: Mapping[str, str], status: int) -> None:
+        """Follow the quota that a response announces, see :attr:`ChatModel.on_quota`.
+
+        Raises:
+            OSError: The shared file cannot be used.
+        """
+        if quota := Quota.read(headers):
+            permit = _current.get()
+            cost = permit.cost if permit is not None and permit.permits is self else None
+            self._limits.hear(time.monotonic(), quota, status, cost)
+
+    def close(self) -> None:
+        """Return all permits and close the file."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._limits.close()
+
+    async def take(self, permit: Permit) -> None:
+        """Wait until ``permit`` is admitted. Called by the permit."""
+        limits = self._limits
         try:
-            async with self._first:
-                try:
-                    if self._concurrent:
-                        place = await self._place()
-                    if self._interval:
-                        await self._wait(self._take_time(), "skills.model.max-requests-per-minute")
-                except OSError as error:
-                    mend = machine_mend(error) or "let the worker write there"
-                    raise ModelError(
-                        f"model {self._name}: its limits cannot be kept, {self._folder}: {error.strerror or error}: "
-                        f"{mend}",
-                        retryable=True,
-                    ) from error
-            yield
+            if not limits.apply:
+                return
+            permit.asked = time.monotonic()
+            permit.estimate(limits)
+            if not self._queue and limits.admit(permit.asked, permit.asked, permit.cost) == 0:
+                permit.admitted = True
+                return
+        except OSError as error:
+            raise self._failure(error) from error
+        permit.future = asyncio.get_running_loop().create_future()
+        self._queue.append(permit)
+        if len(self._queue) == 1:
+            self._serve()
+        try:
+            await permit.future
+        except OSError as error:
+            raise self._failure(error) from error
+        except asyncio.CancelledError:
+            if permit.admitted:
+                self.free(permit)
+            elif self._queue and self._queue[0] is permit:
+                self._serve()
+            raise
         finally:
-            if place is not None:
-                self._places.free(place)
-                self._freed.set()
+            permit.waited = time.monotonic() - permit.asked
 
-    async def _place(self) -> int:
-        """Wait for a place and return its number."""
-        began = time.monotonic()
-        while True:
-            self._freed.clear()
-            found = self._places.take()
-            if found is not None:
-                return found
-            self._say(time.monotonic() - began, f"skills.model.max-concurrent = {self._concurrent}")
-            # A place of this process wakes us; for one of another process we look again.
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._freed.wait(), _POLL * random.uniform(0.7, 1.3))
+    def free(self, permit: Permit) -> None:
+        """Return a permit, and admit the requests that waited for it. Called by the permit."""
+        if permit.admitted:
+            permit.admitted = False
+            self._limits.release()
+            if self._queue:
+                # One place is free. More are not looked for, because each look takes the lock.
+                self._serve(1)
 
-    def _take_time(self) -> float:
-        """How many seconds from now the next request may begin; that time is then taken."""
-        descriptor = os.open(self._folder / "next", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            # Held for two system calls, so waiting for it does not hold up the loop.
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # The same clock in all processes of a machine, and one that nobody sets.
+    def settle(self, permit: Permit, usage: Usage) -> None:
+        """Correct the estimate of a permit. Called by the permit."""
+        if permit.cost.inputs and usage.input_tokens:
+            self._limits.settle(permit.cost, usage.input_tokens, usage.output_tokens, permit.about)
+
+    def _serve(self, most: int | None = None) -> None:
+        """Admit up to ``most`` requests from the head of the queue. If requests remain, a timer tries again."""
+        queue, limits, wait = self._queue, self._limits, POLL
+        while queue:
+            permit = queue[0]
+            if permit.future is None or permit.future.done():
+                queue.popleft()
+                continue
+            if most == 0:
+                break
             now = time.monotonic()
-            kept = os.pread(descriptor, _TIME.size, 0)
-            at = max(_TIME.unpack(kept)[0], now) if len(kept) == _TIME.size else now
-            os.pwrite(descriptor, _TIME.pack(at + self._interval), 0)
-            return float(at - now)
+            try:
+                wait = limits.admit(now, permit.asked, permit.cost)
+            except OSError as error:
+                queue.popleft()
+                permit.future.set_exception(error)
+                continue
+            if wait > 0:
+                self._log_wait(now, now - permit.asked)
+                break
+            queue.popleft()
+            permit.admitted = True
+            permit.future.set_result(None)
+            wait, most = POLL, None if most is None else most - 1
+        if not queue:
+            limits.forget()
+        elif self._timer is None:
+            # Spread, so that processes do not meet at the lock again and again.
+            self._timer = asyncio.get_running_loop().call_later(wait * random.uniform(1.0, 1.1), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._serve()
+
+    def _failure(self, error: OSError) -> ModelError:
+        fix = machine_mend(error) or "let the worker write there"
+        return ModelError(
+            f"model {self._name}: its limits cannot be kept, {self._folder}: {error.strerror or error}: {fix}",
+            retryable=True,
+        )
+
+    def _log_wait(self, now: float, waited: float) -> None:
+        if waited >= _SAY_AFTER and now - self._logged >= _SAY_AGAIN:
+            self._logged = now
+            _log.warning(
+                "model %s: %d requests wait for %s, the first one for %.0f s; raise the limit if the provider allows "
+                "more",
+                self._name,
+                len(self._queue),
+                self._limits.reason,
+                waited,
+            )
+
+
+class Permit:
+    """The permit of one request; see :class:`Permits`."""
+
+    __slots__ = ("_request", "about", "admitted", "asked", "cost", "future", "permits", "waited")
+
+    def __init__(self, permits: Permits, request: ModelRequest | None) -> None:
+        self._request = request
+        self.permits = permits
+        self.cost = TokenCost()
+        self.about = 0
+        self.asked = 0.0
+        self.admitted = False
+        self.future: asyncio.Future[None] | None = None
+        #: Seconds for which the request waited.
+        self.waited = 0.0
+
+    async def __aenter__(self) -> Permit:
+        """Wait for the permit. Raises :class:`ModelError` if the limits cannot be kept."""
+        try:
+            await self.permits.take(self)
         finally:
-            os.close(descriptor)
+            if self.waited and (activity := current_activity()) is not None:
+                attributes = activity.attributes
+                attributes["limit_wait"] = attributes.get("limit_wait", 0.0) + self.waited
+        _current.set(self)
+        return self
 
-    async def _wait(self, seconds: float, why: str) -> None:
-        if seconds > 0:
-            self._say(seconds, why)
-            await asyncio.sleep(seconds)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _current.set(None)
+        self.permits.free(self)
 
-    def _say(self, waited: float, why: str) -> None:
-        """Once in a while: who looks at slow turns wants to know that it is this limit."""
-        now = time.monotonic()
-        if waited >= _SAY_AFTER and now - self._said >= _SAY_AGAIN:
-            self._said = now
-            _log.warning("model %s: requests wait for %s; raise it if the provider allows more", self._name, why)
+    def used(self, usage: Usage) -> None:
+        """Note the tokens that the response states: they replace the estimate."""
+        self.permits.settle(self, usage)
+
+    def estimate(self, limits: SharedLimits) -> None:
+        """Estimate the tokens of the request if a limit counts them."""
+        request = self._request
+        if request is None or not limits.count_tokens:
+            return
+        texts = [message.content for message in request.messages]
+        self.about = about_tokens("".join((request.system, *texts)))
+        most = request.settings.get("max_tokens")
+        self.cost.inputs = limits.input_estimate(self.about)
+        self.cost.outputs = limits.output_estimate(float(most) if isinstance(most, (int, float)) else None)
+
+
+_current: contextvars.ContextVar[Permit | None] = contextvars.ContextVar("flink_skills_permit", default=None)

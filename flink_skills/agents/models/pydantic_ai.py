@@ -7,6 +7,7 @@ needs it. One model holds one HTTP client with its connections, for all turns of
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import os
 from collections.abc import Mapping
@@ -61,6 +62,18 @@ class PydanticAIModel(ChatModel):
         self._key_variable = key_variable
         self._streams = True
         self._closed = False
+        self._hook(getattr(getattr(model, "client", None), "_client", None))
+
+    def _hook(self, http: Any) -> None:
+        """Observe the responses of the HTTP client below a client library, if it is one of httpx."""
+        hooks = getattr(http, "event_hooks", None)
+        if isinstance(hooks, Mapping):
+            http.event_hooks = {**hooks, "response": [*hooks.get("response", ()), self._responded]}
+
+    async def _responded(self, response: Any) -> None:
+        # Models of one provider may share a client.
+        if self.on_quota is not None and _asking.get() is self:
+            self.on_quota(response.headers, response.status_code)
 
     async def request(self, request: ModelRequest) -> ModelResponse:
         try:
@@ -87,6 +100,7 @@ class PydanticAIModel(ChatModel):
         return from_response(response, self.name)
 
     def _exchange(self, request: ModelRequest) -> dict[str, Any]:
+        _asking.set(self)
         settings = {**self._settings, **request.settings}
         if (cache := settings.get("cache")) in _CACHE:
             settings["cache"] = _CACHE[cache]
@@ -127,6 +141,10 @@ class PydanticAIModel(ChatModel):
             outcome = close()
             if inspect.isawaitable(outcome):
                 await outcome
+
+
+# The model whose request this task, or one that it started, makes.
+_asking: contextvars.ContextVar[PydanticAIModel | None] = contextvars.ContextVar("flink_skills_asking", default=None)
 
 
 def knows_provider(provider: str) -> bool:

@@ -1,4 +1,4 @@
-"""Limits of requests that several processes keep together. Examines the internals of agents.models.permits."""
+"""Limits of requests that several processes keep together."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.agents.models.permits import Permits
+from flink_skills.agents.models import Permits
 from flink_skills.errors import ModelError
+from flink_skills.telemetry import Observer, Telemetry, TurnScope, observe
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
 from tests.kit.waiting import until
 
@@ -50,9 +51,9 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def processes(count: int, *words: object) -> list[list[float]]:
+def processes(count: int, *words: object, script: str = ASK) -> list[list[float]]:
     started = [
-        subprocess.Popen([sys.executable, "-c", ASK, *map(str, words)], stdout=subprocess.PIPE) for _ in range(count)
+        subprocess.Popen([sys.executable, "-c", script, *map(str, words)], stdout=subprocess.PIPE) for _ in range(count)
     ]
     found = [json.loads(process.communicate(timeout=60)[0]) for process in started]
     assert [process.returncode for process in started] == [0] * count
@@ -73,6 +74,49 @@ def test_requests_of_several_processes_together_are_spread_over_a_minute(tmp_pat
     assert begun[-1] - begun[0] >= 14 * 0.1 - 0.02
     # Not in bursts: any second has at most its ten and one, and what a late wake-up moved.
     assert max(sum(first <= moment < first + 1 for moment in begun) for first in begun) <= 12
+
+
+TOKENS = """
+import asyncio, json, sys, time
+from pathlib import Path
+from flink_skills.agents.messages import ModelRequest, Usage, UserMessage
+from flink_skills.agents.models.permits import Permits
+
+async def main():
+    permits, begun = Permits("m", Path(sys.argv[1]), tokens_per_minute=600_000), []
+    request = ModelRequest(system="", messages=[UserMessage("word" * 900)], settings={"max_tokens": 100})
+    async def one():
+        async with permits.one(request) as permit:
+            begun.append(time.monotonic())
+            permit.used(Usage(900, 100, 1))
+    await asyncio.gather(*(one() for _ in range(5)))
+    print(json.dumps(begun))
+
+asyncio.run(main())
+"""
+
+
+def test_tokens_of_several_processes_together_are_spread_over_a_minute(tmp_path: Path) -> None:
+    # 600 requests of 1,000 tokens in a minute: one in a tenth of a second.
+    begun = sorted(moment for of_one in processes(3, tmp_path, script=TOKENS) for moment in of_one)
+    assert len(begun) == 15
+    assert begun[-1] - begun[0] >= 14 * 0.1 - 0.02
+
+
+async def test_a_quota_that_is_used_up_delays_requests_and_they_say_so(
+    tmp_path: Path,
+) -> None:
+    permits = Permits("m", tmp_path)
+    async with permits.one() as permit:
+        permits.on_quota({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "300ms"}, 200)
+    assert permit.waited == 0
+    scope = TurnScope("agent", "key", 1, "turn")
+    with Telemetry([Observer()]).turn(scope), observe("chat", "m") as chat:
+        async with permits.one() as permit:
+            pass
+    assert permit.waited > 0.2
+    assert chat.attributes["limit_wait"] == permit.waited
+    permits.close()
 
 
 def test_a_process_that_is_killed_gives_its_place_back(tmp_path: Path) -> None:
@@ -129,7 +173,8 @@ async def test_who_gives_up_waiting_holds_nothing(tmp_path: Path) -> None:
         assert time.monotonic() - began < 5
     assert descriptors() == before
     permits.close()
-    assert descriptors() == before - 1
+    # Python's map has a descriptor of its own.
+    assert descriptors() == before - 2
 
 
 async def test_each_place_is_taken_once_also_when_others_hold_those_around_it(tmp_path: Path) -> None:

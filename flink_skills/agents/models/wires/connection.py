@@ -6,7 +6,7 @@ import functools
 import os
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -54,6 +54,8 @@ class Connection:
         self._headers: CIMultiDict[str] = CIMultiDict(headers)
         self._max_connections = max_connections
         self._proxy = _proxy_of(address)
+        #: Receives the headers and the status of each answer.
+        self.on_answer: Callable[[Mapping[str, str], int], None] | None = None
         self._session: aiohttp.ClientSession | None = None
         self._timeouts: dict[float | None, aiohttp.ClientTimeout] = {}
 
@@ -82,6 +84,8 @@ class Connection:
             allow_redirects=False,
             proxy=self._proxy,
         ) as answer:
+            if self.on_answer is not None:
+                self.on_answer(answer.headers, answer.status)
             if answer.status != 200:
                 raise await _error(answer)
             yield answer

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse
-from flink_skills.agents.models.base import ChatModel, tell_whole
+from flink_skills.agents.models.base import ChatModel, OnQuota, tell_whole
 from flink_skills.agents.models.client_errors import explain
 from flink_skills.agents.models.wires.connection import AnswerError, Connection, read_bounded
 from flink_skills.agents.models.wires.error_names import status_of
@@ -61,6 +61,15 @@ class HttpModel(ChatModel):
         self._of_request: Mapping[str, Any] | None = None
         self._merged: Mapping[str, Any] = self._settings
         self._headers: Mapping[str, str] | None = None
+
+    @property
+    def on_quota(self) -> OnQuota | None:
+        """The listener of the connection."""
+        return self._connection.on_answer
+
+    @on_quota.setter
+    def on_quota(self, on_quota: OnQuota | None) -> None:
+        self._connection.on_answer = on_quota
 
     def body(self, request: ModelRequest, *, stream: bool = False) -> bytes:
         """Return the bytes that are sent for ``request``."""
