@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.registry import register_tools as register_tools
     from flink_skills.tools.dynamic.toolset_base import BaseToolSet as BaseToolSet
     from flink_skills.tools.function import FunctionTool as FunctionTool
+    from flink_skills.tools.media import Media as Media
     from flink_skills.tools.streaming.function import StreamingFunctionTool as StreamingFunctionTool
 
 _HOMES = {
@@ -87,6 +88,7 @@ _HOMES = {
     "FunctionTool": "tools.function",
     "IsolationError": "errors",
     "LimitError": "errors",
+    "Media": "tools.media",
     "ModelError": "errors",
     "Option": "options",
     "PlanError": "errors",

@@ -12,6 +12,7 @@ from typing import Any
 
 from flink_skills.agents.messages import (
     AssistantMessage,
+    Media,
     Message,
     ModelResponse,
     ToolCall,
@@ -22,6 +23,7 @@ from flink_skills.agents.messages import (
 )
 from flink_skills.errors import WorkerError
 from flink_skills.tools.base import ToolResult
+from flink_skills.tools.media import media_from_json, media_to_json
 
 __all__ = [
     "STATE_VERSION",
@@ -71,7 +73,7 @@ def _text(data: bytes) -> str:
 def message_to_json(message: Message) -> dict[str, Any]:
     """The state form of a message."""
     if isinstance(message, UserMessage):
-        return {"u": message.content}
+        return {"u": message.content, **_with_media(message)}
     if isinstance(message, AssistantMessage):
         said: dict[str, Any] = {"a": message.content, "c": [_call_to_json(call) for call in message.tool_calls]}
         if message.verbatim is not None:
@@ -80,17 +82,18 @@ def message_to_json(message: Message) -> dict[str, Any]:
     found = {"t": message.content, "i": message.call_id, "n": message.name, "e": message.is_error}
     if message.skill:
         found["k"] = [message.skill, message.stub, message.holds]
-    return found
+    return {**found, **_with_media(message)} if message.media else found
 
 
 def message_from_json(data: Mapping[str, Any]) -> Message:
     """The message of its state form."""
     if "u" in data:
-        return UserMessage(data["u"])
+        return UserMessage(data["u"], _media(data))
     if "a" in data:
         calls = data["c"]
         return AssistantMessage(data["a"], tuple(map(_call_from_json, calls)) if calls else (), _verbatim(data))
-    return ToolMessage(data["i"], data["n"], data["t"], data["e"], *data.get("k", ()))
+    skill, stub, holds = data.get("k", ("", False, ""))
+    return ToolMessage(data["i"], data["n"], data["t"], data["e"], skill, stub, holds, _media(data))
 
 
 def response_to_json(response: ModelResponse) -> dict[str, Any]:
@@ -126,12 +129,21 @@ def result_to_json(result: ToolResult) -> dict[str, Any]:
         "e": result.is_error,
         "v": result.value,
         "s": [dict(effect) for effect in result.effects],
+        **_with_media(result),
     }
 
 
 def result_from_json(data: Mapping[str, Any]) -> ToolResult:
     """The tool result of its journal form."""
-    return ToolResult(data["x"], data["e"], data["v"], tuple(data["s"]))
+    return ToolResult(data["x"], data["e"], data["v"], tuple(data["s"]), media=_media(data))
+
+
+def _with_media(of: UserMessage | ToolMessage | ToolResult) -> dict[str, Any]:
+    return {"media": media_to_json(of.media)} if of.media else {}
+
+
+def _media(data: Mapping[str, Any]) -> tuple[Media, ...]:
+    return media_from_json(data["media"]) if "media" in data else ()
 
 
 def _verbatim(data: Mapping[str, Any]) -> Verbatim | None:

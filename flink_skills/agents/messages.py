@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, ClassVar, Union
 
 from flink_skills.tools.base import ToolSpec
+from flink_skills.tools.media import Media
 
 __all__ = [
     "AssistantMessage",
+    "Media",
     "Message",
     "ModelRequest",
     "ModelResponse",
@@ -81,9 +83,10 @@ class Verbatim:
 
 @dataclass(frozen=True)
 class UserMessage:
-    """What a user, or an event, says."""
+    """What a user, or an event, says. ``media`` are the images, PDF documents and audio that belong to it."""
 
     content: str
+    media: tuple[Media, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ class AssistantMessage:
     tool_calls: tuple[ToolCall, ...] = ()
     verbatim: Verbatim | None = field(default=None, repr=False)
 
+    media: ClassVar[tuple[Media, ...]] = ()
+
 
 @dataclass(frozen=True)
 class ToolMessage:
@@ -101,7 +106,7 @@ class ToolMessage:
 
     ``skill`` is the skill that the call loaded, or chose documents of. With ``stub`` the content only says so, and a
     request may have what is loaded in its place. ``holds`` is the digest of the skill whose instructions the content
-    holds; empty for one that holds none.
+    holds; empty for one that holds none. ``media`` are the images, PDF documents and audio of the result.
     """
 
     call_id: str
@@ -111,6 +116,7 @@ class ToolMessage:
     skill: str = ""
     stub: bool = False
     holds: str = ""
+    media: tuple[Media, ...] = ()
 
 
 Message = Union[UserMessage, AssistantMessage, ToolMessage]
@@ -125,6 +131,9 @@ class ModelRequest:
     settings (``temperature``, ``max_tokens``, ``top_p``, ``seed``), ``timeout`` seconds for this request. With
     ``describes_schema`` the system text says what the answer must look like: a provider that takes no schema needs no
     more of it.
+
+    The ``media`` of the messages are of the kinds that the model accepts (:attr:`ChatModel.accepts`). Each has its
+    ``data``, or a ``location`` that is an ``https://`` URL for the provider to read.
     """
 
     system: str

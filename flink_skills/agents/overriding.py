@@ -88,6 +88,7 @@ class _Borrowed(ChatModel):
     def __init__(self, model: ChatModel) -> None:
         self._model = model
         self.name = model.name
+        self.accepts = model.accepts
 
     async def request(self, request: ModelRequest) -> ModelResponse:
         return await self._model.request(request)

@@ -4,6 +4,7 @@ from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.function import FunctionTool
+from flink_skills.tools.media import Media
 from flink_skills.tools.profiles import PROFILES, TOOL_NAMES
 from flink_skills.tools.services import ToolServices, profile_tools
 from flink_skills.tools.settings import SkillSettings
@@ -29,6 +30,7 @@ __all__ = [
     "Arguments",
     "FunctionTool",
     "LoadedSkill",
+    "Media",
     "ShellRunner",
     "SkillSettings",
     "SkillState",

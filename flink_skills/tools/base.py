@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from flink_skills.errors import ExecutionError
 from flink_skills.resource import Resource
+from flink_skills.tools.media import Media
 
 if TYPE_CHECKING:
     from flink_skills.artifacts import ArtifactStore
@@ -39,7 +40,8 @@ class ToolResult:
     :meth:`flink_skills.tools.state.SkillState.apply`), kept in the journal, so that a replay ends in
     the same state without calling the tool again. ``retryable`` says of an error that the same call may succeed later.
     ``sections`` are the parts of ``content`` in order, if it has parts that are shortened separately when it is longer
-    than ``skills.tool.max-output``. They are not stored.
+    than ``skills.tool.max-output``. They are not stored. ``media`` are images, PDF documents and audio that the model
+    receives with ``content``. The journal contains their locations.
     """
 
     content: str
@@ -48,6 +50,7 @@ class ToolResult:
     effects: tuple[Mapping[str, Any], ...] = ()
     retryable: bool = False
     sections: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    media: tuple[Media, ...] = ()
 
 
 @dataclass

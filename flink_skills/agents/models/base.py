@@ -32,6 +32,10 @@ class ChatModel(Resource, ABC):
     name: str
     """What logs, metrics and errors call the model, such as ``openai:gpt-x``. Holds no secret."""
 
+    accepts: frozenset[str] = frozenset()
+    """The kinds of media that the model accepts in messages: ``image``, ``pdf`` and ``audio``. A request contains no
+    others."""
+
     @abstractmethod
     async def request(self, request: ModelRequest) -> ModelResponse:
         """Ask the model once.

@@ -34,6 +34,7 @@ class JsonActions(ChatModel):
     def __init__(self, model: ChatModel) -> None:
         self.model = model
         self.name = model.name
+        self.accepts = model.accepts
 
     async def request(self, request: ModelRequest) -> ModelResponse:
         actions = allowed_actions(request)

@@ -39,6 +39,7 @@ class NativeCalls(ChatModel):
     def __init__(self, model: ChatModel) -> None:
         self.model = model
         self.name = model.name
+        self.accepts = model.accepts
 
     async def request(self, request: ModelRequest) -> ModelResponse:
         return _with_written_calls(await self.model.request(request), request)

@@ -22,6 +22,7 @@ from flink_skills.agents.messages import ModelRequest, ModelResponse
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.client_errors import explain
 from flink_skills.agents.models.http_client import http_client
+from flink_skills.agents.models.media import accepted_kinds
 from flink_skills.agents.models.pydantic_ai_mapping import from_response, parameters, to_messages
 from flink_skills.agents.models.pydantic_ai_stream import Told, is_about_streaming, read_stream
 from flink_skills.agents.models.setup import ModelSetup
@@ -57,8 +58,10 @@ class PydanticAIModel(ChatModel):
         key_variable: str | None = None,
         schema_with_tools: bool = True,
         names_end: bool = False,
+        accepts: frozenset[str] = frozenset(),
     ) -> None:
         self.name = name
+        self.accepts = accepts
         self._model = model
         self._settings = dict(settings or {})
         self._place = place
@@ -194,6 +197,7 @@ def _openai(setup: ModelSetup) -> ChatModel:
         setup.label,
         model,
         settings=setup.settings,
+        accepts=accepted_kinds(setup),
         place=str(client.base_url),
         key_variable=setup.api_key_env or ("OPENAI_API_KEY" if own else None),
         # Local servers turn a schema into a grammar for the whole output, which leaves no room for a call.
@@ -220,6 +224,7 @@ def _anthropic(setup: ModelSetup) -> ChatModel:
         setup.label,
         model,
         settings=setup.settings,
+        accepts=accepted_kinds(setup),
         place=str(client.base_url),
         key_variable=setup.api_key_env or "ANTHROPIC_API_KEY",
         names_end=True,
@@ -255,6 +260,7 @@ def _inferred(setup: ModelSetup) -> ChatModel:
         setup.label,
         model,
         settings=setup.settings,
+        accepts=accepted_kinds(setup),
         place=setup.base_url or str(getattr(model, "base_url", None) or ""),
         key_variable=setup.api_key_env,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from inspect import signature
 from typing import Any
@@ -15,6 +15,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from flink_skills.agents.messages import (
     AssistantMessage,
+    Media,
     ModelRequest,
     ModelResponse,
     ToolCall,
@@ -37,7 +38,12 @@ def to_messages(request: ModelRequest, *, schema_in_text: bool = False) -> list[
         system = f"{system}\n\n{_schema_text(request.output_schema or {})}".strip()
     parts: list[theirs.ModelRequestPart] = [theirs.SystemPromptPart(system)] if system else []
     converted: list[theirs.ModelMessage] = []
+    # The media of tool results, which follow the results: few providers accept them inside.
+    shown: list[theirs.ModelRequestPart] = []
     for message in request.messages:
+        if not isinstance(message, ToolMessage):
+            parts += shown
+            shown = []
         if isinstance(message, AssistantMessage):
             if parts:
                 converted.append(theirs.ModelRequest(parts=parts))
@@ -45,11 +51,28 @@ def to_messages(request: ModelRequest, *, schema_in_text: bool = False) -> list[
             converted.append(theirs.ModelResponse(parts=_response_parts(message)))
         elif isinstance(message, ToolMessage):
             parts.append(_tool_return(message))
+            if message.media:
+                shown.append(_user_prompt(f"Content of the result of {message.name}:", message.media))
         else:
-            parts.append(theirs.UserPromptPart(message.content))
+            parts.append(_user_prompt(message.content, message.media))
+    parts += shown
     if parts:
         converted.append(theirs.ModelRequest(parts=parts))
     return converted
+
+
+def _user_prompt(text: str, media: Sequence[Media]) -> theirs.UserPromptPart:
+    return theirs.UserPromptPart([text, *map(_media, media)] if media else text)
+
+
+def _media(media: Media) -> theirs.UserContent:
+    if media.data is not None:
+        return theirs.BinaryContent(media.data, media_type=media.media_type, identifier=media.name)
+    if media.kind == "image":
+        return theirs.ImageUrl(media.location, media_type=media.media_type)
+    if media.kind == "audio":
+        return theirs.AudioUrl(media.location, media_type=media.media_type)
+    return theirs.DocumentUrl(media.location, media_type=media.media_type)
 
 
 def parameters(request: ModelRequest, *, native_schema: bool = False) -> ModelRequestParameters:

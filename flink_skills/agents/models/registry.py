@@ -16,6 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.media import accepted_kinds
 from flink_skills.agents.models.setup import ModelSetup, check_shape
 from flink_skills.agents.models.suggestions import model_advice
 from flink_skills.errors import ConfigError, UnknownNameError
@@ -99,6 +100,7 @@ def check_setup(setup: ModelSetup, *, place: str = "") -> None:
     >>> check_setup(ModelSetup.parse("offline"))
     """
     check_shape(setup, place=place)
+    accepted_kinds(setup, place=place)
     provider = _find(setup, place)
     where = f"{place}: " if place else ""
     if provider.needs_model and not setup.model:

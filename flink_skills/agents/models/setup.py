@@ -47,7 +47,8 @@ class ModelSetup(Resource):
     ``api_key_env`` *names* the environment variable in which the workers find the key.
 
     ``settings`` go with every request (see :data:`SETTINGS`), ``extra`` is for the provider
-    (``headers``: more HTTP headers; ``max_connections``). ``price`` is what it costs, see
+    (``headers``: more HTTP headers; ``max_connections``; ``media``: the kinds of media that the model accepts, of
+    ``image``, ``pdf`` and ``audio``). ``price`` is what it costs, see
     :meth:`flink_skills.telemetry.prices.Price.parse`; None for what the lists of prices say.
 
     >>> ModelSetup.parse("openai-compatible:qwen", base_url="http://localhost:8000/v1").model

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flink_skills.agents.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from flink_skills.agents.messages import AssistantMessage, Media, Message, ToolMessage, UserMessage
 from flink_skills.agents.models.actions import ANSWER, Action
 from flink_skills.manager.menu import escape
 from flink_skills.skill.text import clean_line
@@ -36,27 +36,33 @@ def render_messages(messages: Sequence[Message], actions: Sequence[Action]) -> l
     """The conversation with calls as the JSON that the model wrote, and results as the user's words."""
     rendered: list[Message] = []
     results: list[str] = []
+    shown: tuple[Media, ...] = ()
     for message in messages:
         if isinstance(message, ToolMessage):
             failed = " (failed)" if message.is_error else ""
             results.append(f"Result of {message.name}{failed}:\n{message.content}")
+            shown += message.media
             continue
         if results:
-            rendered.append(UserMessage("\n\n".join(results)))
-            results = []
+            rendered.append(UserMessage("\n\n".join(results), shown))
+            results, shown = [], ()
         if isinstance(message, AssistantMessage):
             rendered.append(AssistantMessage(_as_actions(message)))
         elif rendered and isinstance(rendered[-1], UserMessage):
             # Chat templates want user and assistant in turns.
-            rendered[-1] = UserMessage(f"{rendered[-1].content}\n\n{message.content}")
+            rendered[-1] = _joined(rendered[-1], message.content, message.media)
         else:
             rendered.append(message)
     hint = _hint(messages, actions)
     if results:
-        rendered.append(UserMessage("\n\n".join([*results, hint])))
+        rendered.append(UserMessage("\n\n".join([*results, hint]), shown))
     elif rendered and isinstance(rendered[-1], UserMessage):
-        rendered[-1] = UserMessage(f"{rendered[-1].content}\n\n{hint}")
+        rendered[-1] = _joined(rendered[-1], hint)
     return rendered
+
+
+def _joined(message: Message, text: str, media: tuple[Media, ...] = ()) -> UserMessage:
+    return UserMessage(f"{message.content}\n\n{text}", (*message.media, *media))
 
 
 def _hint(messages: Sequence[Message], actions: Sequence[Action]) -> str:

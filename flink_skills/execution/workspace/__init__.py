@@ -3,7 +3,7 @@
 from flink_skills.execution.workspace.collecting import Collected, CollectedFile, FilePart
 from flink_skills.execution.workspace.interpreter import command_python
 from flink_skills.execution.workspace.manager import WorkspaceManager
-from flink_skills.execution.workspace.media_type import is_text, media_type
+from flink_skills.execution.workspace.media_type import is_text, media_type, recognized_type
 from flink_skills.execution.workspace.opening import open_workspaces
 from flink_skills.execution.workspace.places import READABLE, WRITABLE, PlaceError, parts_of
 from flink_skills.execution.workspace.placing import Placed, default_place, place_parts
@@ -29,4 +29,5 @@ __all__ = [
     "open_workspaces",
     "parts_of",
     "place_parts",
+    "recognized_type",
 ]

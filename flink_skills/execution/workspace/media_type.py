@@ -5,7 +5,7 @@ from __future__ import annotations
 import mimetypes
 from pathlib import PurePosixPath
 
-__all__ = ["BINARY", "TEXT", "is_text", "media_type"]
+__all__ = ["BINARY", "TEXT", "is_text", "media_type", "recognized_type"]
 
 BINARY = "application/octet-stream"
 TEXT = "text/plain"
@@ -45,6 +45,7 @@ _BEGINNINGS = (
     (b"\x1f\x8b", "application/gzip"),
     (b"PAR1", "application/vnd.apache.parquet"),
 )
+_RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 _TEXTS_OF_APPLICATIONS = frozenset(
     f"application/{kind}"
     for kind in ("json", "jsonl", "x-ndjson", "xml", "yaml", "toml", "sql", "javascript", "x-sh", "x-tex")
@@ -66,6 +67,20 @@ def media_type(name: str, head: bytes) -> str:
     if known and (text or not _says_text(known)):
         return known
     return next((kind for start, kind in _BEGINNINGS if head.startswith(start)), TEXT if text else BINARY)
+
+
+def recognized_type(head: bytes) -> str:
+    """Return the media type that the first bytes of a file prove, without its name. Return "" if they prove none.
+
+    >>> recognized_type(b"\\x89PNG\\r\\n\\x1a\\n"), recognized_type(b"hello")
+    ('image/png', '')
+    """
+    if head[:4] == b"RIFF" and head[8:12] in _RIFF:
+        return _RIFF[head[8:12]]
+    if head[:3] == b"ID3" or (len(head) > 2 and head[0] == 0xFF and head[1] & 0xE6 == 0xE2 and head[2] >> 4 != 15):
+        # A tag, or the header of a frame of layer III.
+        return "audio/mpeg"
+    return next((kind for start, kind in _BEGINNINGS if head.startswith(start)), "")
 
 
 def is_text(data: bytes) -> bool:
