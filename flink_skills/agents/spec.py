@@ -76,6 +76,9 @@ class SetupSpec(BaseModel):
     price: StrictFloat | StrictInt | dict[Text, StrictFloat | StrictInt] | None = Field(
         None, description="USD per million tokens, such as `{input: 1.25, output: 10.0}`."
     )
+    media: list[Literal["image", "pdf", "audio"]] | None = Field(
+        None, description="The content that the model accepts next to text; default: that of its provider."
+    )
     skill_names: list[Text] | None = Field(None, description="The only skills that the model may see.")
     tools: list[Text] | None = Field(None, description="The only tools of the agent that the model has.")
     prompt: Text | None = Field(None, description="One of `prompts`.")
@@ -141,6 +144,11 @@ class AgentParts(StrictPart):
         "names, or a text with names separated by commas. NULL: all that they have.",
     )
     files: Text | None = Field(None, description="The column that has the files of the event; default: `files`.")
+    content: Text | Annotated[list[Text], Field(min_length=1)] | None = Field(
+        None,
+        description="The column, or the columns, with images, PDF documents and audio for the models: bytes, base64, "
+        "an address under `skills.files.allowed`, an artifact, or an array of these.",
+    )
     state: dict[Text, Any] | None = Field(
         None, description="JSON schema of the key's state, an object whose properties have defaults."
     )

@@ -110,12 +110,12 @@ class AgentBuilder:
             return []
         return [
             source.document.problem(
-                (*source.at, key),
+                (*source.at, *path),
                 self._read.references.hide(
                     str(UnknownNameError("column", column, shape.names, place=self._input_name()))
                 ),
             )
-            for key, column in source.agent.columns.items()
+            for path, column in source.agent.columns.items()
             if column not in shape.names
         ]
 

@@ -80,6 +80,11 @@ class Media:
         return MEDIA_TYPES.get(self.media_type, "")
 
     @property
+    def suffix(self) -> str:
+        """The usual suffix of files of its type, such as ``.png``."""
+        return _SUFFIXES.get(self.media_type, "")
+
+    @property
     def summary(self) -> str:
         """Kind, name and size.
 
