@@ -25,13 +25,13 @@ def check_content(agent_id: str, agent: Agent, fields: Sequence[str] | None, con
             raise PlanError(f"agent {agent_id}: content_fields names {name!r} twice: remove one")
         if name == agent.files_field:
             raise PlanError(
-                f"agent {agent_id}: content_fields names {name!r}, the field of files for commands: put the content into "
-                "another field, or name another field in files_field"
+                f"agent {agent_id}: content_fields names {name!r}, the field of files for commands: put the content "
+                "into another field, or name another field in files_field"
             )
         if fields is not None and name not in fields:
             raise UnknownNameError("field", name, fields, place=f"content_fields of agent {agent_id}")
     if names and agent.session == "key" and not config.get(SkillOptions.ARTIFACTS_DIR):
         raise PlanError(
-            f"agent {agent_id}: its conversations refer to the content of earlier events (session = 'key'), and the job "
-            f"does not store it: set {SkillOptions.ARTIFACTS_DIR.key}"
+            f"agent {agent_id}: its conversations refer to the content of earlier events (session = 'key'), and the "
+            f"job does not store it: set {SkillOptions.ARTIFACTS_DIR.key}"
         )

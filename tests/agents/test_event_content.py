@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flink_skills import Agent, Record
-from flink_skills.agents import Session, TurnOutcome, TurnStatus, UserMessage, decode
-from flink_skills.testing import ScriptedModel
+from flink_skills import Agent, Media, Record, ResourceDescriptor, SkillsError, chat_model_setup, tool
+from flink_skills.agents import Session, TurnOutcome, TurnStatus, UserMessage, compile_plan, decode
+from flink_skills.testing import Reply, Rule, ScriptedModel, ScriptedModelServer, calls
+from flink_skills.testing import call as call_of
 from tests.kit.agents import OpenAgent
-from tests.kit.media import JPEG, MP3, PDF, PNG
+from tests.kit.media import JPEG, MP3, PDF, PNG, WAV
 from tests.kit.models import Script
 from tests.sources.web import ALLOWED, Page, Web
 
@@ -281,3 +283,101 @@ async def test_code_passes_content_with_its_own_message(open_agent: OpenAgent, s
     assert [message.media != () for message in messages] == [True, False, False]
     assert isinstance(messages[0], UserMessage)
     assert messages[0].content == "Describe it."
+
+
+class Draws(Looks):
+    content_fields = ()
+
+    @tool
+    def draw(self) -> list[Any]:
+        """Draws."""
+        return ["drawn", Media.of(PNG, "plot.png"), Media.of(WAV, "plot.wav")]
+
+
+class DrawsForLong(Draws):
+    session = "key"
+
+
+async def test_a_tool_shows_its_result_also_in_a_repeated_turn_and_the_next_one(
+    open_agent: OpenAgent, script: Script, kept: dict[str, str]
+) -> None:
+    answers = [calls(call_of("draw")), "nice", "nice", "still"]
+    model = seeing(script, answers, "image")
+    bench = await open_agent(DrawsForLong, **kept)
+    first = await bench.turn("draw")
+    assert shown(model) == [("plot.png", PNG)]
+    assert f"[audio plot.wav, {len(WAV)} bytes: this model cannot hear audio]" in texts(model)
+    journal = b"".join(bench.journal)
+    assert b"artifact://content/plot.png@" in journal
+    assert base64.b64encode(PNG)[:20] not in journal
+    # The answer is missing in the journal, the result of the tool is there.
+    again = await open_agent(DrawsForLong, **kept)
+    await again.turn("draw", journal=bench.journal[:2])
+    assert shown(model) == [("plot.png", PNG)]
+    await again.turn("and now?", session=Session.decode(first.change.chunks), number=2)
+    assert shown(model) == [("plot.png", PNG)]
+
+
+async def test_without_a_store_the_result_of_a_tool_is_gone_after_a_failure(
+    open_agent: OpenAgent, script: Script
+) -> None:
+    model = seeing(script, [calls(call_of("draw")), "nice", "gone"])
+    bench = await open_agent(Draws)
+    await bench.turn("draw")
+    assert shown(model) == [("plot.png", PNG)]
+    await (await open_agent(Draws)).turn("draw", journal=bench.journal[:2])
+    assert shown(model) == []
+    assert "plot.png, 70 bytes: it is no longer stored" in texts(model)
+
+
+async def test_media_of_a_result_over_the_limit_are_sentences(open_agent: OpenAgent, script: Script) -> None:
+    model = seeing(script, [calls(call_of("draw")), "nice"], "image", "audio")
+    bench = await open_agent(Draws, **{"skills.content.max-count": 1})
+    await bench.turn("draw")
+    assert shown(model) == [("plot.png", PNG)]
+    reason = "it was left out, because the result of draw has more items than skills.content.max-count = 1"
+    assert f"[audio plot.wav, {len(WAV)} bytes: {reason}]" in texts(model)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "fields", "problem"),
+    [
+        ({}, ["photoo", "papers"], "unknown field 'photo' in content_fields of agent looks: did you mean 'photoo'"),
+        ({"content_fields": ("a", "a")}, None, "content_fields names 'a' twice"),
+        ({"content_fields": ("files",)}, None, "content_fields names 'files', the field of files for commands"),
+        ({"session": "key"}, None, "the job does not store it: set skills.artifacts.dir"),
+    ],
+)
+def test_a_wrong_declaration_is_found_before_the_job_starts(
+    attributes: dict[str, Any], fields: Any, problem: str
+) -> None:
+    agent = type("Made", (Looks,), {"name": "looks", "model": "offline", **attributes})
+    with pytest.raises(SkillsError, match=re.escape(problem)):
+        compile_plan(agent, fields=fields)
+
+
+class Served(Agent):
+    instructions = "You look."
+    content_fields = ("photo",)
+
+    def __init__(self, url: str, media: list[str] | None) -> None:
+        self.url, self.media = url, media
+
+    @chat_model_setup
+    def m(self) -> ResourceDescriptor:
+        more = {} if self.media is None else {"media": self.media}
+        return ResourceDescriptor("openai-compatible.setup", model="m", base_url=self.url, **more)
+
+
+@pytest.mark.parametrize(("media", "arrives"), [(["image"], True), (None, False)])
+async def test_the_bytes_of_an_event_arrive_at_a_server_that_is_declared_to_see(
+    open_agent: OpenAgent, media: list[str] | None, arrives: bool
+) -> None:
+    with ScriptedModelServer([Rule(Reply("a cat"))]) as server:
+        bench = await open_agent(Served(server.url, media))
+        outcome = await bench.turn({"photo": base64.b64encode(PNG).decode()})
+        assert outcome.status == TurnStatus.DONE, outcome
+        [body] = server.requests
+    sent = str(body["messages"][-1]["content"])
+    assert (base64.b64encode(PNG).decode() in sent) == arrives
+    assert ("this model cannot see images" in sent) != arrives
