@@ -93,6 +93,10 @@ class Agent:
     #: ``text`` or ``uri`` (``artifact://…``). They are staged to ``work/inputs/``, and models read only their names.
     files_field: str = "files"
 
+    #: Fields of an event that hold images, PDF documents and audio for models: bytes, base64, ``data:`` URLs, addresses
+    #: under ``skills.files.allowed``, artifacts, or lists of these. The text of the event has their names instead.
+    content_fields: Sequence[str] = ()
+
     #: Name of the agent in plans, metrics and call ids; empty: the class's qualified name.
     name: str = ""
 

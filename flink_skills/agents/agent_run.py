@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.chat import chat
 from flink_skills.agents.codec import result_from_json, result_to_json, usage_to_json
 from flink_skills.agents.context import AgentContext
+from flink_skills.agents.event_content import ContentScope
 from flink_skills.agents.journal import NOTHING_ASKED, Asked, fingerprint
-from flink_skills.agents.messages import Message, Usage
+from flink_skills.agents.messages import Media, Message, Usage
 from flink_skills.agents.session import Conversation
 from flink_skills.agents.state import changed_state
 from flink_skills.agents.state_values import StoredState
 from flink_skills.agents.steps import StepCodec
+from flink_skills.agents.turn_media import TurnMedia
 from flink_skills.errors import LimitError, TurnError
 from flink_skills.telemetry import observe
 from flink_skills.tools import SkillState, ToolSet
@@ -113,6 +115,9 @@ class AgentRun:
         self.event = event
         # Without the contents of files, where the event has some.
         self.event_for_model = event
+        # Images, PDF documents and audio of the event.
+        self.content: tuple[Media, ...] = ()
+        self.media = TurnMedia(runtime.media, turn.owner)
         # As it was before the turn; what the turn adds is in `conversations`.
         self.before = conversation
         self.state = state
@@ -156,6 +161,18 @@ class AgentRun:
             self._calls.clear()
             # Timers that are made later keep this context, some long after they are cancelled, and with it all of this.
             _last_call.reset(before)
+
+    async def read_content(self) -> None:
+        """Read the images, PDF documents and audio of the event. Models read the event without them."""
+        if self.runtime.content.is_in(self.event):
+            scope = ContentScope(
+                self.media,
+                self.durable,
+                self.turn.call_id,
+                lambda: self.skill_state_of(self.generation.tool_scope(None)).artifacts,
+                self.runtime.keeps_conversation,
+            )
+            self.event_for_model, self.content = await self.runtime.content.read(self.event, scope)
 
     @contextmanager
     def call(self, kind: str) -> Iterator[tuple[str, Asked]]:
@@ -273,8 +290,10 @@ class AgentRun:
         """See :meth:`Generation.tool_scope`."""
         return self.generation.tool_scope(self._routed(model))
 
-    async def chat(self, message: Any, *, model: str | None, output_type: Any) -> Any:
-        return await chat(self, self.generation.model(self._routed(model)), message, output_type)
+    async def chat(
+        self, message: Any, *, model: str | None, output_type: Any, content: Sequence[Media] | None = None
+    ) -> Any:
+        return await chat(self, self.generation.model(self._routed(model)), message, output_type, content)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], *, model: str | None) -> Any:
         scope = self.tool_scope(model)
@@ -395,7 +414,7 @@ class AgentRun:
                 known=tool is not None,
             )
             with observed as activity:
-                called = await offered.call(name, arguments, context)
+                called = await self.media.kept_result(name, await offered.call(name, arguments, context))
                 activity.attributes.update(content=called.content, is_error=called.is_error)
             result = result_to_json(called)
             spent: Spent | None = context.extra.get(SPENT)

@@ -15,6 +15,7 @@ from flink_skills.agents.journal import Asked, fingerprint
 from flink_skills.agents.materialise import build_request
 from flink_skills.agents.messages import (
     AssistantMessage,
+    Media,
     Message,
     ModelResponse,
     ToolCall,
@@ -37,17 +38,31 @@ if TYPE_CHECKING:
 __all__ = ["chat"]
 
 
-async def chat(run: AgentRun, model: ModelRuntime, message: Any, output_type: Any) -> Any:
+async def chat(
+    run: AgentRun, model: ModelRuntime, message: Any, output_type: Any, content: Sequence[Media] | None = None
+) -> Any:
     """Answer ``message`` (None: the event) with ``model``; see ``AgentContext.chat``."""
+    is_event = message is None or message is run.event
+    media = run.content if content is None and is_event else tuple(content or ())
     with run.call("chat") as (chat_id, place):
-        said = None if message is None or message is run.event else message
+        said = None if is_event else message
+        if content is not None:
+            said = [said, [[of.name, of.media_type, of.size] for of in content]]
         # Also the model: what one said belongs into no conversation of another one.
         asked = replace(place, what=fingerprint(model.name, said) or fingerprint(model.name))
-        return await _chat(run, model, chat_id, asked, message=message, output_type=output_type)
+        media = tuple([await run.media.keep(of) for of in media])
+        return await _chat(run, model, chat_id, asked, message=message, media=media, output_type=output_type)
 
 
 async def _chat(
-    run: AgentRun, model: ModelRuntime, chat_id: str, asked: Asked, *, message: Any, output_type: Any
+    run: AgentRun,
+    model: ModelRuntime,
+    chat_id: str,
+    asked: Asked,
+    *,
+    message: Any,
+    media: tuple[Media, ...],
+    output_type: Any,
 ) -> Any:
     answer_type = model.answer_type(output_type)
     conversation = run.conversations.get(model.name, [])
@@ -61,7 +76,7 @@ async def _chat(
 
     if notices:
         say(notice_message(notices))
-    say(UserMessage(text))
+    say(UserMessage(text, media))
     additions, code = Additions(), CodeRounds(run, model)
     refused = 0
     for step in range(run.runtime.config.get(SkillOptions.TURN_MAX_STEPS) + 1):
@@ -192,4 +207,5 @@ def _message(model: ModelRuntime, call: ToolCall, result: ToolResult) -> ToolMes
         skill=str(effect.get("skill", "")),
         stub=bool(effect) and not in_place,
         holds=str(effect.get("digest", "")) if in_place else "",
+        media=result.media,
     )

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from flink_skills.agents.agent import Agent
+from flink_skills.agents.content_checks import check_content
 from flink_skills.agents.declaration import (
     Declaration,
     DeclaredAgent,
@@ -50,6 +51,7 @@ _SETUP_KEYS = (
     "strategy",
     "price",
     "fallback",
+    "media",
     *_CONNECTION_KEYS,
 )
 _DEEPEST = 5
@@ -129,6 +131,8 @@ def compile_plan(
         fields = fields_of_input(agent.input_type, is_tool=bool(_callers))
     used = (of.prompt for of in models if of.prompt is not None)
     check_prompts(declared.agent_id, declared.prompts, used, fields)
+    if not _callers:
+        check_content(declared.agent_id, agent, fields, config)
     return AgentPlan(
         agent_id=declared.agent_id,
         # The code of an agent that is a tool travels with its caller.
@@ -272,6 +276,7 @@ def _model_plan(
         api_key_env=arguments.pop("api_key_env", None) or connection.get("api_key_env"),
         strategy=arguments.pop("strategy", None),
         price=arguments.pop("price", None),
+        extra={"media": arguments.pop("media")} if arguments.get("media") is not None else {},
         settings=arguments,
     )
     try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.messages import Usage
+from flink_skills.agents.messages import Media, Usage
 from flink_skills.agents.next_event import RESERVED_TAGS
 from flink_skills.artifacts import artifact_ref
 from flink_skills.errors import TurnError, near_misses
@@ -100,8 +100,18 @@ class AgentContext:
         """What this conversation saved: references such as ``artifact://report.csv@0f3a…`` by name, the newest each."""
         return {name: artifact_ref(name, version) for name, version in self._run.artifacts.items()}
 
+    @property
+    def content(self) -> tuple[Media, ...]:
+        """The images, PDF documents and audio in the ``content_fields`` of the event, in order."""
+        return self._run.content
+
     def chat(
-        self, message: Any = None, *, model: str | None = None, output_type: Any = ...
+        self,
+        message: Any = None,
+        *,
+        model: str | None = None,
+        output_type: Any = ...,
+        content: Sequence[Media] | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Let a chat model answer, with its skills and tools, until it has a final answer.
 
@@ -110,6 +120,8 @@ class AgentContext:
                 conversation per model.
             model: Name of a ``@chat_model_setup``; None: the agent's first.
             output_type: What the answer must be; default: the agent's ``output_type``. None: text.
+            content: The images, PDF documents and audio that the model receives with the message. None: those of the
+                event if the message is the event, else none.
 
         Returns:
             The answer: a ``str``, or an instance of ``output_type``.
@@ -119,7 +131,9 @@ class AgentContext:
             LimitError: the turn is at a limit (steps, tokens).
             TurnError: the model gave no usable answer.
         """
-        return self._run.awaited("ctx.chat", self._run.chat(message, model=model, output_type=output_type))
+        return self._run.awaited(
+            "ctx.chat", self._run.chat(message, model=model, output_type=output_type, content=content)
+        )
 
     def call_tool(
         self, name: str, arguments: Any = None, /, *, model: str | None = None, **more: Any

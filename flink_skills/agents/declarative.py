@@ -34,6 +34,7 @@ _KEYS = (
     "skill_names",
     "visible_skills",
     "files",
+    "content",
     "state",
     "approve",
     "skills",
@@ -71,6 +72,8 @@ class DeclarativeAgent(Agent):
         self.skill_names = spec.get("skill_names")
         self._visible_column = _text(spec, "visible_skills")
         self.files_field = _text(spec, "files") or Agent.files_field
+        content = spec.get("content") or ()
+        self.content_fields = (content,) if isinstance(content, str) else tuple(_list(spec, "content", "columns"))
         self.input_type = _answer_type(spec.get("input_type"), f"{self.name or 'Agent'}Input", "input_type")
         self.output_type = _answer_type(spec.get("output_type"), f"{self.name or 'Agent'}Output", "output_type")
         state = spec.get("state")
@@ -97,15 +100,17 @@ class DeclarativeAgent(Agent):
         return agent
 
     @property
-    def columns(self) -> dict[str, str]:
-        """The columns of the event that the agent names, by the path of the key that names them."""
-        named = {
-            "session_selector": self.session_selector,
-            "visible_skills": self._visible_column,
-            "files": _text(self.spec, "files"),
-            "route.field": None if self.route is None else self.route.field,
+    def columns(self) -> dict[tuple[str | int, ...], str]:
+        """The columns of the event that the agent names, by the path in its spec that names them."""
+        named: dict[tuple[str | int, ...], Any] = {
+            ("session_selector",): self.session_selector,
+            ("visible_skills",): self._visible_column,
+            ("files",): _text(self.spec, "files"),
+            ("route", "field"): None if self.route is None else self.route.field,
         }
-        return {key: column for key, column in named.items() if column}
+        is_list = isinstance(self.spec.get("content"), list)
+        named |= {("content", n) if is_list else ("content",): of for n, of in enumerate(self.content_fields)}
+        return {path: column for path, column in named.items() if column}
 
     def visible_skills(self, event: Any, ctx: AgentContext) -> list[str] | None:
         """Return the skills that the column names."""

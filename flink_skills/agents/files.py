@@ -25,7 +25,18 @@ if TYPE_CHECKING:
     from flink_skills.execution.workspace import Workspace
     from flink_skills.tools.state import SkillState
 
-__all__ = ["EventFile", "Fetched", "event_files", "pinned_file", "stage_files", "with_names", "without_data"]
+__all__ = [
+    "EventFile",
+    "Fetched",
+    "event_files",
+    "fields_of_event",
+    "file_of",
+    "free_name",
+    "pinned_file",
+    "stage_files",
+    "with_names",
+    "without_data",
+]
 
 _FIELDS = frozenset({"name", "data", "text", "uri", "mime_type", "sha256"})
 _CONTENT = ("data", "text", "uri")
@@ -107,9 +118,9 @@ def event_files(event: Any, field: str = "files", taken: Collection[str] = ()) -
     names = {*_TAKEN, *taken}
     found = []
     for number, entry in enumerate(entries[:_MOST_FILES], 1):
-        file = _file(entry)
+        file = file_of(entry)
         if not file.problem:
-            name = _free_name(file.name or f"upload_{number}", names)
+            name = free_name(file.name or f"upload_{number}", names)
             names.add(name)
             kind = file.mime_type or (media_type(name, file.data) if file.data is not None else "")
             file = dataclasses.replace(file, name=name, mime_type=kind)
@@ -133,7 +144,7 @@ def with_names(event: Any, files: Sequence[EventFile], field: str = "files") -> 
     """The same for ``files`` that :func:`event_files` has found in the event already."""
     if not files:
         return event
-    return {**_shallow(event), field: [file.to_json() for file in files]}
+    return {**fields_of_event(event), field: [file.to_json() for file in files]}
 
 
 def pinned_file(file: EventFile, versions: Mapping[str, str]) -> EventFile:
@@ -209,11 +220,11 @@ def _loaded(ref: Reference, artifacts: ArtifactStore | None, owner: str, state: 
 
 
 def _entries(event: Any, field: str) -> Sequence[Any]:
-    fields = _shallow(event)
+    fields = fields_of_event(event)
     value = fields.get(field) if isinstance(fields, Mapping) else None
     if not isinstance(value, (list, tuple)) or hasattr(value, "_fields"):
         value = [value]
-    entries = [_shallow(entry) for entry in value]
+    entries = [fields_of_event(entry) for entry in value]
     return entries if any(map(_is_file, entries)) else ()
 
 
@@ -230,7 +241,7 @@ def _is_file(entry: Any) -> bool:
     )
 
 
-def _shallow(value: Any) -> Any:
+def fields_of_event(value: Any) -> Any:
     """The fields of something structured, their values as they are; anything else as it is."""
     if isinstance(value, BaseModel):
         return {name: getattr(value, name) for name in (*type(value).model_fields, *(value.model_extra or ()))}
@@ -243,7 +254,7 @@ def _shallow(value: Any) -> Any:
     return dict(vars(value)) if hasattr(value, "__dict__") and not isinstance(value, Mapping) else value
 
 
-def _file(entry: Any) -> EventFile:
+def file_of(entry: Any) -> EventFile:
     """The file of an entry; its name is a wish, or "" for none."""
     if not isinstance(entry, Mapping):
         return EventFile("", problem=f"an entry is {type(entry).__name__}: a file has data, text or a uri")
@@ -332,7 +343,8 @@ def _safe_name(original: str) -> str:
     return name
 
 
-def _free_name(name: str, taken: Collection[str]) -> str:
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return ``name`` with a number that makes it different from the ``taken`` names, if it is one of them."""
     stem, dot, suffix = name.partition(".")
     number, free = 1, name
     while free in taken:

@@ -236,9 +236,11 @@ def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> Mo
         for name in parts.own_tools
         if chosen is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in chosen)
     ]
+    chat_model = parts.chat_models[plan.name] if plan is not None else _NoModel()
     services = replace(
         parts.services,
         view=view,
+        accepts=chat_model.accepts,
         own_tools=frozenset(own),
         settings=settings,
         bundled=parts.services.bundled if settings.bundled else None,
@@ -251,7 +253,7 @@ def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> Mo
         name=plan.name if plan is not None else "",
         agent_id=parts.plan.agent_id,
         setup=plan.setup if plan is not None else None,
-        chat_model=parts.chat_models[plan.name] if plan is not None else _NoModel(),
+        chat_model=chat_model,
         permits=parts.permits.get(plan.name) if plan is not None else None,
         services=services,
         tools=ToolSet([*faces, *(parts.own_tools[tool] for tool in own)], parts.guard),

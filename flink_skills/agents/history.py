@@ -38,7 +38,7 @@ def about_tokens_of(messages: Sequence[Message]) -> int:
 
 
 def _tokens(message: Message) -> int:
-    found = _FRAME + about_tokens(message.content)
+    found = _FRAME + about_tokens(message.content) + sum(of.about_tokens for of in message.media)
     if isinstance(message, AssistantMessage):
         for call in message.tool_calls:
             arguments = call.arguments

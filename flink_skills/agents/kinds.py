@@ -61,6 +61,11 @@ def _attribute_problems(agent: Any) -> Iterator[str]:
         yield f"run_code is {agent.run_code!r}: give True or False"
     if not isinstance(agent.files_field, str):
         yield f"files_field is {agent.files_field!r}: give the name of a field"
+    content = agent.content_fields
+    if isinstance(content, str) or not (
+        isinstance(content, (list, tuple)) and all(isinstance(n, str) for n in content)
+    ):
+        yield f"content_fields is {content!r}: give a list of names of fields"
     yield from _model_problems(agent.model)
     for name in ("output_type", "input_type"):
         yield from _type_problems(name, getattr(agent, name))

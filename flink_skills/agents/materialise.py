@@ -55,6 +55,7 @@ async def build_request(
             system, messages = _materialised(model, system, state, messages)
     if settings.lifetime == "once":
         state.note_shown()
+    messages = await run.media.loaded(messages, model.chat_model.accepts)
     return model.request(well_formed(system), messages, tools.specs(), answer_type)
 
 

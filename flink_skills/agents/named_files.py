@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from flink_skills.agents.files import EventFile, Fetched
@@ -28,7 +29,7 @@ from flink_skills.sources.pins import file_sha256
 from flink_skills.sources.prefixes import AllowedPrefixes, PrefixPolicy
 from flink_skills.telemetry import observe
 
-__all__ = ["NamedFiles"]
+__all__ = ["Durable", "NamedFiles"]
 
 _log = logging.getLogger("flink_skills.files")
 
@@ -109,6 +110,28 @@ class NamedFiles:
             given_up.set()
             asyncio.get_running_loop().run_in_executor(None, _remove, folder)
 
+    async def read(self, file: EventFile, most: int, call_id: str) -> bytes:
+        """Return the content of a file that the event names.
+
+        ``most`` is the maximum number of bytes, 0 for that of ``skills.limits.download``. Raises :class:`TurnError` for
+        a file that cannot be read.
+        """
+        limit: int = self._config.get(SkillOptions.LIMIT_DOWNLOAD)
+        is_lower = 0 < most < limit
+        folder = await asyncio.to_thread(self._make_folder)
+        given_up = threading.Event()
+        try:
+            _, path = await self._fetched(file, folder, given_up, call_id, most if is_lower else limit)
+            return await asyncio.to_thread(Path(path).read_bytes)
+        except TurnError as error:
+            if not is_lower:
+                raise
+            text = str(error).replace(SkillOptions.LIMIT_DOWNLOAD.key, SkillOptions.CONTENT_MAX_BYTES.key)
+            raise TurnError(text) from None
+        finally:
+            given_up.set()
+            asyncio.get_running_loop().run_in_executor(None, _remove, folder)
+
     async def _again(
         self, file: EventFile, record: dict[str, Any], folder: str, given_up: threading.Event, call_id: str
     ) -> str:
@@ -126,17 +149,19 @@ class NamedFiles:
         return path
 
     async def _fetched(
-        self, file: EventFile, folder: str, given_up: threading.Event, call_id: str
+        self, file: EventFile, folder: str, given_up: threading.Event, call_id: str, limit: int = 0
     ) -> tuple[dict[str, Any], str]:
         started = time.monotonic()
         with observe("stage", "event", skill="", call_id=call_id) as activity:
-            record, path = await self._in_thread(lambda: self._download(file, folder, given_up))
+            record, path = await self._in_thread(lambda: self._download(file, folder, given_up, limit))
             activity.attributes.update(files=1, bytes=record["size"])
         _log.info("fetched event file %s: %d bytes in %.2f s", file.uri, record["size"], time.monotonic() - started)
         return record, path
 
-    def _download(self, file: EventFile, folder: str, given_up: threading.Event) -> tuple[dict[str, Any], str]:
-        limit = self._config.get(SkillOptions.LIMIT_DOWNLOAD)
+    def _download(
+        self, file: EventFile, folder: str, given_up: threading.Event, limit: int = 0
+    ) -> tuple[dict[str, Any], str]:
+        limit = limit or self._config.get(SkillOptions.LIMIT_DOWNLOAD)
         # From here on, and not while it waits for its place.
         deadline = time.monotonic() + self._config.get(SkillOptions.SOURCE_TIMEOUT)
         try:

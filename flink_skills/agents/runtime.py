@@ -19,6 +19,7 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.declaration import Declaration, read_declaration
 from flink_skills.agents.event import event_text
+from flink_skills.agents.event_content import EventContent
 from flink_skills.agents.files import EventFile, event_files, pinned_file, stage_files, with_names
 from flink_skills.agents.generation import Generation, GenerationParts, effective_names
 from flink_skills.agents.models.base import ChatModel
@@ -37,6 +38,7 @@ from flink_skills.agents.session_selection import conversation_id
 from flink_skills.agents.state import assigned_state, new_state
 from flink_skills.agents.state_values import StoredState
 from flink_skills.agents.subagent import AgentTool
+from flink_skills.agents.turn_media import MediaStore
 from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.execution.configuration import command_user
@@ -82,6 +84,8 @@ class AgentRuntime:
         self.agent = agent
         self.config = SkillConfig(plan.options)
         self.named_files = NamedFiles(self.config, scratch_dir)
+        self.content = EventContent(agent.content_fields, self.named_files)
+        self.media = MediaStore(services.artifacts, self.config)
         self.manager = manager
         self.workspaces = workspaces
         self.telemetry = telemetry or Telemetry()

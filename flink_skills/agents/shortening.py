@@ -119,7 +119,7 @@ async def _summary(run: AgentRun, model: ModelRuntime, messages: Sequence[Messag
 
 def _line(message: Message) -> dict[str, Any]:
     """A message for a reader: as JSON, in which nothing that somebody wrote can look like another message."""
-    text = message.content
+    text = "\n".join([message.content, *(f"[{of.summary}]" for of in message.media)])
     if len(text) > _LONGEST_TEXT:
         text = f"{text[: _LONGEST_TEXT // 2]} … {text[-_LONGEST_TEXT // 2 :]}"
     if isinstance(message, ToolMessage):

@@ -84,6 +84,9 @@ class SetupSpec(BaseModel):
         description="The chat models that answer if this one does not, in their order: names of chat models, or "
         "`PROVIDER:MODEL`.",
     )
+    media: list[Literal["image", "pdf", "audio"]] | None = Field(
+        None, description="The content that the model accepts next to text; default: that of its provider."
+    )
     skill_names: list[Text] | None = Field(None, description="The only skills that the model may see.")
     tools: list[Text] | None = Field(None, description="The only tools of the agent that the model has.")
     prompt: Text | None = Field(None, description="One of `prompts`.")
@@ -162,6 +165,11 @@ class AgentParts(StrictPart):
         "names, or a text with names separated by commas. NULL: all that they have.",
     )
     files: Text | None = Field(None, description="The column that has the files of the event; default: `files`.")
+    content: Text | Annotated[list[Text], Field(min_length=1)] | None = Field(
+        None,
+        description="The column, or the columns, with images, PDF documents and audio for the models: bytes, base64, "
+        "an address under `skills.files.allowed`, an artifact, or an array of these.",
+    )
     state: dict[Text, Any] | None = Field(
         None, description="JSON schema of the key's state, an object whose properties have defaults."
     )

@@ -263,6 +263,7 @@ class Turn:
         self._begin([emptied])
 
     async def _run_once(self) -> TurnOutcome:
+        await self.main.read_content()
         if self.runtime.has_files(self.start.event):
             await self._read_files()
         try:
@@ -434,7 +435,8 @@ class Turn:
 
     async def _read_files(self) -> None:
         """Take the files out of the event, and note which versions of artifacts it means."""
-        self.main.event_for_model, self._files = await asyncio.to_thread(self.runtime.read_event, self.start.event)
+        event, self._files = await asyncio.to_thread(self.runtime.read_event, self.main.event_for_model)
+        self.main.event_for_model = event
         self.runtime.named_files.check(self._files)
         if any(file.ref is not None and not file.ref.version for file in self._files):
             known = dict(self.main.skill_state_of(self.main.tool_scope(None)).artifacts)
@@ -448,7 +450,7 @@ class Turn:
     async def _place_files(self, files: Sequence[EventFile]) -> None:
         """Put files that were fetched into the workspace, also of a turn that starts anew."""
         self._files, self._workspace = files, None
-        self.main.event_for_model = with_names(self.start.event, files, self.runtime.agent.files_field)
+        self.main.event_for_model = with_names(self.main.event_for_model, files, self.runtime.agent.files_field)
         await self.workspace()
 
     async def workspace(self) -> Workspace:
@@ -492,4 +494,5 @@ class Turn:
             staged_inputs=self._staged_inputs,
             shell=model.services.shell,
             artifacts=model.services.artifacts,
+            accepts=model.chat_model.accepts,
         )

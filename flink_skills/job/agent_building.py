@@ -17,7 +17,7 @@ from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSource, AgentSources
 from flink_skills.job.failed_events import FAILED_EVENTS, event_column, failed_rows, table_of_rows
-from flink_skills.job.input_shape import InputShape, behind
+from flink_skills.job.input_shape import InputShape, behind, can_be_content
 from flink_skills.job.model_problems import problems_of_models
 from flink_skills.job.placing import Placing, known
 from flink_skills.job.stages import Stage
@@ -108,18 +108,22 @@ class AgentBuilder:
         source = self.source
         if source is None or not isinstance(source.agent, DeclarativeAgent) or source.document is None or shape.is_open:
             return []
-        return [
-            source.document.problem(
-                (*source.at, *key.split(".")),
-                self._read.references.hide(
-                    str(UnknownNameError("column", column, shape.names, place=self._input_name()))
-                ),
-            )
-            for key, column in source.agent.columns.items()
-            if column not in shape.names
+        problems = []
+        for path, column in source.agent.columns.items():
             # The field of a route may be nested in a column.
-            and not (key == "route.field" and column.partition(".")[0] in shape.names)
-        ]
+            named = column.partition(".")[0] if path[0] == "route" else column
+            if named not in shape.names:
+                message = str(UnknownNameError("column", column, shape.names, place=self._input_name()))
+            elif path[0] == "content" and not can_be_content(shape.columns[column]):
+                message = (
+                    f"column {column!r} in {self._input_name()} is of type {shape.columns[column]}, which cannot "
+                    "contain an image, a PDF document or audio: use BYTES, STRING, a ROW with data or uri, or an ARRAY "
+                    "of these"
+                )
+            else:
+                continue
+            problems.append(source.document.problem((*source.at, *path), self._read.references.hide(message)))
+        return problems
 
     def compile(self, agent: Agent, *, check_skills: bool = True) -> AgentPlan:
         """Compile and return the checked plan. ``check_skills=False`` leaves the sources of skills alone."""

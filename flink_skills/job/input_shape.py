@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +12,9 @@ from flink_skills.agents.columns import OutputShape
 if TYPE_CHECKING:
     from flink_skills.flink.job_graph import TableShape
 
-__all__ = ["InputShape", "behind"]
+__all__ = ["InputShape", "behind", "can_be_content"]
+
+_OF_CONTENT = frozenset({"BYTES", "VARBINARY", "BINARY", "STRING", "VARCHAR", "CHAR"})
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,23 @@ class InputShape:
     def of_table(cls, table: TableShape) -> InputShape:
         """Return the shape of the rows of a table."""
         return cls({column.name: column.sql for column in table.columns}, table.has_rowtime, table=table)
+
+
+def can_be_content(sql: str) -> bool:
+    """Return whether a column of this type can contain an image, a PDF document or audio.
+
+    ``sql`` is the type, or where an output of another agent comes from, which has no type.
+
+    >>> can_be_content("BYTES"), can_be_content("ARRAY<VARCHAR(200)>"), can_be_content("INT NOT NULL")
+    (True, True, False)
+    """
+    if sql[:1].islower():
+        return True
+    kind, _, inner = sql.partition("<")
+    name = re.split(r"[ (]", kind.strip(), maxsplit=1)[0]
+    if name == "ARRAY":
+        return can_be_content(inner.strip())
+    return name in _OF_CONTENT or (name == "ROW" and re.search(r"\b(data|uri)\b", inner) is not None)
 
 
 def behind(

@@ -243,6 +243,24 @@ class SkillView:
         self._audit(AuditEvent("read", name, "ok", digest, skill.origin, key, path))
         return page
 
+    def read_bytes(self, name: str, path: str, limit: int, *, key: str = "") -> bytes | None:
+        """Read a file of a skill as bytes. Return None if it has more than ``limit`` bytes.
+
+        Raises as :meth:`read_resource`.
+        """
+        skill = self._skill("read", name, key, path)
+        digest = ""
+        try:
+            digest = self._bind(skill)
+            data, total = skill.files.read(path, 0, limit)
+            if found := self._credential(skill, path, data, 0, total):
+                raise ResourceError(f"{credential_message(path, found)}, and models do not read it.")
+        except ResourceError as error:
+            self._audit(AuditEvent("read", name, "error", digest, skill.origin, key, path))
+            raise _of_skill(name, error) from None
+        self._audit(AuditEvent("read", name, "ok", digest, skill.origin, key, path))
+        return data if total <= limit else None
+
     def _activate(self, skill: AgentSkill) -> Activation:
         files = skill.files
         stamp = files.skill_file_stamp() if isinstance(files, FolderFiles) else ()

@@ -107,6 +107,20 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "Prefixes of addresses that events may name files by, such as 's3://bucket/inbox/', "
         "'https://files.example.org/' or 'artifact://'; empty: none.",
     )
+    CONTENT_MAX_COUNT = Option[int](
+        "skills.content.max-count",
+        parse_count,
+        20,
+        "Maximum number of images, PDF documents and audio of an event, of a tool result, and of a request to a model. "
+        "An event with more fails its turn; a request omits the oldest. 0 means no limit.",
+    )
+    CONTENT_MAX_BYTES = Option[int](
+        "skills.content.max-bytes",
+        parse_size,
+        20 << 20,
+        "Maximum size of the images, PDF documents and audio of an event, of a tool result, and of a request to a "
+        "model, together. An event with more fails its turn; a request omits the oldest. 0 means no limit.",
+    )
     STORE_DIR = Option[str](
         "skills.store.dir",
         parse_folder,

@@ -20,7 +20,8 @@ class ScriptedModel(ChatModel):
     """A chat model that answers from a list, one item per request, or by a function of the request.
 
     ``requests`` holds every request, also those that failed. With a list, a request beyond its end is an
-    ``AssertionError``: a test that asks more often than it says is wrong.
+    ``AssertionError``: a test that asks more often than it says is wrong. ``accepts`` are the kinds of media that it
+    receives.
 
         model = ScriptedModel([calls(call("load_skill", name="x")), "done"])
         model = ScriptedModel(lambda request: request.messages[-1].content.upper())
@@ -31,8 +32,10 @@ class ScriptedModel(ChatModel):
         script: Iterable[Answer] | Callable[[ModelRequest], Answer | Awaitable[Answer]],
         *,
         name: str = "scripted",
+        accepts: Iterable[str] = (),
     ) -> None:
         self.name = name
+        self.accepts = frozenset(accepts)
         self.requests: list[ModelRequest] = []
         self.closed = False
         self._script = script if callable(script) else None

@@ -63,7 +63,8 @@ class ToolContext:
     :meth:`need_workspace`. ``staged_inputs`` describes the files of the event that are in ``work/inputs/`` since the
     workspace was opened. ``shell`` runs commands in the sandbox of the job, ``artifacts`` stores its artifacts; each is
     None if the job has none. ``max_output`` is the number of characters that a model reads of the result, 0 for all: a
-    tool that returns a file in pages returns pages of this size.
+    tool that returns a file in pages returns pages of this size. ``accepts`` are the kinds of media that the model
+    accepts: ``image``, ``pdf`` and ``audio``.
     """
 
     key: Any = None
@@ -81,6 +82,7 @@ class ToolContext:
     shell: ShellRunner | None = field(default=None, repr=False)
     artifacts: ArtifactStore | None = field(default=None, repr=False)
     max_output: int = 0
+    accepts: frozenset[str] = frozenset()
     extra: dict[str, Any] = field(default_factory=dict)
 
     async def need_workspace(self) -> Workspace:

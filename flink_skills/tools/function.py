@@ -18,6 +18,7 @@ from flink_skills.errors import ConfigError
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.dynamic.program.docstrings import docstring_of, told
+from flink_skills.tools.media import Media
 from flink_skills.tools.threads import in_thread
 
 __all__ = ["FunctionTool", "passes", "result_of"]
@@ -31,7 +32,8 @@ class FunctionTool(Tool):
     Its annotations make the schema, the first paragraph of its docstring and what it says of the result the
     description, and ``Args:`` lines the descriptions of arguments. A parameter annotated with :class:`ToolContext`, or
     one without an annotation that is called ``tool_context``, gets the context and is not shown to models. Plain
-    functions run in a thread. A text is given to the model as it is, a :class:`ToolResult` too, anything else as JSON;
+    functions run in a thread. A text is given to the model as it is, a :class:`ToolResult` too, a :class:`Media` (or a
+    list of texts and media) as an image, a PDF document or audio, anything else as JSON;
     an exception becomes an error result, which is ``retryable`` where the exception says so or is one of connections
     and deadlines. The other arguments are those of :class:`Tool`.
 
@@ -188,9 +190,13 @@ def _field(parameter: inspect.Parameter, hint: Any, described: str | None) -> tu
 
 
 def result_of(value: Any) -> ToolResult:
-    """The result that ``value`` is: a text as it is, anything else as JSON; what has no JSON form as its text."""
+    """The result that ``value`` is: a text as it is, media as media, anything else as JSON; what has no JSON form as
+    its text. A list or tuple may contain media and texts."""
     if isinstance(value, ToolResult):
         return value
+    media = _media_in(value)
+    if media:
+        return _with_media(value if isinstance(value, (list, tuple)) else [value], media)
     if isinstance(value, str):
         return ToolResult(value, value=value)
     try:
@@ -199,3 +205,21 @@ def result_of(value: Any) -> ToolResult:
         text = to_json(value, fallback=str, inf_nan_mode="strings", bytes_mode="base64")  # bytes that are no text
     plain = json.loads(text)
     return ToolResult(json.dumps(plain, ensure_ascii=False), value=plain)
+
+
+def _media_in(value: Any) -> tuple[Media, ...]:
+    if isinstance(value, Media):
+        return (value,)
+    return tuple(of for of in value if isinstance(of, Media)) if isinstance(value, (list, tuple)) else ()
+
+
+def _with_media(parts: typing.Sequence[Any], media: tuple[Media, ...]) -> ToolResult:
+    """Return the result of texts and media: the text names the media where they are."""
+    texts = [f"[{of.summary}]" if isinstance(of, Media) else result_of(of).content for of in parts]
+    value = [
+        {"name": of.name, "media_type": of.media_type, "size_bytes": of.size}
+        if isinstance(of, Media)
+        else result_of(of).value
+        for of in parts
+    ]
+    return ToolResult("\n".join(texts), value=value[0] if len(value) == 1 else value, media=media)

@@ -5,14 +5,14 @@ A message contains a :class:`Media`, and state contains its form without the byt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from flink_skills.errors import ConfigError
 from flink_skills.execution.workspace import recognized_type
 
-__all__ = ["KINDS", "MEDIA_TYPES", "Media", "media_from_json", "media_to_json"]
+__all__ = ["KINDS", "MEDIA_TYPES", "Media", "has_media_name", "media_from_json", "media_to_json"]
 
 #: The kind of each supported media type. A chat model accepts kinds.
 MEDIA_TYPES: Mapping[str, str] = {
@@ -35,6 +35,11 @@ _SUFFIXES = {
     "application/pdf": ".pdf",
     "audio/wav": ".wav",
     "audio/mpeg": ".mp3",
+}
+_SUFFIXES_OF_KINDS = {
+    "image": (".png", ".jpg", ".jpeg", ".gif", ".webp"),
+    "pdf": (".pdf",),
+    "audio": (".wav", ".mp3"),
 }
 _MAX_NAME = 120
 # Estimates, the same for each model: an image of a megapixel, a page of a PDF, a second of speech.
@@ -74,10 +79,20 @@ class Media:
             raise ConfigError(f"{what} cannot be passed to a model: supported are {', '.join(MEDIA_TYPES)}")
         return cls(kind, _name(name) or f"{MEDIA_TYPES[kind]}{_SUFFIXES[kind]}", len(data), "", bytes(data))
 
+    @classmethod
+    def recognized(cls, data: bytes, name: str) -> Media | None:
+        """Return ``data`` as media, None if the bytes are of no supported type."""
+        return cls.of(data, name) if recognized_type(data) in MEDIA_TYPES else None
+
     @property
     def kind(self) -> str:
         """``image``, ``pdf`` or ``audio``."""
         return MEDIA_TYPES.get(self.media_type, "")
+
+    @property
+    def suffix(self) -> str:
+        """The usual suffix of files of its type, such as ``.png``."""
+        return _SUFFIXES.get(self.media_type, "")
 
     @property
     def summary(self) -> str:
@@ -105,6 +120,16 @@ class Media:
         '[image photo.png, 24 KB: this model cannot see images]'
         """
         return f"[{self.summary}: {reason}]"
+
+
+def has_media_name(name: str, accepts: Collection[str]) -> bool:
+    """Return whether a file of this name is usually of an accepted kind.
+
+    >>> has_media_name("assets/Diagram.PNG", {"image"}), has_media_name("notes.md", {"image"})
+    (True, False)
+    """
+    lower = name.lower()
+    return any(kind in accepts and lower.endswith(suffixes) for kind, suffixes in _SUFFIXES_OF_KINDS.items())
 
 
 def media_to_json(media: Sequence[Media]) -> list[list[Any]]:

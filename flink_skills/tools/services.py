@@ -27,9 +27,9 @@ __all__ = ["ToolServices", "profile_tools"]
 class ToolServices:
     """The services of one model. What a job does not have is None.
 
-    ``view`` are the skills that the model may use, ``settings`` how it gets them and ``own_tools`` the names of the
-    agent's own tools that it has; the others are the same for all models of a job. ``toolsets`` give tools that models
-    always have, ``pool`` has those that skills activate.
+    ``view`` are the skills that the model may use, ``settings`` how it gets them, ``own_tools`` the names of the
+    agent's own tools that it has, and ``accepts`` the kinds of media that it accepts; the others are the same for all
+    models of a job. ``toolsets`` give tools that models always have, ``pool`` has those that skills activate.
     """
 
     view: SkillView
@@ -42,6 +42,7 @@ class ToolServices:
     pool: ToolPool | None = None
     bundled: BundledTools | None = None
     own_tools: frozenset[str] = frozenset()
+    accepts: frozenset[str] = frozenset()
 
 
 def profile_tools(names: Sequence[str], services: ToolServices) -> list[Tool]:

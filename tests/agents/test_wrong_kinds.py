@@ -183,6 +183,7 @@ ATTRIBUTES: list[tuple[str, Any, str]] = [
     ("name", ["a"], "name is ['a']: give a string"),
     ("run_code", "yes", "run_code is 'yes': give True or False"),
     ("files_field", None, "files_field is None: give the name of a field"),
+    ("content_fields", "photo", "content_fields is 'photo': give a list of names of fields"),
     ("skill_names", "a", "skill_names is 'a'; give a list of names"),
     ("approve_tools", "a", "approve_tools is 'a'; give a list of names"),
     ("on_event", 5, "on_event is 5: write a method on_event(self, event, ctx)"),

@@ -251,6 +251,20 @@ def checked(folder: Path, text: str) -> list[str]:
             "agents.reviewer.visible_skills: unknown column 'allowd' in the outputs of router",
         ),
         (
+            {
+                "router": "{model: offline, content: [text, txt], input: {table: tickets, key: customer}, "
+                "output: {agent: reviewer}}"
+            },
+            "agents.router.content[1]: unknown column 'txt' in table tickets: did you mean 'text'?",
+        ),
+        (
+            {
+                "router": "{model: offline, content: id, input: {table: tickets, key: customer}, "
+                "output: {agent: reviewer}}"
+            },
+            "agents.router.content: column 'id' in table tickets is of type INT, which cannot contain an image",
+        ),
+        (
             {"reviewer": "{model: offlin, output: {table: answers}}"},
             "unknown model provider 'offlin': did you mean 'offline'?",
         ),

@@ -14,7 +14,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from flink_skills.errors import ConfigError
-from flink_skills.tools import FunctionTool, ToolContext, ToolResult
+from flink_skills.tools import FunctionTool, Media, ToolContext, ToolResult
+from tests.kit.media import PDF, PNG
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -272,6 +273,21 @@ async def test_results_are_json_whatever_they_are(value: Any) -> None:
     assert not result.is_error, result.content
     assert json.loads(result.content) == result.value
     json.dumps(result.value, allow_nan=False)
+
+
+async def test_media_are_a_result_with_their_names_in_the_text() -> None:
+    photo, paper = Media.of(PNG, "plot.png"), Media.of(PDF)
+
+    async def result(value: Any) -> ToolResult:
+        return await FunctionTool(lambda: value, name="draws").call({}, ToolContext())
+
+    alone = await result(photo)
+    assert (alone.content, alone.media) == (f"[image plot.png, {len(PNG)} bytes]", (photo,))
+    assert alone.value == {"name": "plot.png", "media_type": "image/png", "size_bytes": len(PNG)}
+    several = await result(["two pages", photo, {"n": 1}, paper])
+    assert several.content.splitlines() == ["two pages", alone.content, '{"n": 1}', f"[PDF pdf.pdf, {len(PDF)} bytes]"]
+    assert several.media == (photo, paper)
+    assert (await result([])).media == ()
 
 
 async def test_a_tool_result_is_kept() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.mcp.connection import McpConnection
-from flink_skills.tools.mcp.tool import block_texts, requested, sectioned
+from flink_skills.tools.mcp.tool import block_parts, requested, resource_media, sectioned
 
 __all__ = ["prompt_tools", "resource_tools"]
 
@@ -35,13 +35,16 @@ def resource_tools(connection: McpConnection, prefix: str, place: Place) -> list
         uri = arguments.get("uri")
         if not isinstance(uri, str) or not uri:
             return ToolResult(f"{prefix}read_resource: give the argument uri, a text", is_error=True)
-        contents = (await client.read_resource(uri)).contents
-        texts = [
-            str(of.text) if getattr(of, "text", None) is not None else f"[{of.mime_type or 'binary'}, no text]"
-            for of in contents
-        ]
+        texts, found = [], []
+        for of in (await client.read_resource(uri)).contents:
+            text, blob = getattr(of, "text", None), getattr(of, "blob", None)
+            media = resource_media(blob, str(of.uri)) if blob else None
+            if media is not None:
+                found.append(media)
+                text = f"[{media.summary}]"
+            texts.append(f"[{of.mime_type or 'binary'}, no text]" if text is None else str(text))
         sections = sectioned(texts, "\n")
-        return ToolResult("".join(sections) or "(empty)", sections=sections)
+        return ToolResult("".join(sections) or "(empty)", sections=sections, media=tuple(found))
 
     uri = {"uri": {"type": "string", "description": "As list_resources gives it; templates filled in."}}
     return [
@@ -65,9 +68,10 @@ def prompt_tools(connection: McpConnection, prefix: str, place: Place) -> list[T
         if not isinstance(name, str) or not isinstance(given, Mapping):
             return ToolResult(f"{prefix}get_prompt: give name, a text, and arguments, an object", is_error=True)
         result = await client.get_prompt(name, {str(key): str(value) for key, value in given.items()})
-        texts = [f"{message.role}: {''.join(block_texts([message.content]))}" for message in result.messages]
-        sections = sectioned(texts, "\n\n")
-        return ToolResult("".join(sections) or "(empty)", sections=sections)
+        parts = [(message.role, *block_parts([message.content])) for message in result.messages]
+        sections = sectioned([f"{role}: {''.join(texts)}" for role, texts, _ in parts], "\n\n")
+        media = tuple(of for *_, found in parts for of in found)
+        return ToolResult("".join(sections) or "(empty)", sections=sections, media=media)
 
     named = {
         "name": {"type": "string"},

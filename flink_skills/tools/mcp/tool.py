@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
@@ -9,8 +10,9 @@ from typing import Any, Literal, TypeVar
 from flink_skills.telemetry.activity import current_activity
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.mcp.connection import McpAnswerError, McpConnection, McpLostError
+from flink_skills.tools.media import Media
 
-__all__ = ["McpTool", "block_texts", "requested", "sectioned"]
+__all__ = ["McpTool", "block_parts", "requested", "resource_media", "sectioned"]
 
 T = TypeVar("T")
 _LONGEST_MESSAGE = 4_000
@@ -52,7 +54,8 @@ class McpTool(Tool):
         )
         if isinstance(result, ToolResult):
             return result
-        sections = sectioned(block_texts(result.content), "\n")
+        texts, media = block_parts(result.content)
+        sections = sectioned(texts, "\n")
         text = "".join(sections)
         value = result.structured_content
         if value is not None:
@@ -60,7 +63,8 @@ class McpTool(Tool):
             text = text or written
             if len(written) > _LARGEST_VALUE:
                 value = None
-        return ToolResult(text or "(no content)", is_error=bool(result.is_error), value=value, sections=sections)
+        text = text or "(no content)"
+        return ToolResult(text, is_error=bool(result.is_error), value=value, sections=sections, media=media)
 
 
 async def requested(
@@ -89,9 +93,31 @@ async def requested(
         return ToolResult(f"{name}: the server refuses: {told[:_LONGEST_MESSAGE]}", is_error=True)
 
 
-def block_texts(blocks: Iterable[Any]) -> list[str]:
-    """Return the text of each block of content, and a description of a block without text."""
-    return [text for text in map(_block_text, blocks) if text]
+def block_parts(blocks: Iterable[Any]) -> tuple[list[str], tuple[Media, ...]]:
+    """Return the text of each block of content, and the images, PDF documents and audio.
+
+    The text of a block without text describes it. Blocks are media if their bytes are of a supported type.
+    """
+    texts: list[str] = []
+    found: list[Media] = []
+    for block in blocks:
+        resource = getattr(block, "resource", None)
+        data = getattr(block, "data", None) or getattr(resource, "blob", None)
+        media = None if data is None else resource_media(data, str(getattr(resource, "uri", "")))
+        if media is not None:
+            found.append(media)
+        text = _block_text(block) if media is None else f"[{media.summary}]"
+        if text:
+            texts.append(text)
+    return texts, tuple(found)
+
+
+def resource_media(data: str, uri: str = "") -> Media | None:
+    """Return the media that base64 text contains, None if it is of no supported type."""
+    try:
+        return Media.recognized(base64.b64decode(data, validate=True), uri.rpartition("/")[2])
+    except ValueError:
+        return None
 
 
 def sectioned(texts: Iterable[str], separator: str) -> tuple[str, ...]:

@@ -9,10 +9,13 @@ from pydantic import Field
 
 from flink_skills.errors import ResourceError
 from flink_skills.manager.paging import ResourceText, page_of
+from flink_skills.options import SkillOptions
 from flink_skills.skill.text import clean
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.function import result_of
 from flink_skills.tools.given import Also, Given
+from flink_skills.tools.media import Media, has_media_name
 from flink_skills.tools.skills.arguments import Count, OptionalText, Text
 from flink_skills.tools.skills.face import SkillFace, known_skill
 
@@ -23,9 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["LoadSkillResource"]
 
 _LARGEST_PART, _SMALLEST_PART = 1 << 20, 64
+_LARGEST_MEDIA = 64 << 20
 _LINKS = ("inputs/", "out/", "work/")
 # The offset and the largest length of a part, in bytes.
 _Part = tuple[int, int]
+_Found = ResourceText | Media
 # Characters of the line with the offset of the next part.
 _NOTE_CHARS = 120
 # Stands where a part begins or ends inside a file; no text has it.
@@ -47,7 +52,8 @@ class LoadSkillResource(SkillFace[_Arguments]):
     ``skill://name/path``; ``name`` is not needed then.
     ``inputs/x``, ``out/x`` and ``work/x`` are files of the workspace if the skill has no such file. Absolute paths of
     skills and of the workspace, as texts and commands show them, are accepted, and paths that begin with ``$WORK_DIR``,
-    ``$OUTPUT_DIR`` or ``$SKILLS_DIR``.
+    ``$OUTPUT_DIR`` or ``$SKILLS_DIR``. An image, a PDF document or audio of a kind that the model accepts is returned
+    as media.
     """
 
     tool_name = "load_skill_resource"
@@ -56,34 +62,37 @@ class LoadSkillResource(SkillFace[_Arguments]):
 
     def __init__(self, services: ToolServices) -> None:
         super().__init__(services)
+        most: int = services.config.get(SkillOptions.CONTENT_MAX_BYTES)
+        self._most_media = min(most or _LARGEST_MEDIA, _LARGEST_MEDIA)
         kinds = ["artifact://name"] if services.artifacts is not None else []
         kinds += ["workspace://path"] if services.shell is not None else []
-        if kinds:
-            about = f"Read a text file of a skill; without a name, {' or '.join(kinds)}."
-            self._spec = ToolSpec(self.tool_name, about, self._spec.parameters)
+        what = "text file, image or PDF" if services.accepts else "text file"
+        about = f"Read a {what} of a skill; without a name, {' or '.join(kinds)}."
+        if not kinds:
+            about = self.description.replace("text file", what)
+        self._spec = ToolSpec(self.tool_name, about, self._spec.parameters)
 
     async def _run(self, asked: _Arguments, view: SkillView, context: ToolContext) -> ToolResult:
         path = asked.path.strip()
         limit = _LARGEST_PART if not context.max_output else max(_SMALLEST_PART, context.max_output - _NOTE_CHARS)
         while True:
-            answer = _answer(await self._part_of(asked, path, min(limit, _LARGEST_PART), view, context))
+            found = await self._part_of(asked, path, min(limit, _LARGEST_PART), view, context)
+            if isinstance(found, Media):
+                return result_of(found)
+            answer = _answer(found)
             # Characters that stand for others, such as __BASE_DIR__, can make a text longer than its file.
             if not context.max_output or len(answer.content) <= context.max_output or limit == _SMALLEST_PART:
                 return answer
             limit = max(_SMALLEST_PART, limit // 2)
 
-    async def _part_of(
-        self, asked: _Arguments, path: str, limit: int, view: SkillView, context: ToolContext
-    ) -> ResourceText:
+    async def _part_of(self, asked: _Arguments, path: str, limit: int, view: SkillView, context: ToolContext) -> _Found:
         if "://" in path:
             return await self._referred(path, (asked.offset, limit), view, context)
         if path.startswith(("/", "$")) or asked.name is None:
             return await self._shown(asked, path, limit, view, context)
         return await self._of_skill(known_skill(asked.name, view), path, (asked.offset, limit), view, context)
 
-    async def _shown(
-        self, asked: _Arguments, path: str, limit: int, view: SkillView, context: ToolContext
-    ) -> ResourceText:
+    async def _shown(self, asked: _Arguments, path: str, limit: int, view: SkillView, context: ToolContext) -> _Found:
         """Read a file by the absolute path that a text or a command shows, or by one that begins with a variable."""
         # Not above: a model that reads files by the names of skills needs none of this.
         from flink_skills.tools.skills.shown_paths import relative_path, skill_file, workspace_path
@@ -103,7 +112,7 @@ class LoadSkillResource(SkillFace[_Arguments]):
             raise ArgumentError(f"Which skill has {path!r}? Give its name.")
         return await self._of_skill(known_skill(asked.name, view), path, part, view, context)
 
-    async def _referred(self, text: str, part: _Part, view: SkillView, context: ToolContext) -> ResourceText:
+    async def _referred(self, text: str, part: _Part, view: SkillView, context: ToolContext) -> _Found:
         # Not above: a model that reads skills only needs none of this.
         from flink_skills.tools.skills.references import artifact_data, resolve_reference
 
@@ -115,10 +124,17 @@ class LoadSkillResource(SkillFace[_Arguments]):
             return await self._of_workspace(reference.path, part, view, context)
         data = await artifact_data(reference, context, store)
         offset, limit = part
+        if has_media_name(reference.path, context.accepts) and (media := Media.recognized(data, _base(reference.path))):
+            return media
         return self._part(text, data[offset : offset + limit], offset, len(data))
 
-    async def _of_skill(self, name: str, path: str, part: _Part, view: SkillView, context: ToolContext) -> ResourceText:
+    async def _of_skill(self, name: str, path: str, part: _Part, view: SkillView, context: ToolContext) -> _Found:
         try:
+            if has_media_name(path, context.accepts):
+                read, key = view.read_bytes, context.shown_key
+                data = await asyncio.to_thread(read, name, path, self._most_media, key=key)
+                if data is not None and (media := Media.recognized(data, _base(path))):
+                    return media
             return await asyncio.to_thread(view.read_resource, name, path, *part, key=context.shown_key)
         except ResourceError:
             from flink_skills.tools.skills.shown_paths import unescaped
@@ -131,7 +147,7 @@ class LoadSkillResource(SkillFace[_Arguments]):
             # A skill's folder in the workspace has links of these names.
             return await self._of_workspace(path, part, view, context)
 
-    async def _of_workspace(self, path: str, part: _Part, view: SkillView, context: ToolContext) -> ResourceText:
+    async def _of_workspace(self, path: str, part: _Part, view: SkillView, context: ToolContext) -> _Found:
         if self._services.shell is None:
             raise ArgumentError("There is no workspace here: this job runs no commands.")
         # Not above: see _referred.
@@ -139,6 +155,11 @@ class LoadSkillResource(SkillFace[_Arguments]):
 
         is_of_skill = check_staged(path, view)
         workspace = await context.need_workspace()
+        if has_media_name(path, context.accepts):
+            data, total = await asyncio.to_thread(workspace.read_part, path, 0, self._most_media)
+            media = Media.recognized(data, _base(path))
+            if media is not None and len(data) == total:
+                return media
         data, total = await asyncio.to_thread(workspace.read_part, path, *part)
         if is_of_skill:
             head = data if not part[0] else (await asyncio.to_thread(workspace.read_part, path, 0, _LARGEST_PART))[0]
@@ -164,6 +185,10 @@ class LoadSkillResource(SkillFace[_Arguments]):
         if page.next_offset is not None:
             data = shell.hidden.in_bytes(data + _CUT, _CUT).removesuffix(_CUT)
         return shell.hidden.in_bytes(data).decode(errors="replace")
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _answer(part: ResourceText) -> ToolResult:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.types import BlobResourceContents, EmbeddedResource, ImageContent, TextContent
 
 app = MCPServer("shop")
 
@@ -20,6 +21,17 @@ def price(article: str) -> int:
 def refuse(why: str) -> str:
     """Fails."""
     raise ValueError(why)
+
+
+@app.tool()
+def picture(data: str) -> list[ImageContent | EmbeddedResource | TextContent]:
+    """A picture, and the same as a resource."""
+    blob = BlobResourceContents(uri="shop://pictures/shop.pdf", mime_type="application/pdf", blob="JVBERi0xLjcK")
+    return [
+        TextContent(type="text", text="here"),
+        ImageContent(type="image", data=data, mime_type="image/png"),
+        EmbeddedResource(type="resource", resource=blob),
+    ]
 
 
 @app.tool()
@@ -67,6 +79,11 @@ async def learn(ctx: Context) -> str:
 @app.resource("shop://about")
 def about() -> str:
     return "a shop"
+
+
+@app.resource("shop://logo.png", mime_type="image/png")
+def logo() -> bytes:
+    return b"\x89PNG\r\n\x1a\n"
 
 
 @app.prompt()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
 from typing import Any
@@ -20,6 +21,7 @@ from flink_skills.tools.mcp import (
     StreamableHTTPConnectionParams,
 )
 from flink_skills.tools.mcp.parameters import connection_params
+from tests.kit.media import PNG
 from tests.kit.waiting import until
 from tests.tools.mcp.conftest import DEADLINE, SERVER, STDIO, ConnectionParams, OpenToolSet, StartHttp, reached
 
@@ -44,6 +46,23 @@ async def test_tools_are_listed_and_called(shared: McpToolSet) -> None:
     assert wrong.is_error
     assert "article" in wrong.content
     assert (await tools["shop_refuse"].call({"why": "no"}, ToolContext())).is_error
+
+
+@sharing
+async def test_images_and_documents_of_results_are_media(shared: McpToolSet) -> None:
+    tools = await tools_of(shared)
+    result = await tools["shop_picture"].call({"data": base64.b64encode(PNG).decode()}, ToolContext())
+    assert result.content == f"here\n[image image.png, {len(PNG)} bytes]\n[PDF shop.pdf, 9 bytes]"
+    assert [(of.media_type, of.name, of.data) for of in result.media] == [
+        ("image/png", "image.png", PNG),
+        ("application/pdf", "shop.pdf", b"%PDF-1.7\n"),
+    ]
+    # The server's word for the type is not believed.
+    text = await tools["shop_picture"].call({"data": base64.b64encode(b"<svg/>").decode()}, ToolContext())
+    assert [of.name for of in text.media] == ["shop.pdf"]
+    assert "[image, image/png, 6 bytes]" in text.content
+    read = await tools["shop_read_resource"].call({"uri": "shop://logo.png"}, ToolContext())
+    assert [(of.name, of.size) for of in read.media] == [("logo.png", 8)]
 
 
 @pytest.mark.row("J7", "J11")
@@ -96,7 +115,8 @@ async def test_prompts_and_resources_are_tools_where_they_are_asked_for(shared: 
     async def said(tool: str, /, **arguments: Any) -> str:
         return (await tools[tool].call(arguments, ToolContext())).content
 
-    assert json.loads(await said("shop_list_resources")) == [{"name": "about", "uri": "shop://about"}]
+    listed = [{"name": "about", "uri": "shop://about"}, {"name": "logo", "uri": "shop://logo.png"}]
+    assert json.loads(await said("shop_list_resources")) == listed
     assert await said("shop_read_resource", uri="shop://about") == "a shop"
     assert json.loads(await said("shop_list_prompts")) == [{"name": "greet", "arguments": ["name"]}]
     assert await said("shop_get_prompt", name="greet", arguments={"name": "Bo"}) == "user: Greet Bo"

@@ -12,6 +12,7 @@ from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
 from flink_skills.tools import artifacts_effect
+from tests.kit.media import PDF, PNG
 from tests.kit.skills import write_skill
 from tests.tools.conftest import Conversation
 
@@ -118,6 +119,42 @@ async def test_without_artifacts_and_commands(view: SkillView) -> None:
     assert "runs no commands" in (await talk.call(READ, path="workspace://out/a.md")).content
     assert "there is no file" in (await talk.call(READ, name="billing", path="inputs/a.md")).content
     assert "://" not in talk.tools.specs([READ])[0].description
+
+
+async def test_an_image_is_media_for_a_model_that_accepts_it(
+    tmp_path: Path,
+    shell_with,
+    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+) -> None:
+    folder = write_skill(tmp_path / "skills" / "draws")
+    (folder / "assets").mkdir()
+    (folder / "assets" / "plan.png").write_bytes(PNG)
+    (folder / "assets" / "text.png").write_text("not an image")
+    config = SkillConfig({"skills.artifacts.dir": (tmp_path / "artifacts").as_uri()})
+    store = ArtifactStore.open(config)
+    assert store is not None
+    store.save("agent/k", "scan.pdf", PDF)
+    manager = AgentSkillManager(paths=[str(tmp_path / "skills")], store_dir=str(tmp_path / "store"))
+    manager.load_skills()
+    talk = Conversation(manager.view([]), await shell_with(), artifacts=store, accepts=frozenset({"image", "pdf"}))
+    talk.context.owner = "agent/k"
+    assert "text file, image or PDF" in talk.tools.specs([READ])[0].description
+    await run(talk, 'cp skills/draws/assets/plan.png "$OUTPUT_DIR/copy.png"')
+    asked = [
+        ({"name": "draws", "path": "assets/plan.png"}, "plan.png", PNG),
+        ({"path": "skill://draws/assets/plan.png"}, "plan.png", PNG),
+        ({"path": "workspace://out/copy.png"}, "copy.png", PNG),
+        ({"path": "artifact://scan.pdf"}, "scan.pdf", PDF),
+    ]
+    for arguments, _, data in asked:
+        refused = await talk.call(READ, **arguments)
+        assert (refused.media, "binary" in refused.content or data is PDF) == ((), True)
+    talk.context.accepts = frozenset({"image", "pdf"})
+    for arguments, name, data in asked:
+        result = await talk.call(READ, **arguments)
+        assert [(of.name, of.data) for of in result.media] == [(name, data)], result.content
+        assert result.content == f"[{result.media[0].summary}]"
+    assert (await talk.call(READ, name="draws", path="assets/text.png")).content == "not an image"
 
 
 async def test_binary_files(talk: Conversation) -> None:
