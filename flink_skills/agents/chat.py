@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.additions import Additions
@@ -26,7 +26,6 @@ from flink_skills.agents.responding import respond
 from flink_skills.agents.shortening import history_of
 from flink_skills.agents.well_formed import well_formed_message
 from flink_skills.errors import TurnError
-from flink_skills.options import SkillOptions
 from flink_skills.tools.base import ToolResult
 
 if TYPE_CHECKING:
@@ -37,13 +36,23 @@ if TYPE_CHECKING:
 __all__ = ["chat"]
 
 
-async def chat(run: AgentRun, model: ModelRuntime, message: Any, output_type: Any) -> Any:
-    """Answer ``message`` (None: the event) with ``model``; see ``AgentContext.chat``."""
+async def chat(run: AgentRun, name: str | None, message: Any, output_type: Any) -> Any:
+    """Answer ``message`` (None: the event) with the model ``name``; see ``AgentContext.chat``."""
+    model = run.generation.model(name)
     with run.call("chat") as (chat_id, place):
-        said = None if message is None or message is run.event else message
         # Also the model: what one said belongs into no conversation of another one.
-        asked = replace(place, what=fingerprint(model.name, said) or fingerprint(model.name))
+        if message is None or message is run.event:
+            what = _about_event(model.name)
+        else:
+            what = fingerprint(model.name, message) or fingerprint(model.name)
+        asked = Asked(what, place.after, place.line)
         return await _chat(run, model, chat_id, asked, message=message, output_type=output_type)
+
+
+@functools.lru_cache(maxsize=1024)
+def _about_event(model: str) -> str:
+    """The fingerprint of a chat about the event."""
+    return fingerprint(model, None)
 
 
 async def _chat(
@@ -52,7 +61,7 @@ async def _chat(
     answer_type = model.answer_type(output_type)
     conversation = run.conversations.get(model.name, [])
     history = await history_of(run, model)
-    text = model.prompt.render_user(run.event_for_model) if message is None else _text(run, model, message)
+    text = _text(run, model, run.event if message is None else message)
     notices = _take_notices(run, model, f"{chat_id}/m0")
     new: list[Message] = []
 
@@ -62,9 +71,9 @@ async def _chat(
     if notices:
         say(notice_message(notices))
     say(UserMessage(text))
-    additions, code = Additions(), CodeRounds(run, model)
+    additions, code = Additions(), CodeRounds(run, model) if model.code is not None else None
     refused = 0
-    for step in range(run.runtime.config.get(SkillOptions.TURN_MAX_STEPS) + 1):
+    for step in range(run.runtime.limits.steps + 1):
         id_ = f"{chat_id}/m{step}"
         said = [*history, *conversation, *new]
         request = await build_request(run, model, said, answer_type, step=id_, additions=additions)
@@ -82,7 +91,7 @@ async def _chat(
             say(AssistantMessage(results[0].content))
             run.conversations[model.name] = [*run.conversations.get(model.name, []), *new]
             return answered[0]
-        if response.finish_reason != "invalid":
+        if code is not None and response.finish_reason != "invalid":
             printed = await code.outputs(f"{chat_id}/c{step}", response.text)
             if printed is not None:
                 say(AssistantMessage(response.text), UserMessage(printed))
@@ -95,7 +104,7 @@ async def _chat(
             run.conversations[model.name] = [*run.conversations.get(model.name, []), *new]
             return answer
         refused += 1
-        if refused > run.runtime.config.get(SkillOptions.TURN_MAX_OUTPUT_RETRIES):
+        if refused > run.runtime.limits.output_retries:
             raise TurnError(f"chat model {model.name!r} gave no usable answer after {refused} attempts: {problem}")
         say(UserMessage(problem))
     raise TurnError(f"chat model {model.name!r} never came to an answer")
@@ -103,7 +112,10 @@ async def _chat(
 
 def _text(run: AgentRun, model: ModelRuntime, message: Any) -> str:
     """What the model reads: the agent's form for its event, anything else as it is."""
-    return model.prompt.render_user(run.event_for_model) if message is run.event else event_text(message)
+    if message is not run.event:
+        return event_text(message)
+    prompt = model.prompt
+    return prompt.render_user(run.event_for_model) if prompt.user else event_text(run.event_for_model)
 
 
 def _answer(response: ModelResponse, answer_type: AnswerType) -> tuple[str | None, Any]:

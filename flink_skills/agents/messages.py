@@ -13,6 +13,7 @@ from typing import Any, Union
 from flink_skills.tools.base import ToolSpec
 
 __all__ = [
+    "NO_USAGE",
     "AssistantMessage",
     "Message",
     "ModelRequest",
@@ -52,6 +53,9 @@ class Usage:
     @property
     def total_tokens(self) -> int:
         return self.input_tokens + self.output_tokens
+
+
+NO_USAGE = Usage()
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ from flink_skills.agents.session_selection import conversation_id
 from flink_skills.agents.state import assigned_state, new_state
 from flink_skills.agents.state_values import StoredState
 from flink_skills.agents.subagent import AgentTool
+from flink_skills.agents.supervision import Deadlines
+from flink_skills.agents.turn_limits import TurnLimits
 from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.execution.configuration import command_user
@@ -51,8 +53,6 @@ from flink_skills.tools.services import ToolServices
 __all__ = ["AgentRuntime"]
 
 _log = logging.getLogger("flink_skills.runtime")
-
-# It stands in every chunk of its conversation.
 
 
 class AgentRuntime:
@@ -82,6 +82,8 @@ class AgentRuntime:
         self.plan = plan
         self.agent = agent
         self.config = SkillConfig(plan.options)
+        self.limits = TurnLimits.of(self.config)
+        self.deadlines = Deadlines(self.limits.seconds)
         self.named_files = NamedFiles(self.config, scratch_dir)
         self.manager = manager
         self.workspaces = workspaces

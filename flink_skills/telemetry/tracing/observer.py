@@ -137,7 +137,8 @@ class TracingObserver(Observer):
         opened = turn.open.pop(activity, None) if turn is not None else None
         if turn is None or opened is None:
             return
-        current_context.detach(opened.token)
+        if not activity.elsewhere:
+            current_context.detach(opened.token)
         span = opened.span
         if span.is_recording():
             self._finish(activity, opened, turn)
