@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from flink_skills.agents.apart import is_apart
 from flink_skills.agents.chat import chat
 from flink_skills.agents.codec import result_from_json, result_to_json
 from flink_skills.agents.context import AgentContext
@@ -168,7 +169,7 @@ class AgentRun:
 
     async def run(self) -> Any:
         """What the agent's ``on_event`` returns."""
-        self._task = asyncio.current_task()
+        self._task = asyncio.current_task() if self.prefix else self.turn.code
         context = AgentContext(self)
         before = _last_call.set(None)
         try:
@@ -198,7 +199,11 @@ class AgentRun:
 
     def place(self) -> Asked:
         """Where in the agent's code the next call stands."""
-        return Asked("", self._last(), self.prefix if asyncio.current_task() is self._task else None)
+        return Asked("", self._last(), self.prefix if self._is_own_line() else None)
+
+    def _is_own_line(self) -> bool:
+        """Return True in the agent's code itself, where calls can only come one after another."""
+        return asyncio.current_task() is self._task and not is_apart(self)
 
     def _last(self) -> str:
         """The call that was last in this part of the code; empty before the first one."""
@@ -207,9 +212,8 @@ class AgentRun:
 
     def _ended(self) -> None:
         """The agent's code, or the function of a step, has ended: the journal may have more that it did once."""
-        if asyncio.current_task() is self._task:
-            self._check_current()
-            self.turn.ended(self.prefix, self._last())
+        self._check_current()
+        self.turn.ended(self.prefix, self._last())
 
     def _check_current(self) -> None:
         """Raises where the turn has ended or was started anew: a task of the agent's code may outlive its attempt."""
@@ -334,7 +338,8 @@ class AgentRun:
                         value = await in_thread(fn, *args, **kwargs)
                         if inspect.isawaitable(value):
                             value = await value
-                    self._ended()
+                    if self._is_own_line():
+                        self._ended()
                     return codec.dump(value)
 
             # Without keyword arguments as in earlier releases, whose journals have these fingerprints.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.additions import Additions
 from flink_skills.agents.answers import AnswerType
+from flink_skills.agents.apart import Apart
 from flink_skills.agents.code_rounds import CodeRounds
 from flink_skills.agents.event import event_text
 from flink_skills.agents.journal import Asked, fingerprint
@@ -156,8 +157,11 @@ async def _run_tools(run: AgentRun, model: ModelRuntime, step: str, calls: tuple
     for group in _groups(model, calls):
         first = len(results)
         done = await _all(
-            run.run_tool(model, f"{step}.{first + i}", call.name, call.arguments, model_call_id=call.id)
-            for i, call in enumerate(group)
+            run,
+            [
+                run.run_tool(model, f"{step}.{first + i}", call.name, call.arguments, model_call_id=call.id)
+                for i, call in enumerate(group)
+            ],
         )
         for call, result in zip(group, done, strict=True):
             run.apply(model, call.name, call.arguments, result)
@@ -165,8 +169,13 @@ async def _run_tools(run: AgentRun, model: ModelRuntime, step: str, calls: tuple
     return [_message(model, call, result) for call, result in zip(calls, results, strict=True)]
 
 
-async def _all(calls: Iterable[Coroutine[Any, Any, ToolResult]]) -> list[ToolResult]:
+async def _all(run: AgentRun, calls: Sequence[Coroutine[Any, Any, ToolResult]]) -> list[ToolResult]:
     """The results of calls that run at the same time. Where one ends the turn, the others end with it."""
+    if len(calls) == 1:
+        call = Apart(calls[0], run)
+        # The response that asks for the call leaves this process before the call begins.
+        await asyncio.sleep(0)
+        return [await call]
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)

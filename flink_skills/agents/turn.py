@@ -248,19 +248,19 @@ class Turn:
             f"{self._limit_text()} and continues although it was cancelled {len(CANCEL_PAUSES)} times; its results are "
             "ignored from now on: raise asyncio.CancelledError again where the code catches it"
         )
-        self._conclude(None if self._cancelled else failed(self, problem))
+        self._conclude(None if self._cancelled else failed(self, problem), continues=True)
 
     def _limit_text(self) -> str:
         return f"the turn took longer than skills.turn.timeout = {self.limits.seconds or 0:g} s"
 
-    def _conclude(self, outcome: TurnOutcome | None) -> None:
-        """End the turn. After a cancellation from outside it has no outcome, whatever the code made of it."""
+    def _conclude(self, outcome: TurnOutcome | None, *, continues: bool = False) -> None:
+        """End the turn, whose code may continue. After a cancellation from outside it has no outcome, whatever the code
+        made of it."""
         if self._over:
             return
         code, observed, telemetry = self.code, self._observed, self.runtime.telemetry
         if code is None or observed is None:
             raise RuntimeError("the turn has not begun")
-        continues = asyncio.current_task() is not code
         self.runtime.deadlines.discard(self)
         self.files.release()
         if self._cancelled or outcome is None:
