@@ -8,6 +8,8 @@ from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flink_skills.agents.answers import AnswerType as AnswerType
+    from flink_skills.agents.apart import Apart as Apart
+    from flink_skills.agents.apart import is_apart as is_apart
     from flink_skills.agents.codec import STATE_VERSION as STATE_VERSION
     from flink_skills.agents.codec import decode as decode
     from flink_skills.agents.codec import encode as encode
@@ -57,6 +59,7 @@ _HOMES = {
     "AgentRuntime": "runtime",
     "AgentSpec": "spec",
     "AnswerType": "answers",
+    "Apart": "apart",
     "AppendStep": "turn",
     "AssistantMessage": "messages",
     "Conversation": "session",
@@ -87,6 +90,7 @@ _HOMES = {
     "encode": "codec",
     "event_files": "files",
     "event_text": "event",
+    "is_apart": "apart",
     "key_failure": "keys",
     "key_failure_text": "keys",
     "key_from_text": "keys",

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from flink_skills.agents.apart import is_apart
 from flink_skills.agents.chat import chat
 from flink_skills.agents.codec import result_from_json, result_to_json, usage_to_json
 from flink_skills.agents.context import AgentContext
 from flink_skills.agents.event_content import ContentScope
 from flink_skills.agents.journal import NOTHING_ASKED, Asked, fingerprint
-from flink_skills.agents.messages import Media, Message, Usage
+from flink_skills.agents.messages import NO_USAGE, Media, Message, Usage
 from flink_skills.agents.session import Conversation
 from flink_skills.agents.state import changed_state
 from flink_skills.agents.state_values import StoredState
@@ -90,6 +91,35 @@ class BudgetError(LimitError):
         self.budget = budget
 
 
+_NO_BUDGET = Budget()
+
+
+class _Call:
+    """A call of the agent's code: its id, the next one of its kind, and its place in the code.
+
+    The place is known from the task that makes the call: however long parallel tasks take, in each of them calls come
+    in the order of the program.
+    """
+
+    __slots__ = ("_id", "_run")
+
+    def __init__(self, run: AgentRun, kind: str) -> None:
+        self._run = run
+        self._id = run.next_id(kind)
+
+    def __enter__(self) -> tuple[str, Asked]:
+        asked = self._run.place()
+        # What is called from here on until it ends is called by it.
+        _last_call.set((self._run, f"{self._id}/"))
+        return self._id, asked
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # A call that failed may end well when it is repeated, and then the program rightly goes on in another way.
+        _last_call.set((self._run, self._id if kind is None else f"!{self._id}"))
+
+
 class AgentRun:
     """What one agent does in a turn.
 
@@ -122,8 +152,9 @@ class AgentRun:
         self.before = conversation
         self.state = state
         self.prefix = prefix
-        self.spent = Spent()
-        self.budget = budget or Budget()
+        self._steps_spent = 0
+        self._usage_spent = NO_USAGE
+        self.budget = budget or _NO_BUDGET
         self.loaded: list[str] = []
         self.tool_calls: list[dict[str, Any]] = []
         self.conversations: dict[str, list[Message]] = {}
@@ -138,13 +169,14 @@ class AgentRun:
         self._revisions: dict[str, int] = {}
         self._outlive_turn: set[str] = set()
         self._counts: dict[str, int] = {}
-        self._calls: list[tuple[str, Coroutine[Any, Any, Any]]] = []
+        # Of call and coroutine.
+        self._calls: list[tuple[str, Any]] = []
         self._task: asyncio.Task[Any] | None = None
         self.generation = generation
 
     async def run(self) -> Any:
         """What the agent's ``on_event`` returns."""
-        self._task = asyncio.current_task()
+        self._task = asyncio.current_task() if self.prefix else self.turn.code
         context = AgentContext(self)
         before = _last_call.set(None)
         try:
@@ -152,7 +184,7 @@ class AgentRun:
             if visible is not None:
                 self.generation = self.generation.limited_to(visible)
             result = self.runtime.agent.on_event(self.event, context)
-            if inspect.isawaitable(result):
+            if type(result) is CoroutineType or inspect.isawaitable(result):
                 result = await result
             self._check_awaited()
             self._ended()
@@ -174,26 +206,23 @@ class AgentRun:
             )
             self.event_for_model, self.content = await self.runtime.content.read(self.event, scope)
 
-    @contextmanager
-    def call(self, kind: str) -> Iterator[tuple[str, Asked]]:
-        """A call of the agent's code: its id, the next one of ``kind``, and its place in the code.
+    def call(self, kind: str) -> _Call:
+        """A context manager for a call of the agent's code, that gives its id and its place."""
+        return _Call(self, kind)
 
-        The place is known from the task that makes the call: however long parallel tasks take, in each of them calls
-        come in the order of the program.
-        """
+    def next_id(self, kind: str) -> str:
+        """The id of the next call of a kind."""
         count = self._counts.get(kind, 0)
         self._counts[kind] = count + 1
-        id_ = f"{self.prefix}{kind}#{count}"
-        after = self._last()
-        ended = f"!{id_}"
-        # What is called from here on until it ends is called by it.
-        _last_call.set((self, f"{id_}/"))
-        try:
-            yield id_, Asked(after=after, line=self.prefix if asyncio.current_task() is self._task else None)
-            ended = id_
-        finally:
-            # A call that failed may end well when it is repeated, and then the program rightly goes on in another way.
-            _last_call.set((self, ended))
+        return f"{self.prefix}{kind}#{count}"
+
+    def place(self) -> Asked:
+        """Where in the agent's code the next call stands."""
+        return Asked("", self._last(), self.prefix if self._is_own_line() else None)
+
+    def _is_own_line(self) -> bool:
+        """Return True in the agent's code itself, where calls can only come one after another."""
+        return asyncio.current_task() is self._task and not is_apart(self)
 
     def _last(self) -> str:
         """The call that was last in this part of the code; empty before the first one."""
@@ -202,9 +231,8 @@ class AgentRun:
 
     def _ended(self) -> None:
         """The agent's code, or the function of a step, has ended: the journal may have more that it did once."""
-        if asyncio.current_task() is self._task:
-            self._check_current()
-            self.turn.ended(self.prefix, self._last())
+        self._check_current()
+        self.turn.ended(self.prefix, self._last())
 
     def _check_current(self) -> None:
         """Raises where the turn has ended or was started anew: a task of the agent's code may outlive its attempt."""
@@ -217,7 +245,12 @@ class AgentRun:
         return coroutine
 
     def _check_awaited(self) -> None:
-        forgotten = [(call, of) for call, of in self._calls if inspect.getcoroutinestate(of) == inspect.CORO_CREATED]
+        # One that has ended has no frame.
+        forgotten = [
+            (call, of)
+            for call, of in self._calls
+            if of.cr_frame is not None and inspect.getcoroutinestate(of) == inspect.CORO_CREATED
+        ]
         for _, coroutine in forgotten:
             coroutine.close()
         if forgotten:
@@ -233,16 +266,27 @@ class AgentRun:
 
     def add_usage(self, usage: Usage) -> None:
         """Count the tokens of a model response; see :meth:`Turn.add_usage`."""
-        self.spent += Spent(0, usage)
+        self._usage_spent = usage if self._usage_spent is NO_USAGE else self._usage_spent + usage
         self.turn.add_usage(usage)
-        self.budget.check(self.spent)
+        self._check_budget()
 
-    async def durable(self, step: str, run: Callable[[], Awaitable[Any]], asked: Asked = NOTHING_ASKED) -> Any:
+    @property
+    def spent(self) -> Spent:
+        """Steps and tokens so far."""
+        return Spent(self._steps_spent, self._usage_spent)
+
+    def _check_budget(self) -> None:
+        if self.budget is not _NO_BUDGET:
+            self.budget.check(self.spent)
+
+    def durable(
+        self, step: str, run: Callable[[], Awaitable[Any]], asked: Asked = NOTHING_ASKED
+    ) -> Coroutine[Any, Any, Any]:
         """See :meth:`Turn.durable`."""
         self._check_current()
-        self.spent += Spent(1)
-        self.budget.check(self.spent)
-        return await self.turn.durable(step, run, asked)
+        self._steps_spent += 1
+        self._check_budget()
+        return self.turn.durable(step, run, asked)
 
     def skill_state_of(self, model: ModelRuntime) -> SkillState:
         """What is loaded in the conversation with ``model``."""
@@ -260,7 +304,7 @@ class AgentRun:
     def digests_of(self, model: ModelRuntime) -> dict[str, str]:
         """The versions of the skills that are loaded in the conversation with ``model``, by name."""
         state = self.skill_state_of(model)
-        return {name: state[name].digest for name in state}
+        return {name: state[name].digest for name in state} if len(state) else {}
 
     def kept_skill_states(self) -> dict[str, Any]:
         """What the session keeps of the skill state of each conversation, at the end of the turn."""
@@ -290,10 +334,11 @@ class AgentRun:
         """See :meth:`Generation.tool_scope`."""
         return self.generation.tool_scope(self._routed(model))
 
-    async def chat(
+    def chat(
         self, message: Any, *, model: str | None, output_type: Any, content: Sequence[Media] | None = None
-    ) -> Any:
-        return await chat(self, self.generation.model(self._routed(model)), message, output_type, content)
+    ) -> Coroutine[Any, Any, Any]:
+        """See :meth:`AgentContext.chat`."""
+        return chat(self, self._routed(model), message, output_type, content)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], *, model: str | None) -> Any:
         scope = self.tool_scope(model)
@@ -323,12 +368,13 @@ class AgentRun:
                         value = await in_thread(fn, *args, **kwargs)
                         if inspect.isawaitable(value):
                             value = await value
-                    self._ended()
+                    if self._is_own_line():
+                        self._ended()
                     return codec.dump(value)
 
             # Without keyword arguments as in earlier releases, whose journals have these fingerprints.
             what = fingerprint(name, args, kwargs) if kwargs else fingerprint(name, args)
-            kept = await self.durable(step, run, replace(place, what=what))
+            kept = await self.durable(step, run, place._replace(what=what))
             return codec.load(kept)
 
     async def tools_of(self, model: ModelRuntime) -> ToolSet:
@@ -420,11 +466,12 @@ class AgentRun:
             spent: Spent | None = context.extra.get(SPENT)
             return result if spent is None else {**result, "sub": spent.to_json()}
 
-        entry = await self.durable(step, run, replace(place, what=fingerprint(name, arguments)))
+        entry = await self.durable(step, run, place._replace(what=fingerprint(name, arguments)))
         if "sub" in entry:
             spent = Spent.from_json(entry["sub"])
-            self.spent += spent
-            self.budget.check(self.spent)
+            self._steps_spent += spent.steps
+            self._usage_spent += spent.usage
+            self._check_budget()
             if replayed:
                 # What the agent that was called has spent counts as if it had done so now.
                 self.turn.count_steps(spent.steps)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import functools
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.additions import Additions
 from flink_skills.agents.answers import AnswerType
+from flink_skills.agents.apart import Apart
 from flink_skills.agents.code_rounds import CodeRounds
 from flink_skills.agents.event import event_text
 from flink_skills.agents.journal import Asked, fingerprint
@@ -27,7 +28,6 @@ from flink_skills.agents.responding import respond
 from flink_skills.agents.shortening import history_of
 from flink_skills.agents.well_formed import well_formed_message
 from flink_skills.errors import TurnError
-from flink_skills.options import SkillOptions
 from flink_skills.tools.base import ToolResult
 
 if TYPE_CHECKING:
@@ -39,19 +39,31 @@ __all__ = ["chat"]
 
 
 async def chat(
-    run: AgentRun, model: ModelRuntime, message: Any, output_type: Any, content: Sequence[Media] | None = None
+    run: AgentRun, name: str | None, message: Any, output_type: Any, content: Sequence[Media] | None = None
 ) -> Any:
-    """Answer ``message`` (None: the event) with ``model``; see ``AgentContext.chat``."""
+    """Answer ``message`` (None: the event) with the model ``name``; see ``AgentContext.chat``."""
+    model = run.generation.model(name)
     is_event = message is None or message is run.event
     media = run.content if content is None and is_event else tuple(content or ())
     with run.call("chat") as (chat_id, place):
-        said = None if is_event else message
-        if content is not None:
-            said = [said, [[of.name, of.media_type, of.size] for of in content]]
         # Also the model: what one said belongs into no conversation of another one.
-        asked = replace(place, what=fingerprint(model.name, said) or fingerprint(model.name))
-        media = tuple([await run.media.keep(of) for of in media])
+        if is_event and content is None:
+            what = _about_event(model.name)
+        else:
+            said = None if is_event else message
+            if content is not None:
+                said = [said, [[of.name, of.media_type, of.size] for of in content]]
+            what = fingerprint(model.name, said) or fingerprint(model.name)
+        asked = Asked(what, place.after, place.line)
+        if media:
+            media = tuple([await run.media.keep(of) for of in media])
         return await _chat(run, model, chat_id, asked, message=message, media=media, output_type=output_type)
+
+
+@functools.lru_cache(maxsize=1024)
+def _about_event(model: str) -> str:
+    """The fingerprint of a chat about the event."""
+    return fingerprint(model, None)
 
 
 async def _chat(
@@ -67,7 +79,7 @@ async def _chat(
     answer_type = model.answer_type(output_type)
     conversation = run.conversations.get(model.name, [])
     history = await history_of(run, model)
-    text = model.prompt.render_user(run.event_for_model) if message is None else _text(run, model, message)
+    text = _text(run, model, run.event if message is None else message)
     notices = _take_notices(run, model, f"{chat_id}/m0")
     new: list[Message] = []
 
@@ -77,9 +89,9 @@ async def _chat(
     if notices:
         say(notice_message(notices))
     say(UserMessage(text, media))
-    additions, code = Additions(), CodeRounds(run, model)
+    additions, code = Additions(), CodeRounds(run, model) if model.code is not None else None
     refused = 0
-    for step in range(run.runtime.config.get(SkillOptions.TURN_MAX_STEPS) + 1):
+    for step in range(run.runtime.limits.steps + 1):
         id_ = f"{chat_id}/m{step}"
         said = [*history, *conversation, *new]
         request = await build_request(run, model, said, answer_type, step=id_, additions=additions)
@@ -97,7 +109,7 @@ async def _chat(
             say(AssistantMessage(results[0].content))
             run.conversations[model.name] = [*run.conversations.get(model.name, []), *new]
             return answered[0]
-        if response.finish_reason != "invalid":
+        if code is not None and response.finish_reason != "invalid":
             printed = await code.outputs(f"{chat_id}/c{step}", response.text)
             if printed is not None:
                 say(AssistantMessage(response.text, verbatim=response.verbatim), UserMessage(printed))
@@ -110,7 +122,7 @@ async def _chat(
             run.conversations[model.name] = [*run.conversations.get(model.name, []), *new]
             return answer
         refused += 1
-        if refused > run.runtime.config.get(SkillOptions.TURN_MAX_OUTPUT_RETRIES):
+        if refused > run.runtime.limits.output_retries:
             raise TurnError(f"chat model {model.name!r} gave no usable answer after {refused} attempts: {problem}")
         say(UserMessage(problem))
     raise TurnError(f"chat model {model.name!r} never came to an answer")
@@ -118,7 +130,10 @@ async def _chat(
 
 def _text(run: AgentRun, model: ModelRuntime, message: Any) -> str:
     """What the model reads: the agent's form for its event, anything else as it is."""
-    return model.prompt.render_user(run.event_for_model) if message is run.event else event_text(message)
+    if message is not run.event:
+        return event_text(message)
+    prompt = model.prompt
+    return prompt.render_user(run.event_for_model) if prompt.user else event_text(run.event_for_model)
 
 
 def _answer(response: ModelResponse, answer_type: AnswerType) -> tuple[str | None, Any]:
@@ -159,8 +174,11 @@ async def _run_tools(run: AgentRun, model: ModelRuntime, step: str, calls: tuple
     for group in _groups(model, calls):
         first = len(results)
         done = await _all(
-            run.run_tool(model, f"{step}.{first + i}", call.name, call.arguments, model_call_id=call.id)
-            for i, call in enumerate(group)
+            run,
+            [
+                run.run_tool(model, f"{step}.{first + i}", call.name, call.arguments, model_call_id=call.id)
+                for i, call in enumerate(group)
+            ],
         )
         for call, result in zip(group, done, strict=True):
             run.apply(model, call.name, call.arguments, result)
@@ -168,8 +186,13 @@ async def _run_tools(run: AgentRun, model: ModelRuntime, step: str, calls: tuple
     return [_message(model, call, result) for call, result in zip(calls, results, strict=True)]
 
 
-async def _all(calls: Iterable[Coroutine[Any, Any, ToolResult]]) -> list[ToolResult]:
+async def _all(run: AgentRun, calls: Sequence[Coroutine[Any, Any, ToolResult]]) -> list[ToolResult]:
     """The results of calls that run at the same time. Where one ends the turn, the others end with it."""
+    if len(calls) == 1:
+        call = Apart(calls[0], run)
+        # The response that asks for the call leaves this process before the call begins.
+        await asyncio.sleep(0)
+        return [await call]
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)

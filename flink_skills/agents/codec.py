@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from flink_skills.agents.messages import (
     AssistantMessage,
     Media,
@@ -42,11 +44,20 @@ __all__ = [
 STATE_VERSION = 1
 _PREFIX = bytes([STATE_VERSION])
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+_STRICT = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 
 def encode(value: Any) -> bytes:
     """``value`` (JSON-like) as versioned bytes."""
-    return _PREFIX + _dumps(value).encode("utf-8", "surrogatepass")
+    try:
+        data = orjson.dumps(value, option=_STRICT)
+    except orjson.JSONEncodeError:
+        data = b"null"
+    # The fast encoder takes no lone surrogates, long integers, other keys than texts and subclasses, and makes null of
+    # NaN.
+    if b"null" in data:
+        data = _dumps(value).encode("utf-8", "surrogatepass")
+    return _PREFIX + data
 
 
 def decode(data: bytes) -> Any:

@@ -16,8 +16,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -31,8 +30,7 @@ __all__ = ["NOTHING_ASKED", "Asked", "Journal", "JournalMismatchError", "fingerp
 _ANEW = "anew"
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """What a step asks for, and where it stands in the agent's code.
 
     ``what`` is a fingerprint, empty where nothing can be compared. ``after`` is the call of the agent's code before it

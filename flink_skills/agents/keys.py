@@ -32,6 +32,8 @@ _FAILURE = "$unknown-key"
 _MARKS = {*_TAGGED, _FAILURE[1:]}
 _CANONICAL: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":")}
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# In a text in quotes: anything else stands for itself.
+_NEEDS_JSON = re.compile(r'["\\]').search
 
 
 def key_to_text(key: Any) -> str:
@@ -55,6 +57,8 @@ def key_to_text(key: Any) -> str:
 def key_from_text(text: str) -> Any:
     """The key of a canonical text. Tuples come back as tuples (JSON has one kind of list)."""
     first = text[:1]
+    if first == '"' and text[-1] == '"' and (inner := text[1:-1]).isprintable() and not _NEEDS_JSON(inner):
+        return inner
     if first == '"' or first not in "[{":
         return json.loads(text)
     return _restore(json.loads(text))

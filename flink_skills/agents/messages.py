@@ -14,6 +14,7 @@ from flink_skills.tools.base import ToolSpec
 from flink_skills.tools.media import Media
 
 __all__ = [
+    "NO_USAGE",
     "AssistantMessage",
     "Media",
     "Message",
@@ -66,6 +67,9 @@ class Usage:
     @property
     def total_tokens(self) -> int:
         return self.input_tokens + self.output_tokens
+
+
+NO_USAGE = Usage()
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ def telemetry_of(
         events_delta_interval=config.get(SkillOptions.EVENTS_DELTA_INTERVAL),
         trace_exporter=config.get(SkillOptions.TRACE_EXPORTER),
         trace_content=config.get(SkillOptions.TRACE_CONTENT),
+        trace_max_turns=config.get(SkillOptions.TRACE_MAX_TURNS),
     )
     return open_telemetry(
         settings, on_metrics=on_metrics, on_event=on_event, hides=hides, begun=begun, has_listed_price=has_listed_price

@@ -38,6 +38,8 @@ from flink_skills.agents.session_selection import conversation_id
 from flink_skills.agents.state import assigned_state, new_state
 from flink_skills.agents.state_values import StoredState
 from flink_skills.agents.subagent import AgentTool
+from flink_skills.agents.supervision import Deadlines
+from flink_skills.agents.turn_limits import TurnLimits
 from flink_skills.agents.turn_media import MediaStore
 from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.execution import Workspace, WorkspaceManager
@@ -83,6 +85,8 @@ class AgentRuntime:
         self.plan = plan
         self.agent = agent
         self.config = SkillConfig(plan.options)
+        self.limits = TurnLimits.of(self.config)
+        self.deadlines = Deadlines(self.limits.seconds)
         self.named_files = NamedFiles(self.config, scratch_dir)
         self.content = EventContent(agent.content_fields, self.named_files)
         self.media = MediaStore(services.artifacts, self.config)

@@ -17,7 +17,7 @@ from flink_skills.agents.codec import decode_all, encode, message_from_json, mes
 from flink_skills.agents.history import about_tokens_of
 from flink_skills.agents.messages import Message
 
-__all__ = ["NO_CONVERSATION", "Conversation", "Session", "SessionChange", "SessionOp"]
+__all__ = ["NO_CONVERSATION", "UNCHANGED", "Conversation", "Session", "SessionChange", "SessionOp"]
 
 # Superseded parts of this size do not matter, however small the rest is.
 _SUPERSEDED_LIMIT = 16 * 1024
@@ -38,6 +38,9 @@ class SessionChange:
 
     op: SessionOp = SessionOp.KEEP
     chunks: tuple[bytes, ...] = ()
+
+
+UNCHANGED = SessionChange()
 
 
 @dataclass(frozen=True)
@@ -138,12 +141,14 @@ class Session:
             shortened: What that conversation's messages were before the turn's, where they became shorter.
             most: How many conversations are kept; those whose last turn is longest ago go. 0: all.
         """
+        types = types or {}
+        if not (turn.messages or turn.skill_states or shortened) and state == self.state and types == self.types:
+            return self, UNCHANGED
         before = self.conversation(of)
         added = Conversation(
             {model: list(new) for model, new in turn.messages.items() if new},
             {model: kept for model, kept in turn.skill_states.items() if kept != before.skill_states.get(model)},
         )
-        types = types or {}
         chunks = [encode(added.to_json(of))] if added != NO_CONVERSATION else []
         state_bytes, superseded = self.state_bytes, self.superseded + _size_of(before.skill_states, added.skill_states)
         if state != self.state or types != self.types:
@@ -151,7 +156,7 @@ class Session:
             superseded += state_bytes
             state_bytes = len(chunks[-1])
         if not chunks and not shortened:
-            return self, SessionChange()
+            return self, UNCHANGED
         size = self.size + sum(map(len, chunks))
         following = Session(dict(self.conversations), copy.deepcopy(state), size, superseded, state_bytes, types)
         if added != NO_CONVERSATION or shortened:

@@ -46,6 +46,9 @@ class StateDict(dict[Any, Any]):
         return dict, (dict(self),)
 
 
+_NOTHING = StoredState()
+
+
 def new_state(declared: Any, kept: StoredState) -> Any:
     """Return a state of its stored form: a dict, or an instance of the ``declared`` model.
 
@@ -53,7 +56,7 @@ def new_state(declared: Any, kept: StoredState) -> Any:
         TurnError: The stored form does not fit the model.
     """
     if declared is None:
-        return _as_state(kept.restored()) if kept.value is not None else StateDict()
+        return StateDict() if kept.value is None else _as_state(kept.restored())
     try:
         return declared() if kept.value is None else _adapter(declared).validate_python(kept.restored())
     except ValidationError as error:
@@ -99,10 +102,12 @@ def stored_state(state: Any) -> StoredState:
     Raises:
         TurnError: A part of the state cannot be stored. The message names its path.
     """
+    if type(state) is StateDict and not state:
+        return _NOTHING
     if _is_model(state):
         return _stored_model(state)
     if not state:
-        return StoredState()
+        return _NOTHING
     return stored(dict(state) if type(state) is StateDict else state)
 
 

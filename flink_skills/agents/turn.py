@@ -6,36 +6,32 @@ import asyncio
 import contextvars
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.agent_run import AgentRun
-from flink_skills.agents.context import AgentContext
-from flink_skills.agents.error_text import described, error_text, message_text, plain_message
-from flink_skills.agents.event import to_plain
-from flink_skills.agents.files import EventFile, with_names
+from flink_skills.agents.error_text import error_text, plain_message
 from flink_skills.agents.journal import NOTHING_ASKED, Asked, Journal, JournalMismatchError
 from flink_skills.agents.keys import key_failure, key_from_text
-from flink_skills.agents.messages import Usage
-from flink_skills.agents.session import NO_CONVERSATION, Conversation, SessionChange
+from flink_skills.agents.messages import NO_USAGE, Usage
+from flink_skills.agents.session import NO_CONVERSATION, Conversation
 from flink_skills.agents.state import stored_state
 from flink_skills.agents.state_values import StoredState
-from flink_skills.agents.supervision import CANCEL_PAUSES, finished, ignore_result
+from flink_skills.agents.supervision import CANCEL_PAUSES, ignore_result, stop
 from flink_skills.agents.turn_encoding import Emitted, Encoding
 from flink_skills.agents.turn_ends import ERROR_TAG, TurnOutcome, TurnStart, TurnStatus, crash_problem
+from flink_skills.agents.turn_files import TurnFiles
+from flink_skills.agents.turn_outputs import emitted, failed
 from flink_skills.agents.turn_record import TurnRecords
 from flink_skills.artifacts import owner_of
-from flink_skills.errors import ExecutionError, LimitError, SkillsError, TurnError, WorkerError
-from flink_skills.options import SkillOptions
-from flink_skills.telemetry import TurnScope, note
+from flink_skills.errors import LimitError, TurnError, WorkerError
+from flink_skills.telemetry import CANCELLED, Observed, TurnScope, note
 from flink_skills.tools.base import ToolContext, TurnInterruptedError
 
 if TYPE_CHECKING:
     from flink_skills.agents.generation import Generation, ModelRuntime
     from flink_skills.agents.runtime import AgentRuntime
-    from flink_skills.execution import Workspace
 
 __all__ = ["ERROR_TAG", "AppendStep", "Turn", "TurnOutcome", "TurnStart", "TurnStatus"]
 
@@ -47,6 +43,18 @@ _current_step: contextvars.ContextVar[str] = contextvars.ContextVar("flink_skill
 
 # Of a turn that has ended. It is another one than that of each attempt, and so whoever asks for a step then is told.
 _NO_JOURNAL = Journal((), lambda step, entry: None)
+
+
+def _runs(task: asyncio.Task[Any] | None) -> bool:
+    """Return True if ``task`` is the one that runs now, and False for one that is closed without its loop."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:
+        return False
+
+
+def _nobody(outcome: TurnOutcome | None) -> None:
+    """Take an outcome that nobody waits for."""
 
 
 class Turn:
@@ -78,13 +86,14 @@ class Turn:
         self._append = append
         self._flush = flush
         self._abandoned = abandoned or ignore_result
-        self._most_bytes = runtime.config.get(SkillOptions.TURN_MAX_SIZE)
-        self._encoding = Encoding(encode, self._most_bytes)
+        self.limits = runtime.limits
+        self.encoding = Encoding(encode, self.limits.size)
         self._call_numbers: dict[str, int] = {}
+        self._call_text = f"{runtime.plan.operator_name}\0{start.key}\0{start.number}\0"
         self._event_digest = hashlib.sha256(start.event_bytes).digest()
-        self._workspace: asyncio.Future[Workspace] | None = None
-        self._staged_inputs: Sequence[Mapping[str, Any]] = ()
-        self._over = False
+        self._over = self._expired = self._cancelled = False
+        self._ended: Callable[[TurnOutcome | None], None] = _nobody
+        self._observed: Observed | None = None
         #: The task that runs the agent's code, while it runs.
         self.code: asyncio.Task[Any] | None = None
         self.scope = TurnScope(
@@ -95,12 +104,14 @@ class Turn:
             attempt=start.crashes + 1,
             timestamp=start.timestamp,
             resumed=len(start.journal),
-            emit=None if emit is None else lambda outputs: emit(self._encoding.all(outputs)),
+            emit=None if emit is None else lambda outputs: emit(self.encoding.all(outputs)),
         )
-        self._records = TurnRecords(runtime.plan.operator_name, start, self.scope.turn_id, runtime.rows)
+        self._records: TurnRecords | None = None
+        self.files = TurnFiles(self)
         self.session_id = ""
         self.key: Any = start.key
-        self._problem = crash_problem(start.crashes, runtime.config) or self._read_key() or start.problem
+        self._problem = crash_problem(start.crashes, runtime.config) if start.crashes else None
+        self._problem = self._problem or self._read_key() or start.problem
         if runtime.keeps_conversation and self._problem is None:
             try:
                 self.session_id = runtime.session_id(start.event)
@@ -121,12 +132,11 @@ class Turn:
         self.scope.restarts = self.journal.anew
         self._mismatch: JournalMismatchError | None = None
         self._call_numbers = {}
-        self.usage = Usage()
-        self._outputs: list[tuple[str, Any]] = []
-        self._misfit = ""
+        self.usage = NO_USAGE
+        self.outputs: list[tuple[str, Any]] = []
+        self.misfit = ""
         self._steps = 0
-        self._files: Sequence[EventFile] = ()
-        self._versions: dict[str, str] = {}
+        self.files.begin()
         state = None
         if self._problem is None:
             try:
@@ -147,19 +157,136 @@ class Turn:
 
     def _read_journal(self, entries: Sequence[bytes]) -> Journal:
         try:
-            return Journal(entries, self._keep_step, self._most_bytes)
+            return Journal(entries, self._keep_step, self.limits.size)
         except (ValueError, LookupError, TypeError) as error:
             raise WorkerError(f"the journal of key {self.start.key} cannot be read ({error_text(error)})") from error
 
     def _keep_step(self, step: str, entry: bytes) -> None:
-        self._append(entry, False, self._encoding.all(self.runtime.telemetry.outputs(self.scope, step)))
+        self._append(entry, False, self.encoding.all(self.runtime.telemetry.outputs(self.scope, step)))
 
     async def run(self) -> TurnOutcome:
         """Run to the end. Raises nothing but ``asyncio.CancelledError``, when it is cancelled from outside."""
+        done: asyncio.Future[TurnOutcome | None] = asyncio.get_running_loop().create_future()
+
+        def ended(outcome: TurnOutcome | None) -> None:
+            if not done.done():
+                done.set_result(outcome)
+
+        # The code has its own task, so that the turn ends whatever the code does to its task.
+        task = asyncio.create_task(self.perform(ended))
+        task.add_done_callback(lambda _: ended(None))
         try:
-            return await self._run_observed()
-        finally:
-            self._let_go()
+            outcome = await asyncio.shield(done)
+        except asyncio.CancelledError:
+            self.cancel(task)
+            await done
+            raise
+        if outcome is None:
+            raise asyncio.CancelledError
+        return outcome
+
+    async def perform(self, ended: Callable[[TurnOutcome | None], None]) -> None:
+        """Run the agent's code in the current task, which must be of this turn alone.
+
+        ``ended`` is called once with the outcome, or with None if the turn was cancelled from outside: at the end of
+        the code, or before where the code continues although it was cancelled.
+        """
+        self._ended = ended
+        self.code = asyncio.current_task()
+        self._observed = self.runtime.telemetry.turn(self.scope)
+        self._observed.__enter__()
+        if self._problem is not None:
+            self._conclude(failed(self, TurnError(self._problem)))
+            return
+        self.runtime.deadlines.add(self)
+        try:
+            outcome = await self._run_code()
+        except asyncio.CancelledError:
+            if self._over:
+                raise
+            self._conclude(None if self._cancelled else self._of_cancelled_code())
+        except GeneratorExit as error:
+            if self._over:
+                raise
+            if not _runs(self.code):
+                # The loop is gone, and with it everybody who could be told.
+                self._observed.end("GeneratorExit", elsewhere=True)
+                raise
+            # Of the agent's code, or of a task that it awaits: Python then closes what awaits, from here on inwards.
+            self._conclude(failed(self, error))
+        else:
+            self._conclude(outcome)
+
+    def cancel(self, task: asyncio.Task[Any]) -> None:
+        """Cancel the turn from outside, with the task that performs it."""
+        if not self._over:
+            self._cancelled = True
+            stop(task, self._give_up)
+
+    def expire(self) -> None:
+        """End a turn that takes too long."""
+        if self.code is not None:
+            self._expired = True
+            stop(self.code, self._give_up)
+
+    def _of_cancelled_code(self) -> TurnOutcome:
+        if self._expired:
+            return failed(self, LimitError(self._limit_text()))
+        return failed(
+            self,
+            TurnError(
+                "the agent's code raised asyncio.CancelledError, although the turn was not cancelled: it awaited a "
+                "task or a future that was cancelled; catch the error at that await"
+            ),
+        )
+
+    def _give_up(self) -> None:
+        """End the turn although its code continues."""
+        if self._over:
+            return
+        problem = LimitError(
+            f"{self._limit_text()} and continues although it was cancelled {len(CANCEL_PAUSES)} times; its results are "
+            "ignored from now on: raise asyncio.CancelledError again where the code catches it"
+        )
+        self._conclude(None if self._cancelled else failed(self, problem), continues=True)
+
+    def _limit_text(self) -> str:
+        return f"the turn took longer than skills.turn.timeout = {self.limits.seconds or 0:g} s"
+
+    def _conclude(self, outcome: TurnOutcome | None, *, continues: bool = False) -> None:
+        """End the turn, whose code may continue. After a cancellation from outside it has no outcome, whatever the code
+        made of it."""
+        if self._over:
+            return
+        code, observed, telemetry = self.code, self._observed, self.runtime.telemetry
+        if code is None or observed is None:
+            raise RuntimeError("the turn has not begun")
+        self.runtime.deadlines.discard(self)
+        self.files.release()
+        if self._cancelled or outcome is None:
+            outcome = None
+            observed.end(CANCELLED, elsewhere=continues)
+        else:
+            if telemetry:
+                self._describe(observed.activity.attributes, outcome)
+            observed.end(outcome.error if outcome.status != TurnStatus.DONE else "", elsewhere=continues)
+            if more := telemetry.outputs(self.scope, None):
+                outcome = replace(outcome, outputs=(*outcome.outputs, *self.encoding.of_events(more)))
+        ended = self._ended
+        self._let_go()
+        if continues:
+            self._abandoned(code)
+        ended(outcome)
+
+    def _describe(self, attributes: dict[str, Any], outcome: TurnOutcome) -> None:
+        attributes.update(
+            **vars(self.usage),
+            steps=self._steps,
+            replayed=self.journal.replayed,
+            skills=list(self.main.loaded),
+            outputs=len(outcome.outputs),
+            message=outcome.message,
+        )
 
     def _let_go(self) -> None:
         """Cut what refers to itself, so that an ended turn is freed at once: a garbage collection that has to find
@@ -167,105 +294,50 @@ class Turn:
         self._over = True
         self.journal = _NO_JOURNAL
         self.scope.emit = None
+        self.code = self._observed = None
+        self._ended = _nobody
+        self.files.let_go()
         del self.main
-
-    async def _run_observed(self) -> TurnOutcome:
-        telemetry = self.runtime.telemetry
-        with telemetry.turn(self.scope) as activity:
-            outcome = await self._run()
-            if outcome.status != TurnStatus.DONE:
-                activity.error = outcome.error
-            activity.attributes.update(
-                **vars(self.usage),
-                steps=self._steps,
-                replayed=self.journal.replayed,
-                skills=list(self.main.loaded),
-                outputs=len(outcome.outputs),
-                message=outcome.message,
-            )
-        more = telemetry.outputs(self.scope, None)
-        return replace(outcome, outputs=(*outcome.outputs, *self._encoding.of_events(more))) if more else outcome
-
-    async def _run(self) -> TurnOutcome:
-        if self._problem is not None:
-            return self.failed(TurnError(self._problem))
-        timeout = self.runtime.config.get(SkillOptions.TURN_TIMEOUT) or None
-        # The code has its own task, so that the turn ends whatever the code does to its task.
-        self.code = code = asyncio.create_task(self._run_code())
-        try:
-            in_time = await finished(code, timeout)
-            limit = f"the turn took longer than skills.turn.timeout = {timeout or 0:g} s"
-            if not code.done():
-                return self.failed(
-                    LimitError(
-                        f"{limit} and continues although it was cancelled {len(CANCEL_PAUSES)} times; its results are "
-                        "ignored from now on: raise asyncio.CancelledError again where the code catches it"
-                    )
-                )
-            if not code.cancelled():
-                return code.result()
-            if not in_time:
-                return self.failed(LimitError(limit))
-            return self.failed(
-                TurnError(
-                    "the agent's code raised asyncio.CancelledError, although the turn was not cancelled: it awaited a "
-                    "task or a future that was cancelled; catch the error at that await"
-                )
-            )
-        finally:
-            self.code = None
-            if not code.done():
-                self._abandoned(code)
-            self._release_workspace()
 
     async def _run_code(self) -> TurnOutcome:
         """Run the code of the agent. Raises only ``asyncio.CancelledError`` before the end of the turn."""
         try:
-            return await self._run_restartable()
-        except asyncio.CancelledError:
+            try:
+                return await self._run_once()
+            except JournalMismatchError as mismatch:
+                self._start_anew(mismatch)
+                return await self._run_once()
+        except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:  # the agent's own code raises anything
             if self._over:
                 raise
             if isinstance(error, SystemExit):
                 error = TurnError(f"the agent called sys.exit({plain_message(error)}); raise an exception instead")
-            return self.failed(error)
-
-    def _release_workspace(self) -> None:
-        """Have the age of the workspace counted from now on, in a thread that nobody waits for."""
-        opened, self._workspace = self._workspace, None
-        if opened is not None and opened.done() and not opened.cancelled() and opened.exception() is None:
-            asyncio.get_running_loop().run_in_executor(None, opened.result().release)
-
-    async def _run_restartable(self) -> TurnOutcome:
-        try:
-            return await self._run_once()
-        except JournalMismatchError as mismatch:
-            _log.warning(
-                "agent %s, key %s, turn %d: %s; the agent's code is another one than when the turn began, or does not "
-                "ask for the same steps each time: the turn starts anew, without the %d steps that it had finished",
-                self.runtime.plan.agent_id,
-                self.start.key,
-                self.start.number,
-                mismatch,
-                len(self.journal),
-            )
-            self._start_anew(mismatch)
-            return await self._run_once()
+            return failed(self, error)
 
     def _start_anew(self, mismatch: JournalMismatchError) -> None:
+        _log.warning(
+            "agent %s, key %s, turn %d: %s; the agent's code is another one than when the turn began, or does not "
+            "ask for the same steps each time: the turn starts anew, without the %d steps that it had finished",
+            self.runtime.plan.agent_id,
+            self.start.key,
+            self.start.number,
+            mismatch,
+            len(self.journal),
+        )
         if self._over:
             raise TurnInterruptedError("the turn has ended") from mismatch
         note("restart", step=mismatch.step, problem=str(mismatch), steps=len(self.journal))
         emptied = self.journal.emptied()
         # With what belongs to no step, the note above for one: it is told exactly when the journal is emptied.
-        self._append(emptied, True, self._encoding.all(self.runtime.telemetry.outputs(self.scope, "")))
+        self._append(emptied, True, self.encoding.all(self.runtime.telemetry.outputs(self.scope, "")))
         self._begin([emptied])
 
     async def _run_once(self) -> TurnOutcome:
         await self.main.read_content()
         if self.runtime.has_files(self.start.event):
-            await self._read_files()
+            await self.files.read()
         try:
             result = await self.main.run()
         except Exception:
@@ -276,7 +348,7 @@ class Turn:
             raise self._mismatch
         if result is not None:
             self.emit("", result)
-        outputs = self._encoding.of_turn([pair for tag, value in self._outputs for pair in self._emitted(tag, value)])
+        outputs = self.encoding.of_turn(emitted(self))
         state = stored_state(self.main.state)
         if self.runtime.keeps_conversation:
             session, change = self.start.session.after(
@@ -285,65 +357,28 @@ class Turn:
                 types=state.types,
                 of=self.session_id,
                 shortened=self.main.shortened,
-                most=self.runtime.config.get(SkillOptions.SESSION_MAX_CONVERSATIONS),
+                most=self.limits.conversations,
             )
         else:
             session, change = self.start.session.after(NO_CONVERSATION, state.value, types=state.types)
-        if session.size > self._most_bytes:
+        if session.size > self.limits.size:
             raise LimitError(
                 f"the state and the conversations of the key have {session.size:,} bytes, more than "
-                f"skills.turn.max-size = {self._most_bytes:,}: keep less in ctx.state, or set skills.session.max-tokens"
+                f"skills.turn.max-size = {self.limits.size:,}: keep less in ctx.state, or set "
+                "skills.session.max-tokens"
             )
-        return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session, failure=self._misfit)
+        return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session, failure=self.misfit)
 
-    def _fails_job(self) -> bool:
-        return bool(self.runtime.config.get(SkillOptions.TURN_ON_ERROR) == "fail")
-
-    def failed(self, error: BaseException) -> TurnOutcome:
-        """Return the outcome of a turn that ended with ``error``: an error record, or the end of the job, as the job
-        is configured. Raises no exception, whatever the error, the event and the outputs are."""
-        message, kind = message_text(error), type(error).__name__
-        where = f"agent {self.runtime.plan.agent_id}, key {self.start.key}, turn {self.start.number}"
-        known = isinstance(error, SkillsError)
-        # A limit, or a model without an answer, is in the error record; an exception is most often a defect.
-        level = logging.WARNING if known and not self._fails_job() else logging.ERROR
-        _log.log(level, "%s failed: %s", where, message, exc_info=None if known else described(error))
-        if self._fails_job():
-            message = f"{where} failed: {message}"
-            return TurnOutcome(TurnStatus.FAIL_JOB, (), SessionChange(), self.start.session, message, kind, error)
-        text = error_text(error)
-
-        def full() -> dict[str, Any]:
-            return self._record(error=text) | {"event": self._records.recorded(self.start.event)}
-
-        emitted = self._records.of_failure(text, self.key, full, self._encoding.bounded)
-        unchanged = SessionChange(), self.start.session
-        return TurnOutcome(TurnStatus.FAILED, tuple(emitted), *unchanged, message, kind, error, failure=text)
-
-    def _record(self, output: Any = None, error: str | None = None) -> dict[str, Any]:
-        return self._records.record(
-            to_plain(self.key),
-            output=output,
-            error=error,
-            skills=self.main.loaded,
-            tool_calls=self.main.tool_calls,
-            usage=self.usage,
-            artifacts=list(AgentContext(self.main).artifacts.values()),
-            event=self.start.event,
-        )
-
-    def _emitted(self, tag: str, value: Any) -> Emitted:
-        """Return what the turn emits for an output."""
-        if tag or not self.runtime.records:
-            return [(tag, value)]
-        problem, emitted = self._records.of_output(self._record(output=self._records.recorded(value)))
-        if problem is not None:
-            # Without the value, which belongs to the record.
-            self._misfit = self._misfit or f"{type(problem).__name__}: {problem.reason}"
-        return emitted
+    @property
+    def records(self) -> TurnRecords:
+        """The records of the turn. Most turns of agents without records have none."""
+        if self._records is None:
+            runtime = self.runtime
+            self._records = TurnRecords(runtime.plan.operator_name, self.start, self.scope.turn_id, runtime.rows)
+        return self._records
 
     def emit(self, tag: str, output: Any) -> None:
-        self._outputs.append((tag, output))
+        self.outputs.append((tag, output))
 
     def generation_of(self, runtime: AgentRuntime) -> Generation:
         """Models, skills and tools of an agent as they were when the turn began."""
@@ -356,7 +391,7 @@ class Turn:
         """
         number = self._call_numbers.get(step, 0)
         step = f"{step}~{number}" if number else step
-        text = f"{self.runtime.plan.operator_name}\0{self.start.key}\0{self.start.number}\0{step}\0"
+        text = f"{self._call_text}{step}\0"
         return hashlib.sha256(text.encode("utf-8", "surrogatepass") + self._event_digest).hexdigest()[:32]
 
     def current_call_id(self) -> str:
@@ -415,14 +450,14 @@ class Turn:
     def count_steps(self, steps: int) -> None:
         """Count steps; raises :class:`LimitError` over the turn's limit."""
         self._steps += steps
-        limit = self.runtime.config.get(SkillOptions.TURN_MAX_STEPS)
+        limit = self.limits.steps
         if self._steps > limit:
             raise LimitError(f"the turn reached skills.turn.max-steps = {limit} without an answer")
 
     def add_usage(self, usage: Usage) -> None:
         """Count the tokens of a model response; raises :class:`LimitError` over the turn's limit."""
         self.usage = self.usage + usage
-        limit = self.runtime.config.get(SkillOptions.TURN_MAX_TOKENS)
+        limit = self.limits.tokens
         if limit and self.usage.total_tokens > limit:
             raise LimitError(
                 f"the turn used {self.usage.total_tokens} tokens, more than skills.turn.max-tokens = {limit}"
@@ -433,52 +468,9 @@ class Turn:
         """Stands for agent and key: whose artifacts and processes those of this turn are."""
         return owner_of(self.runtime.plan.operator_name, self.start.key)
 
-    async def _read_files(self) -> None:
-        """Take the files out of the event, and note which versions of artifacts it means."""
-        event, self._files = await asyncio.to_thread(self.runtime.read_event, self.main.event_for_model)
-        self.main.event_for_model = event
-        self.runtime.named_files.check(self._files)
-        if any(file.ref is not None and not file.ref.version for file in self._files):
-            known = dict(self.main.skill_state_of(self.main.tool_scope(None)).artifacts)
-            look_up = partial(asyncio.to_thread, self.runtime.artifact_versions, self._files, self.owner, known)
-            # Before the turn saves anything, and the same after a failover.
-            self._versions = await self.durable("files#0", look_up)
-        if self.runtime.workspaces is not None and any(file.url for file in self._files):
-            workspace, call_id = self.runtime.workspaces.for_key(self.start.key), self.call_id("files#1")
-            await self.runtime.named_files.stage(self._files, workspace, self.durable, call_id, self._place_files)
-
-    async def _place_files(self, files: Sequence[EventFile]) -> None:
-        """Put files that were fetched into the workspace, also of a turn that starts anew."""
-        self._files, self._workspace = files, None
-        self.main.event_for_model = with_names(self.main.event_for_model, files, self.runtime.agent.files_field)
-        await self.workspace()
-
-    async def workspace(self) -> Workspace:
-        """The key's workspace, with the event and its files in it. Opened once in a turn."""
-        if self._workspace is None:
-            self._workspace = asyncio.ensure_future(self._open_workspace())
-        opening = self._workspace
-        try:
-            return await asyncio.shield(opening)
-        except ExecutionError:
-            # A disk that was full may have space when the model asks again.
-            if self._workspace is opening:
-                self._workspace = None
-            raise
-
-    async def _open_workspace(self) -> Workspace:
-        if self.runtime.workspaces is None:
-            raise ExecutionError("this job has no workspaces: set skills.shell.enabled to true")
-        workspace = self.runtime.workspaces.for_key(self.start.key)
-        # In a thread: a disk may be slow, and all other turns run on this loop.
-        self._staged_inputs = await asyncio.to_thread(
-            self.runtime.hand_over, workspace, self.main.event_for_model, self._files, self.owner, self._versions
-        )
-        return workspace
-
     async def tool_context(self, run: AgentRun, model: ModelRuntime, step: str, *, workspace: bool) -> ToolContext:
         """What a tool of ``model`` is called with in ``step``."""
-        opened = await self.workspace() if workspace and self.runtime.workspaces is not None else None
+        opened = await self.files.workspace() if workspace and self.runtime.workspaces is not None else None
         return ToolContext(
             key=self.key,
             owner=self.owner,
@@ -490,8 +482,8 @@ class Turn:
             skills=model.view,
             skill_state=run.skill_state_of(model),
             workspace=opened,
-            open_workspace=self.workspace,
-            staged_inputs=self._staged_inputs,
+            open_workspace=self.files.workspace,
+            staged_inputs=self.files.staged_inputs,
             shell=model.services.shell,
             artifacts=model.services.artifacts,
             accepts=model.chat_model.accepts,

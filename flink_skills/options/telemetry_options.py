@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flink_skills.options.option import Option
-from flink_skills.options.values import one_of, parse_bool, parse_duration, parse_positive
+from flink_skills.options.values import one_of, parse_bool, parse_count, parse_duration, parse_positive
 
 __all__ = ["TelemetryOptions"]
 
@@ -54,3 +54,10 @@ class TelemetryOptions:
         "TaskManagers say, or to the log. Needs the extra otel.",
     )
     TRACE_CONTENT = Option[str]("skills.trace.content", _CONTENT, "none", f"What spans hold. {_LEVELS}")
+    TRACE_MAX_TURNS = Option[int](
+        "skills.trace.max-turns-per-second",
+        parse_count,
+        50,
+        "Turns per second of a worker that have spans. If more begin, about so many of them have. 0: all. If the "
+        "variable OTEL_TRACES_SAMPLER is set, it decides instead.",
+    )

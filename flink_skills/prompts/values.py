@@ -37,7 +37,9 @@ def event_text(event: Any) -> str:
         return event
     if isinstance(event, (bytes, bytearray)):
         return bytes(event).decode("utf-8", "replace")
-    structured = isinstance(event, (Mapping, list, tuple, set, frozenset, BaseModel)) or dataclasses.is_dataclass(event)
+    structured = isinstance(event, (dict, Mapping, list, tuple, set, frozenset, BaseModel)) or dataclasses.is_dataclass(
+        event
+    )
     if structured or isinstance(event, (bool, int, float, decimal.Decimal, dt.date, dt.time)) or event is None:
         plain = to_plain(event)
         return plain if isinstance(plain, str) else _dumps(plain)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from flink_skills.telemetry.activity import CANCELLED as CANCELLED
     from flink_skills.telemetry.activity import Activity as Activity
     from flink_skills.telemetry.activity import Note as Note
+    from flink_skills.telemetry.activity import Observed as Observed
     from flink_skills.telemetry.activity import Observer as Observer
     from flink_skills.telemetry.activity import Telemetry as Telemetry
     from flink_skills.telemetry.activity import TurnScope as TurnScope
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Activity": "activity",
     "AnswerPieces": "event_pieces",
+    "CANCELLED": "activity",
     "CostObserver": "prices",
     "Delta": "deltas",
     "EVENTS_TAG": "event_record",
@@ -56,6 +59,7 @@ _HOMES = {
     "Metric": "metric_list",
     "MetricsObserver": "metrics",
     "Note": "activity",
+    "Observed": "activity",
     "Observer": "activity",
     "OnDelta": "deltas",
     "PackedEvent": "event_record",

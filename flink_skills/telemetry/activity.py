@@ -26,6 +26,7 @@ __all__ = [
     "NOTES",
     "Activity",
     "Note",
+    "Observed",
     "Observer",
     "Telemetry",
     "TurnScope",
@@ -105,6 +106,8 @@ class Activity:
     attributes: dict[str, Any] = field(default_factory=dict)
     duration: float = 0.0
     error: str = ""
+    #: It was ended from outside, while what it is about goes on: in another context than the one that it began in.
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True)
@@ -258,12 +261,24 @@ class Observed:
     ) -> None:
         if not self._telemetry:
             return
-        if self._token is not None:
+        if kind is None:
+            self.end("")
+        else:
+            self.end(CANCELLED if issubclass(kind, asyncio.CancelledError) else kind.__name__)
+
+    def end(self, error: str, *, elsewhere: bool = False) -> None:
+        """Say that it has ended, with the class of an error. ``elsewhere``: what it is about goes on, and the caller is
+        another task."""
+        if not self._telemetry:
+            return
+        if self._token is not None and not elsewhere:
             _current.reset(self._token)
-        self.activity.duration = time.monotonic() - self._begun
-        if kind is not None and not self.activity.error:
-            self.activity.error = CANCELLED if issubclass(kind, asyncio.CancelledError) else kind.__name__
-        self._telemetry.ended(self.activity)
+        activity = self.activity
+        activity.elsewhere = elsewhere
+        activity.duration = time.monotonic() - self._begun
+        if error and not activity.error:
+            activity.error = error
+        self._telemetry.ended(activity)
 
 
 _NOBODY = TurnScope("", "", 0, "")

@@ -27,3 +27,4 @@ class TelemetrySettings:
     events_delta_interval: float = 0.1
     trace_exporter: str = "none"
     trace_content: str = "none"
+    trace_max_turns: int = 50

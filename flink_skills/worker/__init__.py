@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from flink_skills.worker.abandoned import AbandonedCode as AbandonedCode
     from flink_skills.worker.abandoned import StepThreads as StepThreads
     from flink_skills.worker.connection import Connection as Connection
+    from flink_skills.worker.connection import Held as Held
     from flink_skills.worker.printing import WholeLines as WholeLines
     from flink_skills.worker.process import LevelFormatter as LevelFormatter
     from flink_skills.worker.redaction import Redactor as Redactor
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AbandonedCode": "abandoned",
     "Connection": "connection",
+    "Held": "connection",
     "LevelFormatter": "process",
     "Redactor": "redaction",
     "SessionCache": "session_cache",

@@ -10,9 +10,31 @@ from collections.abc import Callable
 from flink_skills.errors import WorkerError
 from flink_skills.worker.frames import FrameBuffer, Inbound
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "Held"]
 
 _READ_SIZE = 1 << 18
+
+
+class Held:
+    """A frame that is encoded when it is written. Until then it can be withdrawn."""
+
+    __slots__ = ("_waits",)
+
+    def __init__(self) -> None:
+        self._waits = True
+
+    def encoded(self) -> bytes:
+        """The bytes of the frame."""
+        raise NotImplementedError
+
+    def withdraw(self) -> bool:
+        """Do not write the frame. Return False if it is written already, or was withdrawn before."""
+        waited, self._waits = self._waits, False
+        return waited
+
+    def written(self) -> bytes:
+        """The bytes to write: none of a frame that was withdrawn."""
+        return self.encoded() if self.withdraw() else b""
 
 
 class Connection:
@@ -32,7 +54,7 @@ class Connection:
         self._read_fd, self._write_fd = read_fd, write_fd
         self._on_frame, self._on_end = on_frame, on_end
         self._frames = FrameBuffer()
-        self._queued: list[bytes] = []
+        self._queued: list[bytes | Held] = []
         self._unsent = memoryview(b"")
         self._writing = False
         self._ended = False
@@ -41,7 +63,7 @@ class Connection:
         os.set_blocking(write_fd, False)
         self._loop.add_reader(read_fd, self._readable)
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: bytes | Held) -> None:
         """Queue a frame. Order is kept."""
         self._queued.append(frame)
         if not self._writing:
@@ -84,8 +106,12 @@ class Connection:
                 if not self._queued:
                     self._stop_writing()
                     return
-                self._unsent = memoryview(b"".join(self._queued))
-                self._queued = []
+                queued, self._queued = self._queued, []
+                self._unsent = memoryview(
+                    b"".join([frame if type(frame) is bytes else frame.written() for frame in queued])  # type: ignore[union-attr]
+                )
+                if not self._unsent:
+                    continue
             try:
                 sent = os.write(self._write_fd, self._unsent)
             except BlockingIOError:

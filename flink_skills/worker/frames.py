@@ -48,6 +48,8 @@ _END = struct.Struct(">IQBB")
 _TURN_OF = struct.Struct(">IQ")
 
 _HAS_TIMESTAMP, _HAS_SESSION = 1, 2
+_EMPTY_LIST = _U32.pack(0)
+_TWO_EMPTY_LISTS = 2 * _EMPTY_LIST
 
 
 @dataclass(frozen=True)
@@ -155,8 +157,13 @@ def _decode_turn(body: bytes) -> StartTurn:
     operator, plan, turn, flags, crashes, timestamp, number, version = _TURN.unpack_from(body)
     key, offset = _bytes(body, _TURN.size)
     event, offset = _bytes(body, offset)
-    session, offset = _many(body, offset)
-    journal, _ = _many(body, offset)
+    session: list[bytes]
+    journal: list[bytes]
+    if body[offset:] == _TWO_EMPTY_LISTS:
+        session, journal = [], []
+    else:
+        session, offset = _many(body, offset)
+        journal, _ = _many(body, offset)
     return StartTurn(
         operator,
         plan,
@@ -266,5 +273,7 @@ def encode_end(
     message: str = "",
 ) -> bytes:
     """A turn has ended."""
-    head = _END.pack(operator, turn, status, session_op)
-    return _frame(END, head, *_list(chunks), *_outputs(outputs), _sized(message.encode("utf-8", "replace")))
+    parts = [_END.pack(operator, turn, status, session_op), *(_list(chunks) if chunks else (_EMPTY_LIST,))]
+    parts += _outputs(outputs)
+    parts.append(_sized(message.encode("utf-8", "replace")) if message else _EMPTY_LIST)
+    return _frame(END, *parts)

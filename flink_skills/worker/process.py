@@ -131,7 +131,7 @@ def _set_up_process() -> None:
     _reset_signals()
     # A turn makes hundreds of objects, and conversations are many that stay: Python's own thresholds would have them
     # looked through every few turns, which took half of the time of turns with long ones.
-    gc.set_threshold(10_000, 20, 20)
+    gc.set_threshold(50_000, 20, 20)
     if sys.platform == "linux":
         parent = os.getppid()
         libc = ctypes.CDLL(None, use_errno=True)

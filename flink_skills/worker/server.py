@@ -7,26 +7,17 @@ import gc
 import json
 import logging
 import math
-import pickle
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from flink_skills.agents.error_text import error_text
-from flink_skills.agents.event import Record
-from flink_skills.agents.next_event import KeyedEvent
 from flink_skills.agents.observers import telemetry_of
 from flink_skills.agents.plan import AgentPlan
-from flink_skills.agents.record_rows import RecordRows, TableRow
+from flink_skills.agents.record_rows import RecordRows
 from flink_skills.agents.runtime import AgentRuntime
 from flink_skills.agents.sealing import secret_values
-from flink_skills.agents.session import Session, SessionChange, SessionOp
-from flink_skills.agents.stored_event import plain_event
-from flink_skills.agents.turn import Turn
-from flink_skills.agents.turn_ends import TurnOutcome, TurnStart, TurnStatus, crash_problem
-from flink_skills.errors import SkillsError, WorkerError, counted
+from flink_skills.errors import SkillsError, counted
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.telemetry.event_record import PackedEvent
 from flink_skills.worker.abandoned import AbandonedCode, StepThreads
 from flink_skills.worker.connection import Connection
 from flink_skills.worker.exit_codes import BROKEN_STREAM, BROKEN_WORKER, REPLACED
@@ -38,17 +29,14 @@ from flink_skills.worker.frames import (
     Ping,
     SessionData,
     StartTurn,
-    encode_end,
     encode_events,
     encode_metrics,
-    encode_need_session,
     encode_open_failed,
     encode_opened,
-    encode_outputs,
     encode_pong,
-    encode_step,
 )
 from flink_skills.worker.redaction import Redactor
+from flink_skills.worker.served_turn import ServedTurn, encoder_of
 from flink_skills.worker.session_cache import SessionCache
 from flink_skills.worker.watchdog import Watchdog
 
@@ -83,19 +71,18 @@ class Worker:
             threads.replace = self._replace
             threads.turn_seconds = 0.0
             self._look_at(threads)
-        self._redactor = redactor or Redactor()
-        self._connection = Connection(read_fd, write_fd, self._receive, self._connection_ended)
-        self._runtimes: dict[int, AgentRuntime] = {}
+        self.redactor = redactor or Redactor()
+        self.connection = Connection(read_fd, write_fd, self._receive, self._connection_ended)
+        #: The open agents, by the number of their plan.
+        self.runtimes: dict[int, AgentRuntime] = {}
         self._opening: set[asyncio.Task[None]] = set()
         self._arrived: deque[StartTurn] = deque()
         self._beginning = False
-        self._turns: dict[tuple[int, int], asyncio.Task[None]] = {}
-        self._frames: dict[asyncio.Task[object], StartTurn] = {}
-        self._running: dict[tuple[int, int], Turn] = {}
+        self._turns: dict[tuple[int, int], ServedTurn] = {}
+        self._by_task: dict[asyncio.Task[Any], ServedTurn] = {}
         self._begun_at_once = _BEGUN_AT_FIRST
-        self._watchdog = Watchdog(lambda: len(self._frames), self._name_of)
-        self._waiting: dict[tuple[int, int], asyncio.Future[list[bytes]]] = {}
-        self._sessions = SessionCache()
+        self._watchdog = Watchdog(lambda: len(self._by_task), self._name_of)
+        self.sessions = SessionCache()
 
     def _receive(self, frame: Inbound) -> None:
         if isinstance(frame, StartTurn):
@@ -104,9 +91,9 @@ class Worker:
                 self._beginning = True
                 asyncio.get_running_loop().call_soon(self._begin_some)
         elif isinstance(frame, SessionData):
-            waiting = self._waiting.pop((frame.operator, frame.turn), None)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(frame.chunks)
+            served = self._turns.get((frame.operator, frame.turn))
+            if served is not None and served.asked is not None and not served.asked.done():
+                served.asked.set_result(frame.chunks)
         elif isinstance(frame, OpenPlan):
             opening = asyncio.create_task(self._open(frame))
             self._opening.add(opening)
@@ -114,7 +101,7 @@ class Worker:
         elif isinstance(frame, CancelOperator):
             self._cancel(frame.operator)
         elif isinstance(frame, Ping):
-            self._connection.send(encode_pong())
+            self.connection.send(encode_pong())
         elif isinstance(frame, Close):
             self._end()
 
@@ -142,12 +129,10 @@ class Worker:
             loop.call_soon(self._begin_some, now)
 
     def _begin(self, frame: StartTurn) -> None:
-        key = (frame.operator, frame.turn)
-        task = asyncio.create_task(self._run(frame))
-        self._turns[key] = task
-        self._frames[task] = frame
+        served = ServedTurn(self, frame)
+        self._turns[frame.operator, frame.turn] = self._by_task[served.task] = served
         self._watchdog.turn_begins()
-        task.add_done_callback(lambda done: self._forget(key, done))
+        served.task.add_done_callback(self._task_ended)
 
     def _connection_ended(self, reason: str, broken: bool) -> None:
         if reason:
@@ -176,15 +161,19 @@ class Worker:
     def _end_drained(self) -> None:
         if self._replaced and not self._turns:
             # The last frames of the last turn must leave the process before it exits.
-            flushed = asyncio.ensure_future(self._connection.flush())
+            flushed = asyncio.ensure_future(self.connection.flush())
             flushed.add_done_callback(lambda _: self._end(REPLACED))
 
-    def _forget(self, key: tuple[int, int], task: asyncio.Task[None]) -> None:
-        self._frames.pop(task, None)
-        self._running.pop(key, None)
-        if self._turns.get(key) is task:
+    def forget(self, served: ServedTurn) -> None:
+        """Drop a turn that has ended."""
+        key = served.frame.operator, served.frame.turn
+        if self._turns.get(key) is served:
             del self._turns[key]
-        if not task.cancelled() and task.exception() is not None:
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        served = self._by_task.pop(task)
+        self.forget(served)
+        if not task.cancelled() and not served.abandoned and task.exception() is not None:
             # A turn reports its own failures, so this one is ours: end, and let the operator resume the turns.
             _log.critical("a turn broke the worker", exc_info=task.exception())
             self._end(BROKEN_WORKER)
@@ -192,19 +181,18 @@ class Worker:
 
     def _name_of(self, task: asyncio.Task[object]) -> str:
         """Whose turn a task is, for people; the watchdog asks from its thread."""
-        code = next((key for key, turn in list(self._running.items()) if turn.code is task), None)
-        frame = self._frames.get(task if code is None else self._turns[code])
-        runtime = self._runtimes.get(frame.plan) if frame is not None else None
-        if frame is None or runtime is None:
+        served = self._by_task.get(task)
+        runtime = self.runtimes.get(served.frame.plan) if served is not None else None
+        if served is None or runtime is None:
             return ""
-        return f"agent {runtime.plan.agent_id}, key {frame.key}, turn {frame.number}"
+        return f"agent {runtime.plan.agent_id}, key {served.frame.key}, turn {served.frame.number}"
 
     def _cancel(self, operator: int) -> None:
         self._arrived = deque(frame for frame in self._arrived if frame.operator != operator)
-        for (of, _), task in list(self._turns.items()):
+        for (of, _), served in list(self._turns.items()):
             if of == operator:
-                task.cancel()
-        self._sessions.drop(operator)
+                served.cancel()
+        self.sessions.drop(operator)
 
     def _look_at(self, threads: StepThreads) -> None:
         if not self.closed.done():
@@ -218,13 +206,13 @@ class Worker:
         try:
             config = json.loads(frame.config)
             secrets = json.loads(config.get("secrets") or "{}")
-            self._redactor.hide(secret_values(secrets))
+            self.redactor.hide(secret_values(secrets))
             plan = AgentPlan.from_json(config["plan"]).unseal(secrets)
             encode = encoder_of(RecordRows.from_json(plan.rows) if plan.rows is not None else None)
 
             def tell(figures: Mapping[str, Any]) -> None:
                 found = {**figures, "abandonedTurns": len(self._abandoned), "hungThreads": self._hung_threads()}
-                self._connection.send(encode_metrics(frame.plan, json.dumps(found).encode()))
+                self.connection.send(encode_metrics(frame.plan, json.dumps(found).encode()))
 
             runtime = await AgentRuntime.open(
                 plan,
@@ -238,9 +226,9 @@ class Worker:
                     SkillConfig(plan.options),
                     on_metrics=tell,
                     events=True if config.get("events") else None,
-                    on_event=lambda event: self._connection.send(encode_events(frame.plan, [encode(event)])),
-                    hides=self._redactor.redacted,
-                    begun=self._redactor.begun,
+                    on_event=lambda event: self.connection.send(encode_events(frame.plan, [encode(event)])),
+                    hides=self.redactor.redacted,
+                    begun=self.redactor.begun,
                 ),
                 quiet=config.get("worker_index", 0) > 0,
             )
@@ -250,174 +238,36 @@ class Worker:
             _log.exception("opening failed")
             self._open_failed(frame.plan, f"the worker cannot open the agent: {type(error).__name__}: {error}")
         else:
-            if not self._runtimes:
+            if not self.runtimes:
                 # What opening brought in lives as long as the process: no collection has to look at it again.
                 gc.collect()
                 gc.freeze()
-            self._redactor.pass_through(runtime.without_hidden, runtime.begun_hidden)
-            self._runtimes[frame.plan] = runtime
-            self._sessions.limit(self._watchdog.watch(plan, config.get("memory", 0)))
+            self.redactor.pass_through(runtime.without_hidden, runtime.begun_hidden)
+            self.runtimes[frame.plan] = runtime
+            self.sessions.limit(self._watchdog.watch(plan, config.get("memory", 0)))
             if self._threads is not None:
                 limit = runtime.config.get(SkillOptions.TURN_TIMEOUT) or math.inf
                 self._threads.turn_seconds = max(self._threads.turn_seconds, limit)
-            self._connection.send(encode_opened(frame.plan, json.dumps(runtime.report()).encode()))
+            self.connection.send(encode_opened(frame.plan, json.dumps(runtime.report()).encode()))
 
     def _open_failed(self, plan: int, message: str, *, retryable: bool = False) -> None:
-        self._connection.send(encode_open_failed(plan, self._redactor.redacted(message), retryable=retryable))
+        self.connection.send(encode_open_failed(plan, self.redactor.redacted(message), retryable=retryable))
 
-    async def _run(self, frame: StartTurn) -> None:
-        try:
-            outcome = await self._outcome(frame)
-        except SkillsError as error:
-            # State that cannot be read concerns the whole job: going on would forget what a key knew.
-            outcome = TurnOutcome(TurnStatus.FAIL_JOB, (), SessionChange(), Session(), str(error))
-        self._connection.send(
-            encode_end(
-                frame.operator,
-                frame.turn,
-                status=outcome.status,
-                session_op=outcome.change.op,
-                chunks=outcome.change.chunks,
-                outputs=outcome.outputs,
-                message=self._redactor.redacted(
-                    outcome.message if outcome.status == TurnStatus.FAIL_JOB else outcome.failure
-                ),
-            )
-        )
-
-    async def _outcome(self, frame: StartTurn) -> TurnOutcome:
-        """Run a turn: its outcome, with outputs as bytes. Raises :class:`SkillsError` for unreadable state."""
-        runtime = self._runtimes[frame.plan]
-        if crash_problem(frame.crashes, runtime.config) is not None:
-            # Decoding may be what takes workers down. After one more crash not even plain data is decoded.
-            most = runtime.config.get(SkillOptions.WORKER_MAX_CRASHES)
-            event, problem, session = shown_event(frame.event) if frame.crashes == most else None, None, None
-        else:
-            event, problem = decode_event(frame.event, runtime.plan.events)
-            session = await self._session(frame)
-        start = TurnStart(
-            key=frame.key,
-            number=frame.number,
-            event_bytes=frame.event,
-            event=event,
-            session=Session() if session is None else session,
-            timestamp=frame.timestamp,
-            journal=frame.journal,
-            crashes=frame.crashes,
-            problem=problem,
-        )
-
-        def append(entry: bytes, reset: bool, outputs: Sequence[tuple[str, Any]]) -> None:
-            self._connection.send(encode_step(frame.operator, frame.turn, entry, reset=reset, outputs=outputs))
-
-        def emit(outputs: Sequence[tuple[str, Any]]) -> None:
-            self._connection.send(encode_outputs(frame.operator, frame.turn, outputs))
-
-        encode = encoder_of(runtime.rows)
-        turn = Turn(
-            runtime,
-            start,
-            append,
-            encode=encode,
-            flush=self._connection.flush,
-            emit=emit,
-            abandoned=lambda task: self._abandon(task, frame),
-        )
-        self._running[frame.operator, frame.turn] = turn
-        outcome = await turn.run()
-        if session is not None:
-            self._keep(frame, outcome)
-        return outcome
-
-    def _abandon(self, task: asyncio.Task[Any], frame: StartTurn) -> None:
-        agent = self._runtimes[frame.plan].plan.agent_id
+    def abandon(self, task: asyncio.Task[Any], frame: StartTurn) -> None:
+        """Count code that continues after its turn."""
+        agent = self.runtimes[frame.plan].plan.agent_id
         task.set_name(f"agent {agent}, key {frame.key}, turn {frame.number}")
         self._abandoned.add(task)
-
-    async def _session(self, frame: StartTurn) -> Session:
-        """The key's session: as sent, from the cache, or asked for."""
-        if frame.session is not None:
-            return _decoded(frame, frame.session)
-        if frame.session_version == 0:
-            return Session()
-        cached = self._sessions.find((frame.operator, frame.key), frame.session_version)
-        if cached is not None:
-            return cached
-        answer: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
-        self._waiting[(frame.operator, frame.turn)] = answer
-        self._connection.send(encode_need_session(frame.operator, frame.turn))
-        return _decoded(frame, await answer)
-
-    def _keep(self, frame: StartTurn, outcome: TurnOutcome) -> None:
-        version = frame.session_version + (1 if outcome.change.op != SessionOp.KEEP else 0)
-        if version == 0:
-            return
-        self._sessions.keep((frame.operator, frame.key), version, outcome.session)
 
     async def close(self) -> None:
         """End all turns and release everything."""
         self._watchdog.stop()
         self._arrived.clear()
-        tasks: list[asyncio.Task[Any]] = [*self._turns.values(), *self._opening]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for runtime in self._runtimes.values():
+        served = list(self._turns.values())
+        for turn in served:
+            turn.cancel()
+        for opening in self._opening:
+            opening.cancel()
+        await asyncio.gather(*(turn.task for turn in served), *self._opening, return_exceptions=True)
+        for runtime in self.runtimes.values():
             await runtime.close()
-
-
-def _decoded(frame: StartTurn, chunks: Sequence[bytes]) -> Session:
-    try:
-        return Session.decode(chunks)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise WorkerError(f"the session of key {frame.key} cannot be read ({error_text(error)})") from error
-
-
-def shown_event(data: bytes) -> Any:
-    """Return the event if it is plain data, without running code of the job. Return None otherwise."""
-    try:
-        return plain_event(data)
-    except ValueError:
-        return None
-
-
-def decode_event(data: bytes, form: str) -> tuple[Any, str | None]:
-    """The event of its bytes, and the problem (None when there is none), which says what to ship."""
-    try:
-        event = json.loads(data) if form == "json" else pickle.loads(data)  # noqa: S301 - written by this job's stages
-    except BaseException as error:  # unpickling imports user modules, which raise anything
-        return None, (
-            f"the event cannot be read ({error_text(error)}): ship the module of its class with the job "
-            "(flink run -pyfs, env.add_python_file)"
-        )
-    return (Record(event) if form in ("record", "json") and isinstance(event, dict) else event), None
-
-
-def encoder_of(rows: RecordRows | None) -> Callable[[Any], bytes]:
-    """Return what makes bytes of outputs: pickles, and rows of tables and keyed events if a plan has ``rows``."""
-    if rows is None:
-        return encode_output
-
-    def encode(value: Any) -> bytes:
-        if type(value) is PackedEvent:
-            value = rows.of_event(value.unpacked())
-        # Java reads these with a library that does not know a newer protocol.
-        return (
-            pickle.dumps(tuple(value), protocol=3)
-            if isinstance(value, (TableRow, KeyedEvent))
-            else encode_output(value)
-        )
-
-    return encode
-
-
-def encode_output(value: Any) -> bytes:
-    """The pickle of an output; by value where its class belongs to the job's main script."""
-    if type(value) is PackedEvent:
-        return value.pickled()
-    try:
-        return pickle.dumps(value)
-    except (pickle.PicklingError, AttributeError):
-        from flink_skills.agents.by_value import dumps
-
-        return dumps(value)

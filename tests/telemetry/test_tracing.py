@@ -35,7 +35,7 @@ from flink_skills.agents import (
 )
 from flink_skills.manager import SkillScope
 from flink_skills.telemetry import Telemetry, key_hash
-from flink_skills.telemetry.tracing import TracingObserver
+from flink_skills.telemetry.tracing import TracingObserver, TurnShare
 from flink_skills.telemetry.tracing.ids import GivenIds, agent_span_id
 from flink_skills.testing import call, calls
 from tests.agents import desk
@@ -85,6 +85,20 @@ class Process:
         return span
 
 
+class NoTurn(TurnShare):
+    """Takes none."""
+
+    def of(self, turn_id: str) -> float | None:
+        return None
+
+
+class AQuarter(TurnShare):
+    """Takes a turn as one of four."""
+
+    def of(self, turn_id: str) -> float | None:
+        return 0.25
+
+
 Begin = Callable[..., Any]
 
 
@@ -106,7 +120,9 @@ async def begin(tmp_path: Path, skill_folder: Path, script: Script) -> Any:  # n
         plan = compile_plan(Desk, job_scopes=[SkillScope(level="job", paths=(str(skill_folder),))], config=config)
         return await AgentRuntime.open(plan, scratch_dir=str(tmp_path / f"scratch-{len(runtimes)}"))
 
-    async def make(answers: Any, content: str = "none", hides: Any = None, **options: Any) -> Process:
+    async def make(
+        answers: Any, content: str = "none", hides: Any = None, share: TurnShare | None = None, **options: Any
+    ) -> Process:
         nonlocal answer
         given = iter(()) if callable(answers) else iter(answers)
         answer = answers if callable(answers) else lambda request: next(given)
@@ -116,7 +132,7 @@ async def begin(tmp_path: Path, skill_folder: Path, script: Script) -> Any:  # n
         exporter, ids = InMemorySpanExporter(), GivenIds()
         provider = TracerProvider(id_generator=ids, shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(exporter))
-        runtime.telemetry = Telemetry([TracingObserver(provider, ids, content=content, hides=hides)])
+        runtime.telemetry = Telemetry([TracingObserver(provider, ids, content=content, share=share, hides=hides)])
         return Process(runtime, exporter)
 
     def current(request: ModelRequest) -> Any:
@@ -389,6 +405,21 @@ async def test_a_sampler_decides_the_same_for_all_attempts(begin: Begin, monkeyp
         await process.turn()
         taken.add(bool(process.spans))
     assert len(taken) == 1
+
+
+async def test_a_turn_over_the_number_per_second_has_no_spans_and_its_code_none(begin: Begin) -> None:
+    _USERS.clear()
+    process = await begin([calls(call("weigh", text="abc")), "done"], share=NoTurn(1))
+    before = trace.get_current_span()
+    assert (await process.turn()).status == TurnStatus.DONE
+    assert process.spans == _USERS.get_finished_spans() == ()
+    assert trace.get_current_span() is before
+
+
+async def test_a_turn_says_of_how_many_it_was_chosen(begin: Begin) -> None:
+    process = await begin(["done"], share=AQuarter(1))
+    await process.turn()
+    assert attributes(process.one("invoke_agent desk"))["flink_skills.trace.share"] == 0.25
 
 
 async def test_every_resumed_turn_has_the_same_trace_and_root(begin: Begin) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from flink_skills.worker import Connection
+from flink_skills.worker import Connection, Held
 
 # More than any pipe holds.
 LARGE = b"x" * (4 << 20)
@@ -52,6 +52,27 @@ async def test_what_is_flushed_is_in_the_pipe(ends: Ends) -> None:
     ends.connection.send(b"two")
     await asyncio.wait_for(ends.connection.flush(), 30)
     assert ends.read(6) == b"onetwo"
+
+
+class Late(Held):
+    """Says what is known when it is written."""
+
+    text = b"early"
+
+    def encoded(self) -> bytes:
+        return self.text
+
+
+async def test_a_held_frame_is_encoded_when_it_is_written_unless_it_was_withdrawn(ends: Ends) -> None:
+    written, withdrawn = Late(), Late()
+    ends.connection.send(written)
+    ends.connection.send(withdrawn)
+    ends.connection.send(b"end")
+    written.text = b"late"
+    assert withdrawn.withdraw()
+    await asyncio.wait_for(ends.connection.flush(), 30)
+    assert ends.read(7) == b"lateend"
+    assert not withdrawn.withdraw() and not written.withdraw()
 
 
 async def test_a_flush_waits_for_all_that_was_sent_before(ends: Ends) -> None:

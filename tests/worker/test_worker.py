@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -33,7 +34,9 @@ class Remembers(Agent):
         ctx.state["seen"] = [*ctx.state.get("seen", []), event]
         print("printed to stdout")
         os.write(1, b"written to descriptor 1\n")
-        return [await ctx.step("s", lambda: ctx.call_id), ctx.state["seen"]]
+        call_id = await ctx.step("s", lambda: ctx.call_id)
+        await asyncio.sleep(0)  # the turn goes on: its step leaves alone
+        return [call_id, ctx.state["seen"]]
 
 
 class LogsItsSource(Remembers):
@@ -54,7 +57,22 @@ class LeaksItsSource(Agent):
 
     async def on_event(self, event: Any, ctx: Any) -> Any:
         await ctx.step("s", lambda: 1)
+        await asyncio.sleep(0)
         raise TurnError(f"cannot read {event}")
+
+
+class EndsWithAStep(Agent):
+    """Its last step is the last thing that it does, but for what the event says."""
+
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        first = await ctx.step("first", lambda: "first")
+        await asyncio.sleep(0)
+        last = await ctx.step("last", lambda: "last")
+        if event == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if event == "wait":
+            await asyncio.Event().wait()
+        return [first, last]
 
 
 class Dies(Agent):
@@ -147,6 +165,39 @@ def test_events_leave_with_their_steps_and_hold_no_secret(bridge: Bridge) -> Non
     bridge.turn(2, url, journal=[entry])
     assert [event.kind for tag, event in bridge.end()["outputs"] if tag == "events"] == ["turn"]
     assert bridge.step_outputs == []
+
+
+def test_the_last_step_leaves_with_the_end_of_its_turn(bridge: Bridge) -> None:
+    bridge.with_events = True
+    bridge.open(EndsWithAStep)
+    bridge.turn(1, "go")
+    ended = bridge.end()
+    ((_, first),) = ended["steps"]
+    assert decode(first)["id"] == "step:first#0"
+    shown = [value if tag == "" else (value.kind, value.step) for tag, value in ended["outputs"]]
+    # What it told of the step comes first, as from a frame of its own.
+    assert shown == [("step", "step:last#0"), ["first", "last"], ("turn", None)]
+
+    bridge.turn(2, "go", journal=[first])
+    again = bridge.end()
+    assert (again["steps"], again["outputs"][1]) == ([], ("", ["first", "last"]))
+
+
+def test_a_step_leaves_at_once_where_its_turn_goes_on(shared: Bridge) -> None:
+    shared.open(EndsWithAStep)
+    shared.turn(1, "wait")
+    kinds = [shared.receive()[0] for _ in range(2)]
+    assert kinds == [frames.STEP, frames.STEP]
+    shared.send(frames.CANCEL, struct.pack(">I", shared.operator))
+
+
+def test_a_last_step_is_lost_with_a_worker_that_dies_before_its_turn_ends(bridge: Bridge) -> None:
+    bridge.open(EndsWithAStep)
+    bridge.turn(1, "die")
+    kind, body = bridge.receive()
+    assert (kind, b"step:first#0" in body) == (frames.STEP, True)
+    with pytest.raises(EOFError):
+        bridge.receive()
 
 
 def test_without_events_nothing_of_them_leaves(shared: Bridge) -> None:

@@ -23,6 +23,7 @@ from flink_skills.telemetry.tracing.console import LineExporter
 from flink_skills.telemetry.tracing.ids import GivenIds
 from flink_skills.telemetry.tracing.observer import TracingObserver
 from flink_skills.telemetry.tracing.patient import PatientExporter, sdk_log
+from flink_skills.telemetry.tracing.share import TurnShare
 
 __all__ = ["Closing", "open_tracing"]
 
@@ -31,6 +32,7 @@ _SERVICE = "flink-skills"
 _CLOSE_SECONDS = 2.0
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_SAMPLER = "OTEL_TRACES_SAMPLER"
 _HTTP = "http/protobuf"
 # Spans with whole conversations are large: fewer wait, and fewer are in one request.
 _LARGE = {"OTEL_BSP_MAX_QUEUE_SIZE": 512, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": 64}
@@ -47,7 +49,13 @@ def open_tracing(settings: TelemetrySettings, *, hides: Callable[[str], str] | N
     provider = TracerProvider(id_generator=ids, resource=_resource(settings.agent), shutdown_on_exit=False)
     provider.add_span_processor(_batches(exporter, large=settings.trace_content == "full"))
     return TracingObserver(
-        provider, ids, content=settings.trace_content, hides=hides, close=Closing(provider, exporter).close
+        provider,
+        ids,
+        content=settings.trace_content,
+        # A sampler that was asked for decides alone.
+        share=TurnShare(0 if os.environ.get(_SAMPLER) else settings.trace_max_turns),
+        hides=hides,
+        close=Closing(provider, exporter).close,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from opentelemetry import context as current_context
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, StatusCode, TraceFlags, set_span_in_context
 
 from flink_skills.telemetry.activity import CANCELLED, Activity, Note, Observer
 from flink_skills.telemetry.tracing.attributes import (
@@ -28,11 +28,16 @@ from flink_skills.telemetry.tracing.attributes import (
 from flink_skills.telemetry.tracing.content import Content
 from flink_skills.telemetry.tracing.ids import GivenIds, agent_span_id, new_run, own_span_id, trace_id
 from flink_skills.telemetry.tracing.messages import input_message, output_message
+from flink_skills.telemetry.tracing.share import TurnShare
 
 __all__ = ["TracingObserver"]
 
 _KEPT = "tracing"
 _AGENTS = ("turn", "agent")
+# In turns without spans: what their code makes itself has a parent that no sampler took, the same one in all of them.
+_LEFT_OUT = set_span_in_context(
+    NonRecordingSpan(SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(TraceFlags.DEFAULT))), Context()
+)
 # What ends an activity from outside: the turn has not ended, and somebody goes on with it.
 _INTERRUPTIONS = (CANCELLED, "KeyboardInterrupt", "GeneratorExit")
 
@@ -42,6 +47,12 @@ class _Open(NamedTuple):
     token: Token[Context]
     # All that is known is set at once, when it ends: each time that attributes are set costs as much as the span.
     attributes: dict[str, Any]
+
+
+class _Untaken(NamedTuple):
+    """What is kept of a turn without spans: its place in OpenTelemetry's context."""
+
+    token: Token[Context]
 
 
 @dataclass
@@ -55,6 +66,7 @@ class _TurnSpans:
     digests: dict[str, str] = field(default_factory=dict)
     asked: dict[Activity, dict[str, Any]] = field(default_factory=dict)
     root: SpanContext | None = None
+    share: float = 1.0
 
 
 class TracingObserver(Observer):
@@ -62,7 +74,8 @@ class TracingObserver(Observer):
 
     ``provider`` has to use ``ids`` as its id generator (:mod:`flink_skills.telemetry.tracing.ids` says which they are);
     it is nobody's global one. ``content`` is the level of
-    ``skills.trace.content``, and ``hides`` takes secrets out of texts. ``close`` hands over what is left.
+    ``skills.trace.content``, and ``hides`` takes secrets out of texts. ``share`` chooses the turns that have spans.
+    ``close`` hands over what is left.
 
     The span is also OpenTelemetry's current one while the activity runs: spans that a tool or a step makes itself, with
     whatever provider, are its children.
@@ -78,20 +91,29 @@ class TracingObserver(Observer):
         ids: GivenIds,
         *,
         content: str = "none",
+        share: TurnShare | None = None,
         hides: Callable[[str], str] | None = None,
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._tracer = provider.get_tracer("flink_skills")
         self._ids = ids
         self._content = Content(content, hides)
+        self._share = share or TurnShare(0)
         self._close = close
         self._run = new_run()
         self._numbers = itertools.count()
 
     def started(self, activity: Activity) -> None:
-        turn: _TurnSpans | None = activity.scope.kept.get(_KEPT)
+        kept = activity.scope.kept
+        turn: _TurnSpans | _Untaken | None = kept.get(_KEPT)
         if turn is None:
-            turn = activity.scope.kept[_KEPT] = _TurnSpans()
+            share = self._share.of(activity.scope.turn_id)
+            if share is None:
+                kept[_KEPT] = _Untaken(current_context.attach(_LEFT_OUT))
+                return
+            turn = kept[_KEPT] = _TurnSpans(share=share)
+        elif isinstance(turn, _Untaken):
+            return
         context = self._parent(activity, turn)
         if context is None:
             return
@@ -133,11 +155,16 @@ class TracingObserver(Observer):
         return own_span_id(turn_id, activity.kind, activity.step, f"{self._run}.{next(self._numbers)}")
 
     def ended(self, activity: Activity) -> None:
-        turn: _TurnSpans | None = activity.scope.kept.get(_KEPT)
+        turn: _TurnSpans | _Untaken | None = activity.scope.kept.get(_KEPT)
+        if isinstance(turn, _Untaken):
+            if activity.kind == "turn" and not activity.elsewhere:
+                current_context.detach(turn.token)
+            return
         opened = turn.open.pop(activity, None) if turn is not None else None
         if turn is None or opened is None:
             return
-        current_context.detach(opened.token)
+        if not activity.elsewhere:
+            current_context.detach(opened.token)
         span = opened.span
         if span.is_recording():
             self._finish(activity, opened, turn)
@@ -162,6 +189,8 @@ class TracingObserver(Observer):
             self._note_chat(activity, turn)
         elif activity.kind in _AGENTS:
             known.update(turn.asked.pop(activity, {}))
+            if activity.kind == "turn" and turn.share < 1:
+                known["flink_skills.trace.share"] = turn.share
         error = activity.error or ("tool_error" if given.get("is_error") else "")
         if error:
             known["error.type"] = error
@@ -191,7 +220,9 @@ class TracingObserver(Observer):
     def noted(self, note: Note) -> None:
         if note.activity is None:
             return
-        turn: _TurnSpans | None = note.activity.scope.kept.get(_KEPT)
+        turn: _TurnSpans | _Untaken | None = note.activity.scope.kept.get(_KEPT)
+        if isinstance(turn, _Untaken):
+            return
         opened = turn.open.get(note.activity) if turn is not None else None
         if turn is None or opened is None:
             return

@@ -171,6 +171,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     if (key.epochs.size() == 1) {
       makeReady(key);
       startTurns();
+      state.keepInStateAlone(key);
     }
     while (!acceptsMore()) {
       // All mails and not the operator's own: one of them may be an unaligned checkpoint, which
@@ -324,7 +325,7 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     TurnState.Event event = state.head(key);
     turn.timestamp = event.hasTimestamp() ? event.timestamp() : null;
     List<byte[]> session = state.sessionToSend(key, turn.epoch);
-    List<byte[]> journal = state.journal();
+    List<byte[]> journal = state.journal(key);
     long size = TurnFrame.size(turn, event, session, journal);
     if (size > Frames.MAX_FRAME_BYTES) {
       pool.lane(turn.slot.worker).ended(operatorId, turn.epoch);

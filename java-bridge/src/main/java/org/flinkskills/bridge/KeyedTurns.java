@@ -68,6 +68,12 @@ final class KeyedTurns {
     private long countersWrittenAt;
     private long sessionRefreshedAt;
 
+    /** The journal may have entries. A key without unfinished events has none. */
+    private boolean hasJournal;
+
+    /** The first unfinished event if it is not in the state alone, see {@link #head}. */
+    private byte[] first;
+
     /** For each unfinished event, where it stands among the watermarks. */
     final Deque<EventTimeGate.Epoch> epochs = new ArrayDeque<>(2);
 
@@ -139,7 +145,11 @@ final class KeyedTurns {
   /** Loads a key with unfinished events. */
   Key restore(String name) throws Exception {
     Key key = find(name);
-    return key == null ? begin(name, countersFromPending()) : key;
+    if (key == null) {
+      key = begin(name, countersFromPending());
+    }
+    key.hasJournal = true;
+    return key;
   }
 
   private Key find(String name) throws Exception {
@@ -182,13 +192,22 @@ final class KeyedTurns {
 
   void append(Key key, byte[] event) throws Exception {
     pending.put(key.tail, event);
+    if (key.head == key.tail) {
+      key.first = event;
+    }
     key.tail++;
     writeCounters(key);
   }
 
-  /** The key's first unfinished event. */
+  /** An event whose turn does not start at once takes no memory outside of the state. */
+  void keepInStateAlone(Key key) {
+    key.first = null;
+  }
+
+  /** The key's first unfinished event. One that has just arrived is not read from the state. */
   TurnState.Event head(Key key) throws Exception {
-    byte[] event = pending.get(key.head);
+    byte[] event = key.first == null ? pending.get(key.head) : key.first;
+    key.first = null;
     if (event == null) {
       throw new IllegalStateException(
           String.format(
@@ -226,6 +245,11 @@ final class KeyedTurns {
     return listOf(journal);
   }
 
+  /** The finished steps of the key's unfinished turn. */
+  List<byte[]> journal(Key key) throws Exception {
+    return key.hasJournal ? journal() : List.of();
+  }
+
   /** The session's chunks, or null when the worker has this version, or there is none yet. */
   List<byte[]> sessionToSend(Key key, int epoch) throws Exception {
     if (key.sessionVersion == 0) {
@@ -251,10 +275,11 @@ final class KeyedTurns {
 
   void step(Key key, boolean clearJournal, byte[] entry) throws Exception {
     if (clearJournal) {
-      journal.clear();
+      clearJournal(key);
     }
     if (entry.length > 0) {
       journal.add(entry);
+      key.hasJournal = true;
     }
     if (isStale(key.countersWrittenAt, key.hasSession ? ttlMs : idleMs)) {
       writeCounters(key);
@@ -264,14 +289,22 @@ final class KeyedTurns {
   /** Ends the turn of the key's first event. */
   void end(Key key, int epoch, int sessionOp, List<byte[]> chunks) throws Exception {
     applyToSession(key, sessionOp, chunks);
-    journal.clear();
+    clearJournal(key);
     pending.remove(key.head);
+    key.first = null;
     key.head++;
     key.turnsDone++;
     writeCounters(key);
     if (key.sessionVersion > 0) {
       known.put(
           key.name, new KnownSessions.Known(epoch, key.sessionVersion, key.sessionRefreshedAt));
+    }
+  }
+
+  private void clearJournal(Key key) {
+    if (key.hasJournal) {
+      journal.clear();
+      key.hasJournal = false;
     }
   }
 

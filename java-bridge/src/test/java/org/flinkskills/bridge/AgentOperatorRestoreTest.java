@@ -86,7 +86,9 @@ class AgentOperatorRestoreTest {
       worker.end(a2, "A2");
       worker.end(b1, "B1");
       agent.awaitEmitted(2);
-      worker.end(worker.takeTurn("a3"), "A3");
+      Turn a3 = worker.takeTurn("a3");
+      assertEquals(List.of(), a3.journal());
+      worker.end(a3, "A3");
       agent.awaitEmitted(4);
       worker.end(worker.takeTurn("a4"), "A4");
       agent.awaitEmitted(5);

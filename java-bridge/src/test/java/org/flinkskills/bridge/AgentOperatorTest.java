@@ -376,6 +376,38 @@ class AgentOperatorTest {
   }
 
   @Test
+  void aTurnThatEndsWithoutAStepLeavesNothingToRepeat() throws Exception {
+    agent = builder().open();
+    FakeWorker worker = workers.only();
+    agent.send("a", "1");
+    agent.send("a", "2");
+    worker.end(worker.takeTurn("1"), "first");
+    agent.awaitEmitted(1);
+    worker.die(1);
+    FakeWorker next = workers.started(1);
+    agent.await("the second turn again", () -> !next.turns.isEmpty());
+    Turn second = next.takeTurn("2");
+    assertEquals(List.of(), second.journal());
+    next.end(second, "second");
+    agent.awaitEmitted(2);
+  }
+
+  @Test
+  void aStepBehindTheEndOfAnotherTurnIsInTheJournalOfItsOwn() throws Exception {
+    agent = builder().open();
+    FakeWorker worker = workers.only();
+    agent.send("a", "1");
+    agent.send("a", "2");
+    worker.end(worker.takeTurn("1"), "first");
+    Turn second = nextTurn(worker, "2");
+    worker.step(second, false, "s");
+    worker.die(1);
+    FakeWorker next = workers.started(1);
+    agent.await("the second turn again", () -> !next.turns.isEmpty());
+    assertEquals(List.of("s"), next.takeTurn("2").journal());
+  }
+
+  @Test
   void thePlanReachesTheWorkerWithWhatItNeedsToKnow() throws Exception {
     agent = builder().workers(2).open();
     workers.started(1);

@@ -1,0 +1,256 @@
+"""A turn that the operator has sent: from its frame to the frames of its steps and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flink_skills.agents.error_text import error_text
+from flink_skills.agents.event import Record
+from flink_skills.agents.next_event import KeyedEvent
+from flink_skills.agents.record_rows import RecordRows, TableRow
+from flink_skills.agents.session import UNCHANGED, Session, SessionOp
+from flink_skills.agents.stored_event import plain_event
+from flink_skills.agents.turn import Turn
+from flink_skills.agents.turn_ends import TurnOutcome, TurnStart, TurnStatus, crash_problem
+from flink_skills.errors import SkillsError, WorkerError
+from flink_skills.options import SkillOptions
+from flink_skills.telemetry.event_record import PackedEvent
+from flink_skills.worker.connection import Connection, Held
+from flink_skills.worker.frames import StartTurn, encode_end, encode_need_session, encode_outputs, encode_step
+from flink_skills.worker.redaction import Redactor
+from flink_skills.worker.session_cache import SessionCache
+
+if TYPE_CHECKING:
+    from flink_skills.agents.runtime import AgentRuntime
+
+__all__ = ["ServedTurn", "Serving", "encoder_of"]
+
+
+class Serving(Protocol):
+    """A worker, as far as its turns need it."""
+
+    connection: Connection
+    redactor: Redactor
+    sessions: SessionCache
+    #: The open agents, by the number of their plan.
+    runtimes: dict[int, AgentRuntime]
+
+    def forget(self, served: ServedTurn) -> None:
+        """Drop a turn that has ended."""
+
+    def abandon(self, task: asyncio.Task[Any], frame: StartTurn) -> None:
+        """Count code that continues after its turn."""
+
+
+class StepFrame(Held):
+    """The frame of a step. It is void if the turn ends before it is written: the frame of the end has all of it."""
+
+    __slots__ = ("_entry", "_operator", "_reset", "_turn", "outputs")
+
+    def __init__(self, frame: StartTurn, entry: bytes, *, reset: bool, outputs: Sequence[tuple[str, Any]]) -> None:
+        super().__init__()
+        self._operator, self._turn = frame.operator, frame.turn
+        self._entry, self._reset = entry, reset
+        self.outputs = outputs
+
+    def encoded(self) -> bytes:
+        return encode_step(self._operator, self._turn, self._entry, reset=self._reset, outputs=self.outputs)
+
+
+class ServedTurn:
+    """Runs a turn for a worker.
+
+    The steps that a turn finishes are written in the next round of the event loop. If the turn has ended by then, they
+    are not: the operator would add them to the journal, and empty it at once.
+    """
+
+    __slots__ = ("_held", "_keeps", "_worker", "abandoned", "asked", "frame", "task", "turn")
+
+    def __init__(self, worker: Serving, frame: StartTurn) -> None:
+        self._worker = worker
+        self._held: list[StepFrame] = []
+        self._keeps = False
+        self.frame = frame
+        self.turn: Turn | None = None
+        #: The session that the operator was asked for.
+        self.asked: asyncio.Future[list[bytes]] | None = None
+        #: The code of the turn continues after its end.
+        self.abandoned = False
+        # Not by create_task(), which costs half as much again.
+        self.task: asyncio.Task[None] = asyncio.Task(self._run(), loop=asyncio.get_running_loop())
+
+    def cancel(self) -> None:
+        """End the turn without a frame."""
+        if self.turn is None:
+            self.task.cancel()
+        else:
+            self.turn.cancel(self.task)
+
+    async def _run(self) -> None:
+        worker, frame = self._worker, self.frame
+        runtime = worker.runtimes[frame.plan]
+        try:
+            if frame.crashes and crash_problem(frame.crashes, runtime.config) is not None:
+                # Decoding may be what takes workers down. After one more crash not even plain data is decoded.
+                most = runtime.config.get(SkillOptions.WORKER_MAX_CRASHES)
+                event, problem = shown_event(frame.event) if frame.crashes == most else None, None
+                session = Session()
+            else:
+                event, problem = decode_event(frame.event, runtime.plan.events)
+                session = self._session_at_hand() or _decoded(frame, await self._asked_session())
+                self._keeps = True
+            start = TurnStart(
+                key=frame.key,
+                number=frame.number,
+                event_bytes=frame.event,
+                event=event,
+                session=session,
+                timestamp=frame.timestamp,
+                journal=frame.journal,
+                crashes=frame.crashes,
+                problem=problem,
+            )
+            turn = self.turn = Turn(
+                runtime,
+                start,
+                self._append,
+                encode=encoder_of(runtime.rows),
+                flush=worker.connection.flush,
+                emit=self._emit,
+                abandoned=self._abandon,
+            )
+        except SkillsError as error:
+            # State that cannot be read concerns the whole job: going on would forget what a key knew.
+            self._keeps = False
+            self._ended(TurnOutcome(TurnStatus.FAIL_JOB, (), UNCHANGED, Session(), str(error)))
+            return
+        try:
+            await turn.perform(self._ended)
+        except GeneratorExit:
+            # Raised in the agent's code, it reaches each coroutine above, also where one of them has handled it.
+            if self.turn is not None:
+                raise
+
+    def _session_at_hand(self) -> Session | None:
+        """The key's session: as sent, or from the cache."""
+        frame = self.frame
+        if frame.session is not None:
+            return _decoded(frame, frame.session)
+        if frame.session_version == 0:
+            return Session()
+        return self._worker.sessions.find((frame.operator, frame.key), frame.session_version)
+
+    async def _asked_session(self) -> list[bytes]:
+        self.asked = asyncio.get_running_loop().create_future()
+        self._worker.connection.send(encode_need_session(self.frame.operator, self.frame.turn))
+        return await self.asked
+
+    def _append(self, entry: bytes, reset: bool, outputs: Sequence[tuple[str, Any]]) -> None:
+        step = StepFrame(self.frame, entry, reset=reset, outputs=outputs)
+        self._held.append(step)
+        self._worker.connection.send(step)
+
+    def _emit(self, outputs: Sequence[tuple[str, Any]]) -> None:
+        # What the steps before it emit must come before it.
+        self._held.clear()
+        self._worker.connection.send(encode_outputs(self.frame.operator, self.frame.turn, outputs))
+
+    def _abandon(self, task: asyncio.Task[Any]) -> None:
+        self.abandoned = True
+        self._worker.abandon(task, self.frame)
+
+    def _ended(self, outcome: TurnOutcome | None) -> None:
+        worker, frame = self._worker, self.frame
+        worker.forget(self)
+        # The turn refers to this object: an ended one must be freed at once, see Turn.
+        self.turn = None
+        if outcome is None:
+            return
+        if self._keeps:
+            version = frame.session_version + (1 if outcome.change.op != SessionOp.KEEP else 0)
+            if version:
+                worker.sessions.keep((frame.operator, frame.key), version, outcome.session)
+        outputs: Sequence[tuple[str, Any]] = outcome.outputs
+        if unwritten := [step for step in self._held if step.withdraw()]:
+            outputs = [*(output for step in unwritten for output in step.outputs), *outputs]
+        message = outcome.message if outcome.status == TurnStatus.FAIL_JOB else outcome.failure
+        worker.connection.send(
+            encode_end(
+                frame.operator,
+                frame.turn,
+                status=outcome.status,
+                session_op=outcome.change.op,
+                chunks=outcome.change.chunks,
+                outputs=outputs,
+                message=worker.redactor.redacted(message) if message else "",
+            )
+        )
+
+
+def _decoded(frame: StartTurn, chunks: Sequence[bytes]) -> Session:
+    try:
+        return Session.decode(chunks)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise WorkerError(f"the session of key {frame.key} cannot be read ({error_text(error)})") from error
+
+
+def shown_event(data: bytes) -> Any:
+    """Return the event if it is plain data, without running code of the job. Return None otherwise."""
+    try:
+        return plain_event(data)
+    except ValueError:
+        return None
+
+
+def decode_event(data: bytes, form: str) -> tuple[Any, str | None]:
+    """The event of its bytes, and the problem (None when there is none), which says what to ship."""
+    try:
+        event = _from_json(data) if form == "json" else pickle.loads(data)  # noqa: S301 - written by this job's stages
+    except BaseException as error:  # unpickling imports user modules, which raise anything
+        return None, (
+            f"the event cannot be read ({error_text(error)}): ship the module of its class with the job "
+            "(flink run -pyfs, env.add_python_file)"
+        )
+    return (Record(event) if form in ("record", "json") and isinstance(event, dict) else event), None
+
+
+def _from_json(data: bytes) -> Any:
+    try:
+        # As text: of bytes the encoding is looked for first, which takes half as long as to read a small event.
+        return json.loads(str(data, "utf-8", "surrogatepass"))
+    except ValueError:
+        return json.loads(data)
+
+
+def encoder_of(rows: RecordRows | None) -> Callable[[Any], bytes]:
+    """Return what makes bytes of outputs: pickles, and rows of tables and keyed events if a plan has ``rows``."""
+    if rows is None:
+        return encode_output
+
+    def encode(value: Any) -> bytes:
+        if type(value) is PackedEvent:
+            value = rows.of_event(value.unpacked())
+        # Java reads these with a library that does not know a newer protocol.
+        return (
+            pickle.dumps(tuple(value), protocol=3)
+            if isinstance(value, (TableRow, KeyedEvent))
+            else encode_output(value)
+        )
+
+    return encode
+
+
+def encode_output(value: Any) -> bytes:
+    """The pickle of an output; by value where its class belongs to the job's main script."""
+    if type(value) is PackedEvent:
+        return value.pickled()
+    try:
+        return pickle.dumps(value)
+    except (pickle.PicklingError, AttributeError):
+        from flink_skills.agents.by_value import dumps
+
+        return dumps(value)
