@@ -12,6 +12,7 @@ from flink_skills.lazy import lazy_names
 if TYPE_CHECKING:
     from flink_skills.agents.models.base import ChatModel as ChatModel
     from flink_skills.agents.models.json import JsonActions as JsonActions
+    from flink_skills.agents.models.bodies import request_body as request_body
     from flink_skills.agents.models.matching import SkillIndex as SkillIndex
     from flink_skills.agents.models.native import NativeCalls as NativeCalls
     from flink_skills.agents.models.offline import OfflineModel as OfflineModel
@@ -37,6 +38,7 @@ _HOMES = {
     "has_listed_price": "registry",
     "provider_names": "registry",
     "register_provider": "registry",
+    "request_body": "bodies",
     "unregister_provider": "registry",
 }
 

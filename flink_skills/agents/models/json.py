@@ -36,6 +36,10 @@ class JsonActions(ChatModel):
         self.name = model.name
         self.accepts = model.accepts
 
+    def sent(self, request: ModelRequest) -> ModelRequest:
+        """Return the request that the wrapped model receives for ``request``."""
+        return _as_action_request(request, allowed_actions(request))
+
     async def request(self, request: ModelRequest) -> ModelResponse:
         actions = allowed_actions(request)
         response = await self.model.request(_as_action_request(request, actions))

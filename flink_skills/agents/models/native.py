@@ -41,6 +41,10 @@ class NativeCalls(ChatModel):
         self.name = model.name
         self.accepts = model.accepts
 
+    def sent(self, request: ModelRequest) -> ModelRequest:
+        """Return the request that the wrapped model receives for ``request``, which is the same."""
+        return request
+
     async def request(self, request: ModelRequest) -> ModelResponse:
         return _with_written_calls(await self.model.request(request), request)
 
