@@ -39,7 +39,7 @@ def described_models(plan: AgentPlan, views: Mapping[str, SkillView]) -> Generat
         chat_models={model.name: _Silent() for model in plan.models},
         own_tools={str(spec["name"]): _Described(spec) for spec in plan.tools},
         services=ToolServices(SkillView([]), config, shell=_describing_shell(config), artifacts=_store(config)),
-        default_answer=AnswerType.of(None),
+        default_answer=AnswerType(schema=plan.output_schema),
         timeout=config.get(SkillOptions.MODEL_TIMEOUT),
     )
     return Generation(parts, 1, views)

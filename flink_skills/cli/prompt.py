@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["prompt"]
 
 _NAMED = 20
+_EVENT = "An event."
 
 
 def prompt(
@@ -67,6 +68,30 @@ def prompt(
             help="Print all that a model with these tools is sent: core, full, knowledge_only, or TOOL,TOOL.",
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="PROVIDER:NAME",
+            show_default=False,
+            help="Print the body of the first request to this model. Default: the agent's.",
+        ),
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", metavar="URL", show_default=False, help="Base URL of --model.")
+    ] = None,
+    event: Annotated[
+        str | None,
+        typer.Option(
+            "--event",
+            metavar="TEXT|JSON",
+            show_default=False,
+            help=f"Print the body of the first request of a turn for this event. Default with --model: {_EVENT!r}.",
+        ),
+    ] = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="With --model or --event: the body that requests a stream.")
+    ] = False,
     max_chars: Annotated[
         int | None,
         typer.Option("--max-chars", metavar="N", min=1, show_default=False, help="Like skills.prompt.max-chars."),
@@ -78,6 +103,8 @@ def prompt(
 
     The menu goes to stdout; its size, and what was shortened or left out to fit, to stderr. With --profile the whole
     system text goes to stdout, then each tool as a line of JSON, and the size of each part to stderr.
+    With --model or --event the body of the request goes to stdout as one line, to the byte as the model's API receives
+    it, and the size of its members to stderr. Nothing is sent, and no key is needed.
     Exit code 0; 1 when a source cannot be read, has no skill or a name does not exist; 2 for bad usage.
 
     Examples:
@@ -89,6 +116,10 @@ def prompt(
         flink-skills prompt ./skills --agent agent.yaml
 
         flink-skills prompt ./skills --profile full
+
+        flink-skills prompt ./skills --model openai:gpt-x --event "The job restarts."
+
+        flink-skills prompt ./skills --agent agent.yaml --event '{"job": "billing"}'
     """
     from flink_skills.cli.output import complain, diagnostic_line, print_json, print_line, visible
 
@@ -104,6 +135,25 @@ def prompt(
         raise ConfigError("--profile shows a model without an agent: leave out --profile or --agent")
     if profile is not None:
         _choose_tools(config, profile)
+    if model is not None or event is not None or stream:
+        if format_ is Format.JSON:
+            raise ConfigError("--format json describes the menu: leave it out, the body of a request is JSON")
+        if model is None and agent is None:
+            raise ConfigError("--event and --stream need --model PROVIDER:NAME or --agent AGENT")
+        _print_body(
+            config,
+            model=model,
+            base_url=base_url,
+            sources=sources or (),
+            agent=agent,
+            chat_model=chat_model,
+            names=chosen,
+            event=_EVENT if event is None else event,
+            stream=stream,
+        )
+        return
+    if base_url is not None:
+        raise ConfigError("--base-url needs --model PROVIDER:NAME")
     try:
         if agent is not None:
             shown = _render_of_agent(sources or (), agent, chat_model, chosen, config)
@@ -121,6 +171,29 @@ def prompt(
     for said in shown.errors:
         print_line(*diagnostic_line(said), stream=sys.stderr)
     raise typer.Exit(FAILED if shown.errors else 0)
+
+
+def _print_body(config: SkillConfig, *, model: str | None, base_url: str | None, **words: Any) -> None:
+    """Print the body of a request to stdout, and its sizes to stderr."""
+    from flink_skills.cli.agents import model_setup
+    from flink_skills.cli.output import complain, counted, print_line
+    from flink_skills.cli.prompt_body import BodyRequest, sent_body
+
+    try:
+        body = sent_body(BodyRequest(setup=model_setup(model, base_url), **words), config)
+    except SkillsError as error:
+        complain(str(error))
+        raise typer.Exit(FAILED) from None
+    # Bytes, whatever the encoding of stdout is.
+    sys.stdout.flush()
+    sys.stdout.buffer.write(body.data + b"\n")
+    print_line(f"{body.model}: {counted(len(body.data), 'byte')}", stream=sys.stderr)
+    for name, size in body.parts:
+        print_line(f"{name:<26}{size:>8,} bytes", stream=sys.stderr)
+    if body.toolsets:
+        print_line(
+            f"without the tools of tool sets, which are not opened: {_some([*body.toolsets])}", stream=sys.stderr
+        )
 
 
 def _listed(words: Sequence[str]) -> list[str]:

@@ -63,12 +63,14 @@ def allowed_actions(request: ModelRequest) -> list[Action]:
             actions.append(action)
             continue
         if names:
-            actions.append(replace(action, parameters=_with_names(action.parameters, names)))
-    if _after_command(request.messages):
-        return [answer, *actions]
+            named = _with_names(action.parameters, names)
+            # Small models omit what they may omit: without a name the path is one of the workspace.
+            actions.append(replace(action, parameters=_requiring_name(named) if action.name == _RESOURCE else named))
     if loaded:
         # What was just loaded is to be followed before another skill is looked at.
-        actions.sort(key=lambda action: action.name == _LOAD)
+        actions.sort(key=lambda action: action.name in (_LOAD, _UNLOAD))
+    if _after_command(request.messages):
+        return [answer, *actions]
     return [*actions, answer]
 
 
@@ -131,7 +133,9 @@ def _answer(output_schema: Mapping[str, Any] | None) -> Action:
 
 
 def _after_command(messages: Sequence[Message]) -> bool:
-    return bool(messages) and isinstance(messages[-1], ToolMessage) and messages[-1].name not in (_LOAD, _UNLOAD)
+    # A file of a skill is read for a later step, such as a command with a value from this file.
+    skill_tools = (_LOAD, _UNLOAD, _RESOURCE)
+    return bool(messages) and isinstance(messages[-1], ToolMessage) and messages[-1].name not in skill_tools
 
 
 def _with_names(parameters: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
@@ -141,6 +145,11 @@ def _with_names(parameters: Mapping[str, Any], names: Sequence[str]) -> Mapping[
     if isinstance(name, dict):
         name["enum"] = list(names)
     return changed
+
+
+def _requiring_name(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    required = parameters.get("required", ())
+    return {**parameters, "required": [*dict.fromkeys(["name", *required])]}
 
 
 def _short(tool: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -45,6 +45,10 @@ class JsonActions(ChatModel):
     def on_quota(self, on_quota: OnQuota | None) -> None:
         self.model.on_quota = on_quota
 
+    def sent(self, request: ModelRequest) -> ModelRequest:
+        """Return the request that the wrapped model receives for ``request``."""
+        return _as_action_request(request, allowed_actions(request))
+
     async def request(self, request: ModelRequest) -> ModelResponse:
         actions = allowed_actions(request)
         response = await self.model.request(_as_action_request(request, actions))

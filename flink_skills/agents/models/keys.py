@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.errors import ConfigError
 
-__all__ = ["NO_KEY", "api_key"]
+__all__ = ["NO_KEY", "api_key", "keys_not_needed"]
 
 NO_KEY = "none"
 """What stands for the key of a model that has none."""
+
+_needed: ContextVar[bool] = ContextVar("keys_needed", default=True)
+
+
+@contextmanager
+def keys_not_needed() -> Iterator[None]:
+    """Accept missing keys meanwhile: models are created to show their requests, which contain no key."""
+    token = _needed.set(False)
+    try:
+        yield
+    finally:
+        _needed.reset(token)
 
 
 def api_key(setup: ModelSetup, usual: str | None, *, needed: bool = True) -> str:
@@ -25,7 +40,7 @@ def api_key(setup: ModelSetup, usual: str | None, *, needed: bool = True) -> str
         ConfigError: The key is missing.
     """
     variable = setup.api_key_env or usual
-    if variable is None:
+    if variable is None or not _needed.get():
         return NO_KEY
     key = os.environ.get(variable, "").strip()
     if not key and not needed and setup.api_key_env is None:

@@ -50,6 +50,10 @@ class NativeCalls(ChatModel):
     def on_quota(self, on_quota: OnQuota | None) -> None:
         self.model.on_quota = on_quota
 
+    def sent(self, request: ModelRequest) -> ModelRequest:
+        """Return the request that the wrapped model receives for ``request``, which is the same."""
+        return request
+
     async def request(self, request: ModelRequest) -> ModelResponse:
         return _with_written_calls(await self.model.request(request), request)
 

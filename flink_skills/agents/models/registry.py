@@ -30,6 +30,7 @@ __all__ = [
     "check_setup",
     "create_model",
     "has_listed_price",
+    "has_wire",
     "provider_names",
     "register_provider",
     "unregister_provider",
@@ -145,6 +146,12 @@ def has_listed_price(setup: ModelSetup) -> bool:
     """Whether a list of prices may know the model: not if the user runs it, or brought its provider."""
     factory = _find(setup, "").factory
     return setup.provider != "ollama" and isinstance(factory, str) and factory.startswith((_CLIENT, _WIRES))
+
+
+def has_wire(setup: ModelSetup) -> bool:
+    """Return whether this package sends the requests of the model itself. Otherwise pydantic-ai or a plug-in does."""
+    factory = _find(setup, "").factory
+    return isinstance(factory, str) and factory.startswith(_WIRES)
 
 
 def _entry_points() -> dict[str, EntryPoint]:

@@ -71,7 +71,15 @@ def _hint(messages: Sequence[Message], actions: Sequence[Action]) -> str:
     last = messages[-1] if messages else None
     if isinstance(last, ToolMessage) and not last.is_error:
         if last.name == "load_skill":
-            lead = "Follow these instructions now: if they give a command, run it."
+            lead = (
+                "Follow these instructions now, step by step: first read the files that they tell you to read, then "
+                "run the command that they give, with real values in place of its placeholders."
+            )
+        elif last.name == "load_skill_resource":
+            lead = (
+                "Take what you need from this file. Then go on with the instructions of the skill: if they give a "
+                "command, run it with the values from the file and from the request."
+            )
         else:
             lead = f"If this result is enough, take the action {ANSWER} and state what it says."
     elif isinstance(last, ToolMessage):

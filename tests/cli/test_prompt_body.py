@@ -1,0 +1,91 @@
+"""``flink-skills prompt --event``: the bytes of a request, as the API of a model receives them."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from flink_skills.testing import Reply, Rule, ScriptedModelServer
+from tests.cli.command import ROOT
+from tests.cli.conftest import FlinkSkills
+
+AGENT = """
+name: desk
+instructions: Triage the incident.
+skill_names: [log-triage, slot-shortage]
+output_type: {{type: object, properties: {{cause: {{type: string}}, facts: {{type: object}}}}, required: [cause]}}
+chat_model_setups:
+  small:
+    clazz: openai-compatible.setup
+    base_url: {url}
+    model: test-model
+    strategy: {strategy}
+    temperature: 0.5
+    extra_body: {{seed: 7}}
+"""
+EVENT = {"id": "e1", "job": "Zahlungen, é", "restarts": 3}
+ANSWER = {
+    "native": '{"cause": "x"}',
+    "json": '{"next": {"action": "answer", "arguments": {"content": {"cause": "x"}}}}',
+}
+
+
+def sent_again(server: ScriptedModelServer, body: str) -> None:
+    """Send a printed body to the server, which compares the bytes of bodies."""
+    request = urllib.request.Request(f"{server.url}/chat/completions", body.removesuffix("\n").encode())
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("strategy", ["native", "json"])
+def test_it_is_what_a_turn_sends(strategy: str, flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    with ScriptedModelServer([Rule(Reply(ANSWER[strategy]))]) as server:
+        compare(strategy, flink_skills, server, tmp_path)
+
+
+def compare(strategy: str, flink_skills: FlinkSkills, server: ScriptedModelServer, tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text(AGENT.format(url=server.url, strategy=strategy))
+    (tmp_path / "events.jsonl").write_text(json.dumps(EVENT) + "\n")
+    ran = flink_skills(
+        *("run", "agent.yaml", "--input", "events.jsonl", "--key", "id", "--skills", ROOT / "skills", "--local")
+    )
+    assert ran.records[0]["output"] == {"cause": "x"}, ran.records
+    said = flink_skills("prompt", ROOT / "skills", "--agent", "agent.yaml", "--event", json.dumps(EVENT))
+    assert said.code == 0, said.stderr
+    sent_again(server, said.stdout)
+    assert server.requests[1] == server.requests[0]
+    assert (server.stats()["distinct"], server.stats()["repeated"]) == (1, 1)
+    assert f"openai-compatible:test-model: {len(said.stdout.encode()) - 1:,} bytes" in said.stderr
+    assert "messages" in said.stderr
+
+
+def test_a_model_without_an_agent(flink_skills: FlinkSkills, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    said = flink_skills("prompt", ROOT / "skills", "--model", "openai:gpt-x", "--event", "It fails.", "--stream")
+    assert said.code == 0, said.stderr
+    body = said.json
+    assert body["model"] == "gpt-x"
+    assert body["stream"] is True
+    assert body["messages"][-1] == {"role": "user", "content": "It fails."}
+    assert {tool["function"]["name"] for tool in body["tools"]} >= {"load_skill", "execute_shell_command"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--model", "groq:some-model"), 1, "requests of provider 'groq' are sent by another library"),
+        (("--model", "offline"), 1, "requests of provider 'offline' are sent by another library"),
+        (("--event", "It fails."), 2, "--event and --stream need --model PROVIDER:NAME or --agent AGENT"),
+        (("--base-url", "http://localhost:1/v1"), 2, "--base-url needs --model PROVIDER:NAME"),
+        (("--model", "openai:gpt-x", "--event", '{"job": '), 1, "--event starts as JSON and is not valid JSON"),
+        (("--model", "openai:gpt-x", "--format", "json"), 2, "--format json describes the menu"),
+        (("--model", "openai:gpt-x", "--names", "log-tirage"), 1, "did you mean 'log-triage'"),
+    ],
+)
+def test_mistakes(words: tuple[str, ...], code: int, message: str, flink_skills: FlinkSkills) -> None:
+    said = flink_skills("prompt", ROOT / "skills", *words)
+    assert (said.code, said.stdout) == (code, "")
+    assert message in " ".join(said.stderr.split())
