@@ -16,7 +16,7 @@ AGENT = """
 name: desk
 instructions: Triage the incident.
 skill_names: [log-triage, slot-shortage]
-output_type: {{type: object, properties: {{cause: {{type: string}}, facts: {{type: object}}}}, required: [cause]}}
+output_type: {{cause: str, facts: dict}}
 chat_model_setups:
   small:
     clazz: openai-compatible.setup
@@ -28,8 +28,8 @@ chat_model_setups:
 """
 EVENT = {"id": "e1", "job": "Zahlungen, é", "restarts": 3}
 ANSWER = {
-    "native": '{"cause": "x"}',
-    "json": '{"next": {"action": "answer", "arguments": {"content": {"cause": "x"}}}}',
+    "native": '{"cause": "x", "facts": {}}',
+    "json": '{"next": {"action": "answer", "arguments": {"content": {"cause": "x", "facts": {}}}}}',
 }
 
 
@@ -50,9 +50,11 @@ def compare(strategy: str, flink_skills: FlinkSkills, server: ScriptedModelServe
     (tmp_path / "agent.yaml").write_text(AGENT.format(url=server.url, strategy=strategy))
     (tmp_path / "events.jsonl").write_text(json.dumps(EVENT) + "\n")
     ran = flink_skills(
-        *("run", "agent.yaml", "--input", "events.jsonl", "--key", "id", "--skills", ROOT / "skills", "--local")
+        *("run", "agent.yaml", "--input", "events.jsonl", "--key", "id", "--skills", ROOT / "skills", "--local"),
+        *("--output", "outputs.jsonl"),
     )
-    assert ran.records[0]["output"] == {"cause": "x"}, ran.records
+    assert ran.code == 0, ran.stderr
+    assert json.loads((tmp_path / "outputs.jsonl").read_text())["output"] == {"cause": "x", "facts": {}}
     said = flink_skills("prompt", ROOT / "skills", "--agent", "agent.yaml", "--event", json.dumps(EVENT))
     assert said.code == 0, said.stderr
     sent_again(server, said.stdout)

@@ -10,6 +10,7 @@ import struct
 import termios
 
 __all__ = [
+    "LONGEST_WAIT",
     "add_rule",
     "become_subreaper",
     "child_ids",
@@ -28,6 +29,9 @@ __all__ = [
     "take_terminal",
     "watch_children",
 ]
+
+LONGEST_WAIT = 3600.0
+"""Seconds of one wait: poll takes no deadline that is years away, which processes without a limit have."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_SECCOMP = 22

@@ -192,7 +192,7 @@ def _wait_for(ready: int, worker: int, within: float) -> None:
     poll = select.poll()
     poll.register(ready, select.POLLIN)
     poll.register(worker, select.POLLRDHUP)
-    found = [descriptor for descriptor, _ in poll.poll(within * 1000)]
+    found = [descriptor for descriptor, _ in poll.poll(min(within, linux.LONGEST_WAIT) * 1000)]
     if not found:
         raise OSError(f"bubblewrap is not ready within {within:.0f} s")
     if ready not in found:

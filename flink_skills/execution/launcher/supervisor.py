@@ -129,7 +129,7 @@ class _Command:
         poll.register(self._lodging.children_changed, select.POLLIN)
         ends_at = time.monotonic() + self._order.wall_time
         while not self._main_has_ended():
-            wait = max(0.0, min(ends_at, self._tree.next_look) - time.monotonic())
+            wait = min(max(0.0, min(ends_at, self._tree.next_look) - time.monotonic()), linux.LONGEST_WAIT)
             ready = {descriptor for descriptor, _ in poll.poll(wait * 1000 + 1)}
             now = time.monotonic()
             if self._orders.fileno() in ready:
