@@ -213,6 +213,12 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
                     (quantile("chatLatency", *_MODEL, q="0.5", by="model"), f"p50, {model}"),
                     (quantile("chatLatency", *_MODEL, q="0.95", by="model"), f"p95, {model}"),
                 ),
+                graph(
+                    "Requests that wait for a limit",
+                    "none",
+                    (f"{rate('limitWaitTime', *_MODEL, by='model')} / 1000", model),
+                    text="The mean number of them. The log names the limit.",
+                ),
                 graph("Mean time of a request", "ms", (average("chatTime", "requests", *_MODEL, by="model"), model)),
             ],
         ),

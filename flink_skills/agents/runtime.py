@@ -17,22 +17,20 @@ from typing import Any, NamedTuple
 
 from flink_skills.agents.agent import Agent
 from flink_skills.agents.answers import AnswerType
+from flink_skills.agents.created_models import created_model
 from flink_skills.agents.declaration import Declaration, read_declaration
 from flink_skills.agents.event import event_text
 from flink_skills.agents.event_content import EventContent
 from flink_skills.agents.files import EventFile, event_files, pinned_file, stage_files, with_names
 from flink_skills.agents.generation import Generation, GenerationParts, effective_names
-from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.circuit import Circuits
-from flink_skills.agents.models.fallback import Fallback
 from flink_skills.agents.models.opened import OpenModels
-from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.named_files import NamedFiles
 from flink_skills.agents.observers import listeners_of
 from flink_skills.agents.opening import log_diagnostic, log_isolation, log_skills, open_skills, tell
 from flink_skills.agents.opening_tools import close_shell, with_pool, with_shell
 from flink_skills.agents.overriding import ModelOverrides
-from flink_skills.agents.plan import AgentPlan, ModelPlan, load_agent
+from flink_skills.agents.plan import AgentPlan, load_agent
 from flink_skills.agents.record_rows import RecordRows
 from flink_skills.agents.session_selection import conversation_id
 from flink_skills.agents.state import assigned_state, new_state
@@ -41,7 +39,7 @@ from flink_skills.agents.subagent import AgentTool
 from flink_skills.agents.supervision import Deadlines
 from flink_skills.agents.turn_limits import TurnLimits
 from flink_skills.agents.turn_media import MediaStore
-from flink_skills.errors import PlanError, SkillsError, UnknownNameError
+from flink_skills.errors import SkillsError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.execution.configuration import command_user
 from flink_skills.execution.workspace import open_workspaces
@@ -215,7 +213,10 @@ class AgentRuntime:
                 config,
                 place.scratch_dir,
                 place.circuits,
-                lambda model: place.overrides.model(chain, model, config) or _chat_model(plan, model, config),
+                lambda model: (
+                    place.overrides.model(chain, model, config)
+                    or created_model(plan.agent_id, model.name, model.setup, config)
+                ),
             )
             if is_main:
                 shell = None
@@ -497,12 +498,3 @@ async def _release(
         if workspaces is not None:
             await workspaces.aclose()
     manager.close()
-
-
-def _chat_model(plan: AgentPlan, model: ModelPlan | Fallback, config: SkillConfig) -> ChatModel:
-    try:
-        return create_model(model.setup, config)
-    except UnknownNameError:
-        raise
-    except SkillsError as error:
-        raise PlanError(f"chat model {model.name!r} of agent {plan.agent_id}: {error}") from error

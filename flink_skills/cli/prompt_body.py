@@ -11,7 +11,8 @@ from flink_skills.agents import ModelRequest, UserMessage, compile_plan
 from flink_skills.agents.declaration import read_declaration
 from flink_skills.agents.described import described_models
 from flink_skills.agents.generation import check_names
-from flink_skills.agents.models import ModelSetup, request_body
+from flink_skills.agents.models import ModelSetup
+from flink_skills.agents.models.wires.bodies import request_body
 from flink_skills.agents.well_formed import well_formed, well_formed_message
 from flink_skills.cli.agents import find_agent, job_scope
 from flink_skills.errors import ConfigError, UnknownNameError

@@ -84,7 +84,7 @@ METRICS: tuple[Metric, ...] = (
     _histogram(_MODEL, "chatLatency", "Of a request to its answer, with the waits between its retries."),
     _counter(_MODEL, "chatTime", "The sum of these times.", "ms"),
     _counter(
-        _MODEL, "limitWaitTime", "Time that requests waited for `skills.model.max-*` or the provider's quota.", "ms"
+        _MODEL, "limitWaitTime", "Time that requests waited for `skills.model.max-concurrent` and other limits.", "ms"
     ),
     _counter(("tool",), "toolCalls", "Calls of a tool."),
     _counter(("tool",), "toolFailures", "Calls whose result was an error."),

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,7 +20,6 @@ import pytest_asyncio
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, CommandUser, Limits
 from flink_skills.execution.backends import BwrapBackend
-from flink_skills.execution.launcher.protocol import Confinement
 from tests.kit.waiting import until
 
 from .conftest import processes_with
@@ -110,7 +110,7 @@ def place(places: tuple[Place, Place]) -> Place:
 class NoScope(BwrapBackend):
     """As on a kernel before 6.12, where commands can signal the other processes in their namespaces."""
 
-    def confinement(self, request: CommandRequest) -> Confinement:
+    def confinement(self, request: CommandRequest) -> Any:
         return super().confinement(request)._replace(scope=False)
 
 

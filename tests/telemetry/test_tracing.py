@@ -85,18 +85,13 @@ class Process:
         return span
 
 
-class NoTurn(TurnShare):
-    """Takes none."""
+class FixedShare(TurnShare):
+    """Takes each turn with a share, or none."""
+
+    fixed: float | None = None
 
     def of(self, turn_id: str) -> float | None:
-        return None
-
-
-class AQuarter(TurnShare):
-    """Takes a turn as one of four."""
-
-    def of(self, turn_id: str) -> float | None:
-        return 0.25
+        return self.fixed
 
 
 Begin = Callable[..., Any]
@@ -409,7 +404,7 @@ async def test_a_sampler_decides_the_same_for_all_attempts(begin: Begin, monkeyp
 
 async def test_a_turn_over_the_number_per_second_has_no_spans_and_its_code_none(begin: Begin) -> None:
     _USERS.clear()
-    process = await begin([calls(call("weigh", text="abc")), "done"], share=NoTurn(1))
+    process = await begin([calls(call("weigh", text="abc")), "done"], share=FixedShare(1))
     before = trace.get_current_span()
     assert (await process.turn()).status == TurnStatus.DONE
     assert process.spans == _USERS.get_finished_spans() == ()
@@ -417,7 +412,9 @@ async def test_a_turn_over_the_number_per_second_has_no_spans_and_its_code_none(
 
 
 async def test_a_turn_says_of_how_many_it_was_chosen(begin: Begin) -> None:
-    process = await begin(["done"], share=AQuarter(1))
+    share = FixedShare(1)
+    share.fixed = 0.25
+    process = await begin(["done"], share=share)
     await process.turn()
     assert attributes(process.one("invoke_agent desk"))["flink_skills.trace.share"] == 0.25
 

@@ -204,6 +204,15 @@ COMMAND = [
     ),
     Rule(Reply("{last_tool}"), last_user="command"),
 ]
+# Longer than it takes to begin another one.
+SLOW_COMMAND = [
+    Rule(
+        Reply(tool_calls=(Call("execute_shell_command", {"command": "sleep 2; echo from a command"}),)),
+        last_user="slow",
+        tool_results=0,
+    ),
+    Rule(Reply("{last_tool}"), last_user="slow"),
+]
 
 
 def open_commands(bridge: Bridge, server: ScriptedModelServer, folder: Path) -> None:
@@ -245,13 +254,16 @@ def test_turns_that_need_a_descriptor_say_so_when_there_is_none_and_all_others_g
 
 
 def test_commands_go_on_when_their_launcher_had_no_descriptors(bridge: Bridge, tmp_path: Path) -> None:
-    with ScriptedModelServer(COMMAND) as server:
+    with ScriptedModelServer([*COMMAND, *SLOW_COMMAND]) as server:
         open_commands(bridge, server, tmp_path)
         assert "from a command" in success(bridge, 1, "command")
         children = psutil.Process(bridge.process.pid).children()
         (launcher,) = (child for child in children if "zygote" in " ".join(child.cmdline()))
         with no_new_descriptors(launcher.pid):
-            said = success(bridge, 2, "command")
-            assert "from a command" not in said
-            assert "ulimit -n" in said
-        assert "from a command" in success(bridge, 3, "command")
+            # The process of the first command runs one of them. The other one needs a new process.
+            for turn in (2, 3):
+                bridge.turn(turn, "slow", key=f'"slow {turn}"')
+            ends = [str(output["answer"]) for _ in range(2) for _, output in bridge.end()["outputs"]]
+            assert sorted("from a command" in said for said in ends) == [False, True]
+            assert any("ulimit -n" in said for said in ends)
+        assert "from a command" in success(bridge, 4, "command")

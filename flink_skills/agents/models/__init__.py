@@ -11,7 +11,6 @@ from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flink_skills.agents.models.base import ChatModel as ChatModel
-    from flink_skills.agents.models.bodies import request_body as request_body
     from flink_skills.agents.models.circuit import Admission as Admission
     from flink_skills.agents.models.circuit import Circuit as Circuit
     from flink_skills.agents.models.json import JsonActions as JsonActions
@@ -54,7 +53,6 @@ _HOMES = {
     "provider_names": "registry",
     "register_provider": "registry",
     "retry_after": "quota",
-    "request_body": "bodies",
     "unregister_provider": "registry",
 }
 

@@ -24,7 +24,7 @@ from tests.kit.waiting import until
 ASK = """
 import asyncio, json, sys, time, urllib.request
 from pathlib import Path
-from flink_skills.agents.models.permits import Permits
+from flink_skills.agents.models import Permits
 
 folder, url, times, concurrent, per_minute = Path(sys.argv[1]), *sys.argv[2:]
 
@@ -79,8 +79,8 @@ def test_requests_of_several_processes_together_are_spread_over_a_minute(tmp_pat
 TOKENS = """
 import asyncio, json, sys, time
 from pathlib import Path
-from flink_skills.agents.messages import ModelRequest, Usage, UserMessage
-from flink_skills.agents.models.permits import Permits
+from flink_skills.agents import ModelRequest, Usage, UserMessage
+from flink_skills.agents.models import Permits
 
 async def main():
     permits, begun = Permits("m", Path(sys.argv[1]), tokens_per_minute=600_000), []
@@ -124,7 +124,7 @@ def test_a_process_that_is_killed_gives_its_place_back(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "import asyncio, sys\nfrom pathlib import Path\nfrom flink_skills.agents.models.permits import Permits\n"
+            "import asyncio, sys\nfrom pathlib import Path\nfrom flink_skills.agents.models import Permits\n"
             "async def main():\n    async with Permits('m', Path(sys.argv[1]), concurrent=1).one():\n"
             "        print('held', flush=True)\n        await asyncio.sleep(3600)\nasyncio.run(main())",
             str(tmp_path),

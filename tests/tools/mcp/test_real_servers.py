@@ -96,7 +96,7 @@ async def test_the_reference_server_has_tools_prompts_and_resources(
     tools = await tools_of(toolset)
     assert "hello" in await said(tools, "e_echo", message="hello")
     assert "5" in await said(tools, "e_get-sum", a=2, b=3)
-    assert "image/png" in await said(tools, "e_get-tiny-image")
+    assert "[image image.png, " in await said(tools, "e_get-tiny-image")
     structured = await tools["e_get-structured-content"].call({"location": "Chicago"}, ToolContext())
     assert set(structured.value) >= {"temperature", "conditions"}
     wrong = await tools["e_get-sum"].call({"a": "two"}, ToolContext())

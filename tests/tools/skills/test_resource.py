@@ -136,10 +136,11 @@ async def test_an_image_is_media_for_a_model_that_accepts_it(
     store.save("agent/k", "scan.pdf", PDF)
     manager = AgentSkillManager(paths=[str(tmp_path / "skills")], store_dir=str(tmp_path / "store"))
     manager.load_skills()
-    talk = Conversation(manager.view([]), await shell_with(), artifacts=store, accepts=frozenset({"image", "pdf"}))
+    talk = Conversation(manager.view(), await shell_with(), artifacts=store, accepts=frozenset({"image", "pdf"}))
     talk.context.owner = "agent/k"
     assert "text file, image or PDF" in talk.tools.specs([READ])[0].description
-    await run(talk, 'cp skills/draws/assets/plan.png "$OUTPUT_DIR/copy.png"')
+    await talk.call("load_skill", name="draws")
+    await run(talk, 'cp "$SKILLS_DIR/draws/assets/plan.png" "$OUTPUT_DIR/copy.png"')
     asked = [
         ({"name": "draws", "path": "assets/plan.png"}, "plan.png", PNG),
         ({"path": "skill://draws/assets/plan.png"}, "plan.png", PNG),
