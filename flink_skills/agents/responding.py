@@ -13,6 +13,7 @@ from flink_skills.agents.codec import response_from_json, response_to_json
 from flink_skills.agents.journal import NOTHING_ASKED, Asked
 from flink_skills.agents.messages import ModelRequest, ModelResponse
 from flink_skills.agents.models.fallback import Attempt, Candidate
+from flink_skills.agents.models.media import for_model
 from flink_skills.agents.notices import Notice
 from flink_skills.agents.well_formed import well_formed_response
 from flink_skills.errors import ModelError, counted
@@ -60,7 +61,11 @@ async def respond(
             sent, more = request, loaded
             if of.name != model.name:
                 # Everything else is that of the model that was asked first.
-                sent = replace(request, settings=of.setup.settings if of.setup is not None else {})
+                sent = replace(
+                    request,
+                    messages=for_model(request.messages, of.chat_model.accepts),
+                    settings=of.setup.settings if of.setup is not None else {},
+                )
                 more = {**loaded, "fallback_of": model.name}
             with observe("chat", of.name, step, request=sent, setup=of.setup, **more) as activity:
                 for name, reason in attempt.passed:

@@ -37,6 +37,7 @@ from flink_skills.telemetry import (
 )
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.kit.agents import Bench, OpenAgent
+from tests.kit.media import PNG
 
 pytestmark = pytest.mark.row("K11")
 
@@ -95,6 +96,25 @@ def answer(text: str) -> str:
 def error_of(outcome: TurnOutcome) -> str:
     assert outcome.status is TurnStatus.FAILED
     return outcome.message
+
+
+class Looks(Clerk):
+    content_fields = ("photo",)
+    session = "event"
+
+
+async def test_a_fallback_gets_a_sentence_for_content_that_it_does_not_accept(
+    open_agent: OpenAgent, models: Models
+) -> None:
+    models.script(first=lambda request: DOWN, second=[answer("a cat")], third=[])
+    models.by_name["first"].accepts = frozenset({"image"})
+    bench = await open_agent(Looks, **QUICK)
+    outcome = await bench.turn({"photo": PNG, "text": "look"})
+    assert outcome.outputs == (("", "a cat"),)
+    first, second = (models.by_name[name].requests[0].messages[0] for name in ("first", "second"))
+    assert [of.data for of in first.media] == [PNG]
+    assert second.media == ()
+    assert "cannot see images" in second.content
 
 
 async def test_a_model_that_stays_down_is_replaced_for_the_rest_of_the_turn(

@@ -12,7 +12,7 @@ from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.tools.media import KINDS
 
-__all__ = ["accepted_kinds", "has_media", "messages_with", "unaccepted"]
+__all__ = ["accepted_kinds", "for_model", "has_media", "messages_with", "unaccepted"]
 
 _SEES = frozenset({"image", "pdf"})
 _DEFAULTS = {
@@ -69,6 +69,13 @@ def messages_with(messages: Sequence[Message], place: Callable[[Media], Media | 
     A sentence is appended to the text of the message.
     """
     return [_placed(message, place) if message.media else message for message in messages]
+
+
+def for_model(messages: Sequence[Message], accepts: Collection[str]) -> Sequence[Message]:
+    """Return the messages with sentences for the media that a model does not accept."""
+    if not has_media(messages):
+        return messages
+    return messages_with(messages, lambda media: unaccepted(media, accepts) or media)
 
 
 def _placed(message: Message, place: Callable[[Media], Media | str]) -> Message:
