@@ -1,4 +1,4 @@
-"""The same request in a loop, by one client: ``python -m benchmarks.model_clients CLIENT JSON``."""
+"""Send the same request in a loop with one client: ``python -m benchmarks.model_clients CLIENT JSON``."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def price(article: str, count: int = 1) -> float:
 
 
 def _flink_agents(url: str) -> _Ask:
-    """Its connection blocks, and Flink Agents calls it in threads."""
+    """Flink Agents calls its connection, which blocks, in threads."""
     problem = peers.unpacked(FLINK_AGENTS)
     if problem:
         raise SystemExit(f"{FLINK_AGENTS} is not here: {problem}")
@@ -186,7 +186,7 @@ async def _measure(ask: _Ask, requests: int, in_flight: int) -> dict[str, Any]:
 
 
 def main(client: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Measure one client against a server in a process of its own."""
+    """Measure one client against a server in another process."""
     with stub_server(request.get("latency", 0.0)) as url:
         return asyncio.run(_measure(CLIENTS[client](url), request["requests"], request["in_flight"]))
 

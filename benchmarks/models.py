@@ -1,4 +1,4 @@
-"""Requests to models over HTTP: by the client alone beside others, and in turns of jobs."""
+"""Measures requests to models over HTTP, with several clients and in turns of jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks import peers, report
 from benchmarks.model_clients import CLIENTS, FLINK_AGENTS
 from benchmarks.turns import KEYS, SECONDS, with_shares
 
-#: How the clients are measured: immediate answers for the CPU time, and slow ones for the memory of many in flight.
+#: Immediate answers show the CPU time of a client, and slow ones the memory of 1,000 requests in flight.
 _CPU = {"requests": 4_000, "in_flight": 100}
 _MEMORY = {"requests": 2_000, "in_flight": 1_000, "latency": SECONDS}
 
@@ -37,7 +37,7 @@ def measure(repeat: int, only: str, *, quick: bool = False) -> None:
         print(f"{FLINK_AGENTS} is not measured: {problem}", file=sys.stderr)
         clients.pop("flink-agents", None)
     turns: dict[str, list[dict[str, Any]]] = {name: [] for name in TURNS if only in name}
-    # Round by round and not one after another: what the machine does meanwhile then hits all alike.
+    # Rounds spread what else runs on the machine over all measurements.
     for number in range(repeat):
         for name, runs in clients.items():
             print(f"round {number + 1}: {name}", file=sys.stderr)

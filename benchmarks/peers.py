@@ -42,9 +42,9 @@ def installed(requirements: Path) -> list[str]:
 
 
 def unpacked(requirement: str) -> str:
-    """Unpack the source of a package whose wheel needs more than Python, once; what went wrong, or "".
+    """Unpack the source of a package whose wheel needs more than Python, and append its folder to the path.
 
-    Its folder is added to the end of the path.
+    Return the error, or an empty string.
     """
     folder = ROOT / "build" / f"bench-{requirement}"
     if not folder.is_dir():

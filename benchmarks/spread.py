@@ -1,4 +1,4 @@
-"""The same job in one TaskManager of two cores, and in two TaskManagers of one core each."""
+"""Compares one TaskManager of two cores with two TaskManagers of one core."""
 
 from __future__ import annotations
 

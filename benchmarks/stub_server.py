@@ -74,7 +74,7 @@ class _Connection(asyncio.Protocol):
 
 @contextlib.contextmanager
 def stub_server(latency: float) -> Iterator[str]:
-    """Run the server as a process of its own; its base URL."""
+    """Run the server in another process. Yield its base URL."""
     command = [sys.executable, "-m", "benchmarks.stub_server", "--latency", str(latency)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -121,7 +121,7 @@ def render(page: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run; returns the exit code."""
+    """Run, and return the exit code."""
     if arguments == ["--costs"]:
         sys.stdout.write("".join(f"    {name}={value:g},\n" for name, value in costs().items()))
         return 0

@@ -95,7 +95,7 @@ class UserMessage:
 
 @dataclass(frozen=True)
 class AssistantMessage:
-    """What the model said and which tools it called. ``verbatim`` is the same message as its provider returned it."""
+    """A message of the model, with its tool calls. ``verbatim`` is the message in the form of its provider."""
 
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -151,7 +151,7 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class ModelResponse:
-    """What a model answered: text, tool calls or both. ``verbatim`` is set if its provider wants parts of it back."""
+    """An answer of a model: text, tool calls or both. ``verbatim`` is set if its provider wants parts of it back."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()

@@ -9,14 +9,14 @@ __all__ = ["Costs"]
 
 @dataclass(frozen=True)
 class Costs:
-    """What one unit costs. CPU times are of the JVM and of the worker together, in milliseconds."""
+    """The costs of one unit. CPU times are those of the JVM and of the worker together, in milliseconds."""
 
     turn_ms: float
     """A turn without its requests."""
     request_ms: float
     """A request to a model over HTTP."""
     history_ms: float
-    """What 100 messages of history add to a request."""
+    """100 more messages of history in a request."""
     tool_ms: float
     """A tool call, without the work of the tool."""
     command_ms: float
@@ -24,9 +24,9 @@ class Costs:
     worker_mb: float
     """The memory of a worker without turns."""
     turn_mb: float
-    """What a turn in flight adds to the memory of its worker."""
+    """The memory of a turn in flight in its worker."""
     jvm_mb: float
-    """The memory of a TaskManager's JVM beside its state."""
+    """The memory of a TaskManager's JVM without its state."""
 
     @classmethod
     def measured(cls) -> Costs:

@@ -1,4 +1,4 @@
-"""How large a job must be for a load: slots, workers, turns in flight, cores and memory.
+"""Computes slots, workers, turns in flight, cores and memory of a job from its load.
 
 The rules are those of ``docs/sizing.md``.
 """
@@ -20,7 +20,7 @@ __all__ = ["Load", "Size", "size_of"]
 _BUSY = 0.6
 # Turns in flight vary: arrivals are not regular, and some answers take longer.
 _SPARE = 1.5
-# Of a TaskManager, with skills.worker.processes = 0.
+# The maximum of a TaskManager with skills.worker.processes = 0.
 _MOST_WORKERS = 4
 _MIN_IN_FLIGHT = 50
 _BYTES_OF_TOKEN = 4
@@ -30,7 +30,7 @@ _MEMORY_OF_SESSION = 5
 
 @dataclass(frozen=True)
 class Load:
-    """What a job has to do.
+    """The load of a job.
 
     Args:
         events: Events per second, at the busiest time.
@@ -94,7 +94,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Size:
-    """What a load needs.
+    """The size of a job.
 
     ``in_flight`` are the turns that run at the same time, and ``max_in_flight`` is the value of
     ``skills.worker.max-in-flight``. ``cores`` are needed for 60 % of use. ``memory_mb`` is that of one TaskManager's
@@ -128,7 +128,7 @@ def size_of(load: Load, costs: Costs | None = None, options: Mapping[str, int] |
     """Return the size for a load.
 
     Args:
-        load: What the job has to do.
+        load: The load of the job.
         costs: What one unit costs; the measured costs by default.
         options: What the job has already: ``slots`` in all, and ``max_in_flight`` of each.
 

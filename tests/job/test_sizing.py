@@ -1,4 +1,4 @@
-"""From a load to the size of a job."""
+"""The size of a job for a load."""
 
 from __future__ import annotations
 
@@ -79,5 +79,5 @@ def test_the_page_is_current() -> None:
 
 
 def test_the_costs_are_those_of_the_results() -> None:
-    """Results on another machine move them; the rules then need the new ones."""
+    """New results need new costs."""
     assert {name: getattr(COSTS, name) for name in gen_sizing.costs()} == gen_sizing.costs()

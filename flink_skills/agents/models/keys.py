@@ -13,7 +13,7 @@ from flink_skills.errors import ConfigError
 __all__ = ["NO_KEY", "api_key", "keys_not_needed"]
 
 NO_KEY = "none"
-"""What stands for the key of a model that has none."""
+"""The value for a model without a key."""
 
 _needed: ContextVar[bool] = ContextVar("keys_needed", default=True)
 

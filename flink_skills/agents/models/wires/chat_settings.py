@@ -23,7 +23,7 @@ _SAME = (
     "service_tier",
 )
 _RENAMED = {"stop_sequences": "stop", "openai_text_verbosity": "verbosity"}
-# Settings that say how a request is sent, and those that have a field of their own below.
+# Settings without a field, and those that ``fields`` maps one by one.
 _ELSEWHERE = frozenset({"extra_body", "extra_headers", "max_tokens", "parallel_tool_calls", "thinking", "top_k"})
 # Models that reason on each request reject these: https://platform.openai.com/docs/guides/reasoning.
 _REASONING_MODEL = re.compile(r"(?:o[1-9]|gpt-5)(?:-(?:mini|nano|pro|codex))?(?:-\d{4}-\d\d-\d\d)?$")
@@ -69,7 +69,7 @@ class ChatSettings:
             found.setdefault("reasoning_effort", effort)
         if self._own:
             leave_out_sampling(self._model, found)
-        # What a user puts there is the last word.
+        # The user's own fields replace all others.
         found.update(settings.get("extra_body") or {})
         return found
 
@@ -84,7 +84,7 @@ def leave_out_sampling(model: str, found: dict[str, Any]) -> None:
 
 
 def reasoning_effort(thinking: Any) -> str:
-    """Return the effort for the setting ``thinking``: a word, or true for the middle; empty if it is not set."""
+    """Return the effort for the setting ``thinking``, which is a word or a boolean; empty if it is not set."""
     if thinking is None or isinstance(thinking, str):
         return thinking or ""
     return "medium" if thinking else "none"

@@ -83,7 +83,7 @@ class ChatStreamReader(StreamReader):
 
 
 def _extend(message: dict[str, Any], name: str, value: Any) -> None:
-    """Add a piece of a field: texts and lists continue, anything else replaces."""
+    """Add a piece of a field. Append texts and lists, and replace anything else."""
     before = message.get(name)
     if isinstance(before, str) and isinstance(value, str):
         value = before + value

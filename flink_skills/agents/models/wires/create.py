@@ -50,7 +50,7 @@ def openai_responses(setup: ModelSetup, config: SkillConfig) -> ChatModel:
 
 def _openai(setup: ModelSetup, wire: Wire) -> ChatModel:
     base = _base(setup, _OPENAI_URL, "OPENAI_BASE_URL")
-    # A server of one's own may need no key.
+    # A server of the user may need no key.
     key = api_key(setup, "OPENAI_API_KEY", needed=setup.base_url is None)
     headers = _bearer(key)
     for header, variable in (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID")):

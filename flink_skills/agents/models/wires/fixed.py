@@ -12,10 +12,7 @@ _MOST = 64
 
 
 class Fixed:
-    """Keeps the JSON of the system texts and sets of tools that were used last.
-
-    ``encode_tool`` returns the JSON of one tool.
-    """
+    """Keeps the JSON of system texts and of sets of tools. ``encode_tool`` returns the JSON of one tool."""
 
     def __init__(self, encode_tool: Callable[[ToolSpec], bytes]) -> None:
         self._encode_tool = encode_tool

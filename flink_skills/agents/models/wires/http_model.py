@@ -164,7 +164,7 @@ async def _read_events(answer: aiohttp.ClientResponse, reader: StreamReader, on_
             if error:
                 raise AnswerError(status_of(error), {}, event, str(error.get("message", "")))
             reader.event(event, on_delta)
-            # Listeners take the pieces in tasks of their own, and other turns run while a burst of events is read.
+            # Lets listeners take the piece, and other turns run during a burst of events.
             await asyncio.sleep(0)
 
 

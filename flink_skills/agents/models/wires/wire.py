@@ -1,4 +1,4 @@
-"""What a wire is: the JSON of one HTTP API, in both directions."""
+"""The interface of a wire, which maps conversations to the JSON of one HTTP API and back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StreamReader(ABC):
 
     @abstractmethod
     def response(self) -> ModelResponse | None:
-        """Return the whole answer; None if the stream ended before the answer did."""
+        """Return the whole answer. Return None if the stream ended before the answer did."""
 
 
 class Wire(ABC):

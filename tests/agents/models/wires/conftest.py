@@ -21,7 +21,7 @@ class RawServer:
 
 @pytest.fixture
 async def raw_server() -> AsyncIterator[Callable[..., object]]:
-    """Start servers by ``await raw_server(lambda head, body: b"HTTP/1.1 …")``; they stop at the end."""
+    """Start servers with ``await raw_server(lambda head, body: b"HTTP/1.1 …")``. The fixture stops them."""
     servers: list[asyncio.Server] = []
 
     async def start(answer: Callable[[str, bytes], bytes]) -> RawServer:

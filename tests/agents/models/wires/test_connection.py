@@ -1,4 +1,4 @@
-"""What holds for each wire: the key stays with its host, and the environment's proxies and authorities count."""
+"""Connections send the key to its host only, and use the proxies and authorities of the environment."""
 
 from __future__ import annotations
 

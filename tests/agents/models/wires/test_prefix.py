@@ -1,4 +1,4 @@
-"""A conversation is encoded once: each request adds what is new, and equals the one that is encoded anew."""
+"""Each request encodes only new messages, and equals a request that encodes all of them."""
 
 from __future__ import annotations
 
