@@ -8,7 +8,7 @@ from flink_skills.agents.models.keys import keys_not_needed
 from flink_skills.agents.models.native import NativeCalls
 from flink_skills.agents.models.registry import create_model, has_wire
 from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.models.wires import HttpModel
+from flink_skills.agents.models.wires.http_model import HttpModel
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig
 
