@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from flink_skills.agents.additions import Additions
 from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.messages import Message, ModelRequest, ToolMessage
+from flink_skills.agents.models.media import has_media
 from flink_skills.agents.well_formed import well_formed, well_formed_message
 from flink_skills.options import SkillOptions
 from flink_skills.tools.skills.context import skill_block, system_block
@@ -55,8 +56,14 @@ async def build_request(
             system, messages = _materialised(model, system, state, messages)
     if settings.lifetime == "once":
         state.note_shown()
-    messages = await run.media.loaded(messages, model.chat_model.accepts)
+    if has_media(messages[_without_media(run, model) :]):
+        messages = await run.media.loaded(messages, model.chat_model.accepts)
     return model.request(well_formed(system), messages, tools.specs(), answer_type)
+
+
+def _without_media(run: AgentRun, model: ModelRuntime) -> int:
+    """Return how many of the first messages have no media: a request must not cost more the longer its history is."""
+    return 0 if model.name in run.shortened else run.before.without_media(model.name)
 
 
 def _materialised(

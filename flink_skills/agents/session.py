@@ -53,6 +53,17 @@ class Conversation:
     messages: Mapping[str, Sequence[Message]] = field(default_factory=dict)
     skill_states: Mapping[str, Any] = field(default_factory=dict)
     _tokens: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+    # How many of the messages with a model are known to have no media.
+    _without_media: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+
+    def without_media(self, model: str) -> int:
+        """Return how many of the first messages with a model have no media. Each message is examined once."""
+        messages = self.messages.get(model, ())
+        at = self._without_media.get(model, 0)
+        while at < len(messages) and not messages[at].media:
+            at += 1
+        self._without_media[model] = at
+        return at
 
     def about_tokens(self, model: str) -> int:
         """About how many tokens its messages with a model are; counted once, and then only what each turn adds."""
@@ -69,7 +80,8 @@ class Conversation:
             messages[model] = [*messages.get(model, ()), *added]
             if model in tokens:
                 tokens[model] += about_tokens_of(added)
-        return Conversation(messages, {**self.skill_states, **turn.skill_states}, tokens)
+        known = {model: of for model, of in self._without_media.items() if model not in shortened}
+        return Conversation(messages, {**self.skill_states, **turn.skill_states}, tokens, known)
 
     def to_json(self, id_: str) -> dict[str, Any]:
         """A part of a chunk; a conversation without an id is the only one of most keys."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from flink_skills import WorkerError
+from flink_skills import Media, WorkerError
 from flink_skills.agents import (
     NO_CONVERSATION,
     AssistantMessage,
@@ -41,6 +41,19 @@ def test_chunks_and_memory_agree_whatever_the_turns_do() -> None:
         assert [*read.conversations.items()] == [*session.conversations.items()]
         assert read.state == session.state
         assert len(session.conversations) <= 2
+
+
+def test_messages_without_media_are_counted_from_the_first_on() -> None:
+    photo = UserMessage("see", (Media("image/png", "photo.png", 3, "artifact://photo.png@1"),))
+    session = Session()
+    found = []
+    for messages in ([*MESSAGES], [UserMessage("more")], [photo, UserMessage("after")], [UserMessage("last")]):
+        session, _ = session.after(Conversation({"m": messages}), None)
+        found.append(session.conversation().without_media("m"))
+    assert found == [3, 4, 4, 4]
+    shorter, _ = session.after(Conversation({"m": [photo]}), None, shortened={"m": [UserMessage("sum")]})
+    assert shorter.conversation().without_media("m") == 1
+    assert NO_CONVERSATION.without_media("m") == 0
 
 
 def test_nothing_new_keeps_the_session() -> None:

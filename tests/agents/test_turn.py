@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from flink_skills import Agent, ModelError, ResourceDescriptor, ToolContext, chat_model_setup, tool
-from flink_skills.agents import ModelResponse, SessionOp, ToolMessage, TurnStatus, Usage, decode
+from flink_skills.agents import ModelResponse, SessionOp, ToolMessage, Turn, TurnStart, TurnStatus, Usage, decode
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script
@@ -75,6 +75,27 @@ async def test_tool_calls_of_one_response_run_at_the_same_time(open_agent: OpenA
     assert main_outputs(outcome) == ["met"]
     results = [m.content for m in model.requests[1].messages if isinstance(m, ToolMessage)]
     assert results == ["a", "b"]
+
+
+async def test_a_response_leaves_before_the_tool_is_called_that_it_asks_for(
+    open_agent: OpenAgent, script: Script
+) -> None:
+    written: list[bytes] = []
+
+    class Looks(Scripted):
+        @tool
+        def look(self) -> int:
+            """How many steps have left the process."""
+            return len(written)
+
+    def append(entry: bytes, reset: bool, outputs: object) -> None:
+        # As the connection of a worker does: what a round of the loop finishes is written in the next one.
+        asyncio.get_running_loop().call_soon(written.append, entry)
+
+    model = script([calls(call("look")), "done"])
+    bench = await open_agent(Looks)
+    await Turn(bench.runtime, TurnStart('"k"', 1, b"x", "x"), append).run()
+    assert model.requests[1].messages[-1].content == "1"
 
 
 async def test_unknown_tool_is_answered_with_what_there_is(

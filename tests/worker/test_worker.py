@@ -19,12 +19,10 @@ from typing import Any
 import psutil
 import pytest
 
-from flink_skills import Agent, ChatModel, tool
-from flink_skills.agents import ModelRequest, ModelResponse, decode
-from flink_skills.agents.models import Provider, register_provider
+from flink_skills import Agent
+from flink_skills.agents import decode
 from flink_skills.errors import TurnError
 from flink_skills.manager import SkillScope
-from flink_skills.testing import call, calls
 from flink_skills.worker import frames
 from tests.kit.dispositions import SHOW, ignored_or_blocked
 from tests.kit.skills import write_skill
@@ -93,28 +91,6 @@ class Computes(Agent):
         while time.monotonic() < busy:
             pass
         return await ctx.step("s", lambda: 1)
-
-
-class Caller(ChatModel):
-    """Answers at once with a call of the first tool."""
-
-    name = "caller"
-
-    async def request(self, request: ModelRequest) -> ModelResponse:
-        return calls(call(request.tools[0].name))
-
-
-register_provider(Provider("caller", lambda setup, config: Caller(), strategies=False), replace=True)
-
-
-class DiesInATool(Agent):
-    model = "caller:m"
-
-    @tool
-    async def end(self) -> str:
-        """Ends the worker."""
-        os.kill(os.getpid(), signal.SIGKILL)
-        return ""
 
 
 @contextlib.contextmanager
@@ -220,15 +196,6 @@ def test_a_last_step_is_lost_with_a_worker_that_dies_before_its_turn_ends(bridge
     bridge.turn(1, "die")
     kind, body = bridge.receive()
     assert (kind, b"step:first#0" in body) == (frames.STEP, True)
-    with pytest.raises(EOFError):
-        bridge.receive()
-
-
-def test_a_response_leaves_before_the_tool_is_called_that_it_asks_for(bridge: Bridge) -> None:
-    bridge.open(DiesInATool)
-    bridge.turn(1, "go")
-    kind, body = bridge.receive()
-    assert (kind, b"chat#0/m0" in body) == (frames.STEP, True)
     with pytest.raises(EOFError):
         bridge.receive()
 
