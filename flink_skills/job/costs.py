@@ -32,12 +32,12 @@ class Costs:
     def measured(cls) -> Costs:
         """Return what the benchmarks measured on two cores of about 3 GHz, with the model server on the same cores."""
         return cls(
-            turn_ms=0.20,
-            request_ms=0.20,
-            history_ms=0.05,
-            tool_ms=0.25,
-            command_ms=8.0,
-            worker_mb=75,
-            turn_mb=0.05,
-            jvm_mb=350,
+            turn_ms=0.14,
+            request_ms=0.3,
+            history_ms=0.025,
+            tool_ms=0.14,
+            command_ms=9.2,
+            worker_mb=130,
+            turn_mb=0.016,
+            jvm_mb=490,
         )
