@@ -36,7 +36,7 @@ class Costs:
             request_ms=0.3,
             history_ms=0.025,
             tool_ms=0.14,
-            command_ms=9.2,
+            command_ms=2.8,
             worker_mb=130,
             turn_mb=0.016,
             jvm_mb=490,
