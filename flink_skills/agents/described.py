@@ -11,6 +11,7 @@ from flink_skills.agents.answers import AnswerType
 from flink_skills.agents.generation import Generation, GenerationParts
 from flink_skills.agents.messages import ModelRequest
 from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.models.media import accepted_kinds
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.artifacts import ArtifactStore
 from flink_skills.errors import ConfigError
@@ -36,7 +37,7 @@ def described_models(plan: AgentPlan, views: Mapping[str, SkillView]) -> Generat
         plan=plan,
         permits={},
         guard=CallGuard(config),
-        chat_models={model.name: _Silent() for model in plan.models},
+        chat_models={model.name: _Silent(accepted_kinds(model.setup)) for model in plan.models},
         own_tools={str(spec["name"]): _Described(spec) for spec in plan.tools},
         services=ToolServices(SkillView([]), config, shell=_describing_shell(config), artifacts=_store(config)),
         default_answer=AnswerType(schema=plan.output_schema),
@@ -49,6 +50,10 @@ class _Silent(ChatModel):
     """Is never asked anything."""
 
     name = "none"
+
+    def __init__(self, accepts: frozenset[str]) -> None:
+        # Tools describe which media they return to the model.
+        self.accepts = accepts
 
     async def request(self, request: ModelRequest) -> Any:
         raise NotImplementedError("the request is only looked at, and not sent")

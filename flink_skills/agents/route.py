@@ -73,11 +73,6 @@ class Route:
         """The chat models that it names, each once."""
         return tuple(dict.fromkeys([*self.models.values(), self.default]))
 
-    @property
-    def column(self) -> str:
-        """The field of the event that the path begins with."""
-        return self.field.partition(".")[0]
-
     def choose(self, event: Any) -> str:
         """Return the name of the chat model that answers ``event``."""
         value = _member(event, self.field)

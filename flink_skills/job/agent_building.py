@@ -111,8 +111,7 @@ class AgentBuilder:
         problems = []
         for path, column in source.agent.columns.items():
             # The field of a route may be nested in a column.
-            named = column.partition(".")[0] if path[0] == "route" else column
-            if named not in shape.names:
+            if column not in shape.names and not (path[0] == "route" and column.partition(".")[0] in shape.names):
                 message = str(UnknownNameError("column", column, shape.names, place=self._input_name()))
             elif path[0] == "content" and not can_be_content(shape.columns[column]):
                 message = (

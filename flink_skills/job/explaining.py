@@ -58,13 +58,11 @@ def explain_job(
     """
     read = read_job(path, assignments)
     with read.hiding():
-        found = _explained(read, reach=reach, flink_plan=flink_plan)
-        if load is not None:
-            found["size"] = size_of(load, options=found["places"]).to_json()
+        found = _explained(read, reach=reach, flink_plan=flink_plan, load=load)
     return _hidden(found, read.references.hide)  # type: ignore[no-any-return]
 
 
-def _explained(read: ReadJob, *, reach: bool, flink_plan: bool) -> dict[str, Any]:
+def _explained(read: ReadJob, *, reach: bool, flink_plan: bool, load: Load | None) -> dict[str, Any]:
     builder = JobBuilder(read, local=True)
     graph = builder.prepare(check_skills=False)
     agents = {each.stage.name: _stage(each, graph, reach=reach) for each in builder.agents}
@@ -76,17 +74,23 @@ def _explained(read: ReadJob, *, reach: bool, flink_plan: bool) -> dict[str, Any
         **agents.get("", {"agents": agents}),
         "checkpoints": {name: graph.option(key) for name, key in _CHECKPOINTS.items()},
         "options": public_options(effective_options(graph).to_json()),
-        "places": {
-            "slots": int(graph.option("parallelism.default") or 1),
-            "max_in_flight": effective_options(graph).get(SkillOptions.WORKER_MAX_IN_FLIGHT),
-        },
         "warnings": job_warnings(builder),
     }
+    if load is not None:
+        found["size"] = size_of(load, options=_places(graph)).to_json()
     if flink_plan:
         for each in builder.agents:
             each.connect()
         found["flink"] = graph.flink_plan()
     return found
+
+
+def _places(graph: JobGraph) -> dict[str, int]:
+    """Return the number of subtasks, and how many turns each of them holds."""
+    return {
+        "slots": int(graph.option("parallelism.default") or 1),
+        "max_in_flight": effective_options(graph).get(SkillOptions.WORKER_MAX_IN_FLIGHT),
+    }
 
 
 def _stage(each: AgentBuilder, graph: JobGraph, *, reach: bool) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from flink_skills.errors import WorkerError
@@ -15,7 +16,7 @@ __all__ = ["Connection", "Held"]
 _READ_SIZE = 1 << 18
 
 
-class Held:
+class Held(ABC):
     """A frame that is encoded when it is written. Until then it can be withdrawn."""
 
     __slots__ = ("_waits",)
@@ -23,9 +24,9 @@ class Held:
     def __init__(self) -> None:
         self._waits = True
 
+    @abstractmethod
     def encoded(self) -> bytes:
-        """The bytes of the frame."""
-        raise NotImplementedError
+        """Return the bytes of the frame."""
 
     def withdraw(self) -> bool:
         """Do not write the frame. Return False if it is written already, or was withdrawn before."""

@@ -19,7 +19,7 @@ skill_names: [log-triage, slot-shortage]
 output_type: {{cause: str, facts: dict}}
 chat_model_setups:
   small:
-    clazz: openai-compatible.setup
+    clazz: {provider}.setup
     base_url: {url}
     model: test-model
     strategy: {strategy}
@@ -33,21 +33,33 @@ ANSWER = {
 }
 
 
-def sent_again(server: ScriptedModelServer, body: str) -> None:
+#: The path of the API of each provider.
+PATHS = {"openai-compatible": "chat/completions", "openai-responses": "responses", "anthropic": "messages"}
+
+
+def sent_again(server: ScriptedModelServer, provider: str, body: str) -> None:
     """Send a printed body to the server, which compares the bytes of bodies."""
-    request = urllib.request.Request(f"{server.url}/chat/completions", body.removesuffix("\n").encode())
+    request = urllib.request.Request(f"{server.url}/{PATHS[provider]}", body.removesuffix("\n").encode())
     with urllib.request.urlopen(request, timeout=30) as answer:
         assert answer.status == 200
 
 
 @pytest.mark.parametrize("strategy", ["native", "json"])
-def test_it_is_what_a_turn_sends(strategy: str, flink_skills: FlinkSkills, tmp_path: Path) -> None:
+@pytest.mark.parametrize("provider", PATHS)
+def test_it_is_what_a_turn_sends(
+    provider: str, strategy: str, flink_skills: FlinkSkills, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
     with ScriptedModelServer([Rule(Reply(ANSWER[strategy]))]) as server:
-        compare(strategy, flink_skills, server, tmp_path)
+        compare(provider, strategy, flink_skills, server, tmp_path)
 
 
-def compare(strategy: str, flink_skills: FlinkSkills, server: ScriptedModelServer, tmp_path: Path) -> None:
-    (tmp_path / "agent.yaml").write_text(AGENT.format(url=server.url, strategy=strategy))
+def compare(
+    provider: str, strategy: str, flink_skills: FlinkSkills, server: ScriptedModelServer, tmp_path: Path
+) -> None:
+    url = server.origin if provider == "anthropic" else server.url
+    (tmp_path / "agent.yaml").write_text(AGENT.format(provider=provider, url=url, strategy=strategy))
     (tmp_path / "events.jsonl").write_text(json.dumps(EVENT) + "\n")
     ran = flink_skills(
         *("run", "agent.yaml", "--input", "events.jsonl", "--key", "id", "--skills", ROOT / "skills", "--local"),
@@ -57,11 +69,11 @@ def compare(strategy: str, flink_skills: FlinkSkills, server: ScriptedModelServe
     assert json.loads((tmp_path / "outputs.jsonl").read_text())["output"] == {"cause": "x", "facts": {}}
     said = flink_skills("prompt", ROOT / "skills", "--agent", "agent.yaml", "--event", json.dumps(EVENT))
     assert said.code == 0, said.stderr
-    sent_again(server, said.stdout)
+    sent_again(server, provider, said.stdout)
     assert server.requests[1] == server.requests[0]
     assert (server.stats()["distinct"], server.stats()["repeated"]) == (1, 1)
-    assert f"openai-compatible:test-model: {len(said.stdout.encode()) - 1:,} bytes" in said.stderr
-    assert "messages" in said.stderr
+    assert f"{provider}:test-model: {len(said.stdout.encode()) - 1:,} bytes" in said.stderr
+    assert ("input" if provider == "openai-responses" else "messages") in said.stderr
 
 
 def test_a_model_without_an_agent(flink_skills: FlinkSkills, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from flink_skills.agents.models.registry import provider_names as provider_names
     from flink_skills.agents.models.registry import register_provider as register_provider
     from flink_skills.agents.models.registry import unregister_provider as unregister_provider
+    from flink_skills.agents.models.schemas import is_strict as is_strict
+    from flink_skills.agents.models.schemas import schema_name as schema_name
     from flink_skills.agents.models.setup import ModelSetup as ModelSetup
     from flink_skills.agents.models.shared_limits import SharedLimits as SharedLimits
     from flink_skills.agents.models.shared_limits import TokenCost as TokenCost
@@ -50,9 +52,11 @@ _HOMES = {
     "check_setup": "registry",
     "create_model": "registry",
     "has_listed_price": "registry",
+    "is_strict": "schemas",
     "provider_names": "registry",
     "register_provider": "registry",
     "retry_after": "quota",
+    "schema_name": "schemas",
     "unregister_provider": "registry",
 }
 

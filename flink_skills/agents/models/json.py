@@ -9,10 +9,11 @@ from typing import Any
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.agents.models.actions import ANSWER, Action, action_schema, all_actions, allowed_actions
-from flink_skills.agents.models.base import ChatModel, OnQuota, tell_whole
+from flink_skills.agents.models.base import tell_whole
 from flink_skills.agents.models.json_answer import AnswerText
 from flink_skills.agents.models.native import calls_in_text
 from flink_skills.agents.models.transcript import render_messages, render_system
+from flink_skills.agents.models.wrapped import WrappedModel
 from flink_skills.telemetry import Delta, OnDelta, TextDelta, Withdrawn
 
 __all__ = ["INVALID", "JsonActions"]
@@ -20,7 +21,7 @@ __all__ = ["INVALID", "JsonActions"]
 INVALID = "invalid"
 
 
-class JsonActions(ChatModel):
+class JsonActions(WrappedModel):
     """Lets any model act that can write JSON by a schema (``response_format``), also a small local one.
 
     The wrapped model never hears of tools: it gets the conversation as plain text and a schema of the
@@ -30,20 +31,6 @@ class JsonActions(ChatModel):
     ``max_tokens``) has ``finish_reason`` ``"invalid"`` and a ``text`` that tells the model what was wrong, so
     that the turn loop can show it to the model and ask again. It is no error: the model made the mistake.
     """
-
-    def __init__(self, model: ChatModel) -> None:
-        self.model = model
-        self.name = model.name
-        self.accepts = model.accepts
-
-    @property
-    def on_quota(self) -> OnQuota | None:
-        """The wrapped model's."""
-        return self.model.on_quota
-
-    @on_quota.setter
-    def on_quota(self, on_quota: OnQuota | None) -> None:
-        self.model.on_quota = on_quota
 
     def sent(self, request: ModelRequest) -> ModelRequest:
         """Return the request that the wrapped model receives for ``request``."""
@@ -66,9 +53,6 @@ class JsonActions(ChatModel):
             if response.finish_reason != INVALID:
                 tell_whole(response, on_delta)
         return response
-
-    async def close(self) -> None:
-        await self.model.close()
 
 
 class _ToldAnswer:

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
-from flink_skills.agents.models.base import ChatModel, OnQuota, tell_calls
+from flink_skills.agents.models.base import tell_calls
+from flink_skills.agents.models.wrapped import WrappedModel
 from flink_skills.telemetry import Delta, OnDelta, TextDelta, Withdrawn
 
 __all__ = ["NativeCalls", "calls_in_text"]
@@ -29,26 +30,12 @@ _NAMES = ("name", "tool", "tool_name", "function", "function_name", "action")
 _ARGUMENTS = ("arguments", "parameters", "args", "input", "tool_input", "action_input", "params")
 
 
-class NativeCalls(ChatModel):
+class NativeCalls(WrappedModel):
     """The strategies ``native`` and ``auto``: the model's own tool calls.
 
     A text that is nothing but JSON with calls of offered tools counts as these calls, because small models
     write them so. JSON inside of prose stays text: it may be an explanation or an example.
     """
-
-    def __init__(self, model: ChatModel) -> None:
-        self.model = model
-        self.name = model.name
-        self.accepts = model.accepts
-
-    @property
-    def on_quota(self) -> OnQuota | None:
-        """The wrapped model's."""
-        return self.model.on_quota
-
-    @on_quota.setter
-    def on_quota(self, on_quota: OnQuota | None) -> None:
-        self.model.on_quota = on_quota
 
     def sent(self, request: ModelRequest) -> ModelRequest:
         """Return the request that the wrapped model receives for ``request``, which is the same."""
@@ -70,9 +57,6 @@ class NativeCalls(ChatModel):
                 on_delta(Withdrawn())
             tell_calls(response.tool_calls, on_delta)
         return response
-
-    async def close(self) -> None:
-        await self.model.close()
 
 
 def _with_written_calls(response: ModelResponse, request: ModelRequest) -> ModelResponse:

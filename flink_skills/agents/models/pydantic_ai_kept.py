@@ -6,7 +6,6 @@ pydantic-ai then writes each part by the rule of its provider.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,8 +16,9 @@ from pydantic_ai import messages as theirs
 from pydantic_core import PydanticSerializationError
 
 from flink_skills.agents.messages import AssistantMessage, Usage, Verbatim
+from flink_skills.agents.models.results import arguments_of, arguments_to_send
 
-__all__ = ["arguments_of", "as_object", "kept_response", "kept_verbatim", "usage_of"]
+__all__ = ["kept_response", "kept_verbatim", "usage_of"]
 
 _log = logging.getLogger("flink_skills.model")
 
@@ -80,25 +80,6 @@ def usage_of(usage: Any) -> Usage:
     )
 
 
-def arguments_of(args: str | Mapping[str, Any] | None) -> Mapping[str, Any] | str:
-    """Return the arguments of a call as an object, or the model's text if it is not one."""
-    if args is None or args == "":
-        return {}
-    if isinstance(args, Mapping):
-        return args
-    try:
-        value = json.loads(args)
-    except (ValueError, RecursionError):
-        return args
-    return value if isinstance(value, dict) else args
-
-
-def as_object(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-    """Return arguments to send back: providers accept objects only, so anything else is wrapped."""
-    parsed = arguments_of(arguments)
-    return {"invalid_arguments": parsed} if isinstance(parsed, str) else dict(parsed)
-
-
 def _holds_more(part: theirs.ModelResponsePart) -> bool:
     if not isinstance(part, (theirs.TextPart, theirs.ToolCallPart)):
         return True
@@ -109,6 +90,6 @@ def _holds_more(part: theirs.ModelResponsePart) -> bool:
 def _sendable(part: theirs.ModelResponsePart) -> theirs.ModelResponsePart:
     """Return the part, with arguments that providers accept."""
     if isinstance(part, theirs.ToolCallPart) and isinstance(arguments_of(part.args), str):
-        wrapped: dict[str, Any] = {"args": as_object(part.args or "")}
+        wrapped: dict[str, Any] = {"args": arguments_to_send(part.args or "")}
         return replace(part, **wrapped)
     return part

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from inspect import signature
 from typing import Any
@@ -21,7 +20,9 @@ from flink_skills.agents.messages import (
     ToolCall,
     ToolMessage,
 )
-from flink_skills.agents.models.pydantic_ai_kept import arguments_of, as_object, kept_response, kept_verbatim, usage_of
+from flink_skills.agents.models.pydantic_ai_kept import kept_response, kept_verbatim, usage_of
+from flink_skills.agents.models.results import NO_ANSWER, arguments_of, arguments_to_send, has_error
+from flink_skills.agents.models.schemas import schema_name, schema_text
 
 __all__ = ["from_response", "parameters", "to_messages"]
 
@@ -38,7 +39,7 @@ def to_messages(request: ModelRequest, *, model: str = "", schema_in_text: bool 
     """
     system = request.system
     if schema_in_text:
-        system = f"{system}\n\n{_schema_text(request.output_schema or {})}".strip()
+        system = f"{system}\n\n{schema_text(request.output_schema or {})}".strip()
     parts: list[theirs.ModelRequestPart] = [theirs.SystemPromptPart(system)] if system else []
     converted: list[theirs.ModelMessage] = []
     # The media of tool results, which follow the results: few providers accept them inside.
@@ -97,7 +98,7 @@ def parameters(request: ModelRequest, *, native_schema: bool = False) -> ModelRe
         output_mode="native",
         output_object=OutputObjectDefinition(
             json_schema=schema,
-            name=_schema_name(schema),
+            name=schema_name(schema),
             description=str(schema["description"]) if "description" in schema else None,
         ),
     )
@@ -131,9 +132,11 @@ def _response_parts(message: AssistantMessage) -> list[theirs.ModelResponsePart]
     parts: list[theirs.ModelResponsePart] = []
     # An empty message would be refused by some providers, and no message at all breaks the alternation.
     if message.content or not message.tool_calls:
-        parts.append(theirs.TextPart(message.content or "(no answer)"))
+        parts.append(theirs.TextPart(message.content or NO_ANSWER))
     for call in message.tool_calls:
-        parts.append(theirs.ToolCallPart(tool_name=call.name, args=as_object(call.arguments), tool_call_id=call.id))
+        parts.append(
+            theirs.ToolCallPart(tool_name=call.name, args=arguments_to_send(call.arguments), tool_call_id=call.id)
+        )
     return parts
 
 
@@ -149,28 +152,5 @@ class _SaysItself(theirs.ToolReturnPart):
 
 def _tool_return(message: ToolMessage) -> theirs.ToolReturnPart:
     outcome: dict[str, Any] = {"outcome": "failed"} if _HAS_OUTCOME and message.is_error else {}
-    part = _SaysItself if outcome and _has_error(message.content) else theirs.ToolReturnPart
+    part = _SaysItself if outcome and has_error(message.content) else theirs.ToolReturnPart
     return part(tool_name=message.name, content=message.content, tool_call_id=message.call_id, **outcome)
-
-
-def _has_error(content: str) -> bool:
-    if not content.startswith("{"):
-        return False
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and bool(value.get("error"))
-
-
-def _schema_name(schema: Mapping[str, Any]) -> str:
-    """The schema's title as the identifier that providers ask for."""
-    title = "".join(c if c.isalnum() or c in "_-" else "_" for c in str(schema.get("title", "")))
-    return title[:64] or "answer"
-
-
-def _schema_text(schema: Mapping[str, Any]) -> str:
-    return (
-        "Your final answer must be one JSON value that fits this JSON schema, without any other text:\n"
-        + json.dumps(schema, ensure_ascii=False)
-    )

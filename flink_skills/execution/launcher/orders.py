@@ -7,11 +7,22 @@ import socket
 
 from flink_skills.execution.launcher.protocol import GRACE, HEADER, ORDER, Order
 
-__all__ = ["Orders", "Stdio"]
+__all__ = ["Orders", "Stdio", "receive"]
 
 Stdio = tuple[int, int, int]
 
 _STDIO = 3
+
+
+def receive(control: socket.socket, size: int) -> bytes:
+    """Return the next ``size`` bytes. Raises :class:`EOFError` if they end before."""
+    parts = bytearray()
+    while len(parts) < size:
+        chunk = control.recv(min(1 << 20, size - len(parts)))
+        if not chunk:
+            raise EOFError
+        parts += chunk
+    return bytes(parts)
 
 
 class Orders:
@@ -37,7 +48,7 @@ class Orders:
         except (EOFError, OSError):
             return None
         try:
-            body = self._receive(number)
+            body = receive(self._control, number)
         except (EOFError, OSError):
             body = b""
         if not body or len(received) != _STDIO:
@@ -64,15 +75,6 @@ class Orders:
         if not data:
             raise EOFError
         if len(data) < HEADER.size:
-            data += self._receive(HEADER.size - len(data))
+            data += receive(self._control, HEADER.size - len(data))
         kind, number = HEADER.unpack(data)
         return kind, number, received
-
-    def _receive(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            chunk = self._control.recv(min(1 << 20, size - len(parts)))
-            if not chunk:
-                raise EOFError
-            parts += chunk
-        return bytes(parts)

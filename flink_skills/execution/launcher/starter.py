@@ -18,6 +18,7 @@ from flink_skills.execution.launcher import linux
 from flink_skills.execution.launcher.command import become_command, report_failure
 from flink_skills.execution.launcher.ending import Buried
 from flink_skills.execution.launcher.namespaces import enter
+from flink_skills.execution.launcher.orders import receive
 from flink_skills.execution.launcher.protocol import HEADER, ORDER, Confinement, Order
 from flink_skills.execution.launcher.restrictions import Restrictions
 
@@ -149,12 +150,10 @@ def _receive(control: socket.socket) -> tuple[Order, list[int]] | None:
     if not header:
         return None
     kind, size = HEADER.unpack(header)
-    body = bytearray()
-    while len(body) < size:
-        chunk = control.recv(size - len(body))
-        if not chunk:
-            return None
-        body += chunk
+    try:
+        body = receive(control, size)
+    except EOFError:
+        return None
     # Out of the way of the first three.
     moved = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _CONTROL + 1) for number in descriptors]
-    return (Order.decode(bytes(body)), moved) if kind == ORDER else None
+    return (Order.decode(body), moved) if kind == ORDER else None

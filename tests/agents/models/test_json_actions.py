@@ -110,6 +110,43 @@ def test_the_schema_allows_exactly_the_allowed_actions() -> None:
     assert all(v["additionalProperties"] is False for v in variants)
 
 
+FREE = {"type": "object", "additionalProperties": {"type": "string"}}
+OPEN: dict[str, Any] = {
+    "env": FREE,
+    "any": {"type": "object"},
+    "nested": {"type": "object", "properties": {"labels": FREE, "n": {"type": "integer"}}},
+    "list": {"type": "array", "items": FREE},
+    "maybe": {"anyOf": [FREE, {"type": "null"}]},
+}
+
+
+def test_free_form_objects_stay_open() -> None:
+    output = {"title": "Report", "type": "object", "properties": OPEN}
+    request = ModelRequest("", EVENT, [tool("deploy", **OPEN)], output_schema=output)
+    variants = action_schema(allowed_actions(request))["properties"]["next"]["anyOf"]
+    found = {v["properties"]["action"]["enum"][0]: v["properties"]["arguments"]["properties"] for v in variants}
+    assert found["deploy"] == OPEN
+    assert found["answer"]["content"] == output
+
+
+@pytest.mark.parametrize("strategy", ["native", "json"])
+@pytest.mark.parametrize("provider", ["openai", "openai-compatible", "openai-responses"])
+async def test_free_form_objects_arrive_open(
+    provider: str, strategy: str, serve: ServerFactory, connect: ModelFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    server = serve(Reply(action("answer", content={})))
+    model = connect(provider, server.url, strategy=strategy)
+    output = {"title": "Report", "type": "object", "properties": OPEN}
+    await model.request(ModelRequest("", EVENT, [tool("deploy", **OPEN)], timeout=10))
+    await model.request(ModelRequest("", EVENT, output_schema=output, timeout=10))
+    tools, answer = (json.dumps(body) for body in server.requests)
+    for name, schema in OPEN.items():
+        assert json.dumps({name: schema})[1:-1] in tools
+        assert json.dumps({name: schema})[1:-1] in answer
+    assert '"strict": true' not in tools + answer
+
+
 def test_definitions_of_different_schemas_do_not_mix() -> None:
     def with_definition(name: str, kind: str) -> Any:
         definition = {"Thing": {"type": kind}}

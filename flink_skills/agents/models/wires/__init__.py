@@ -11,7 +11,6 @@ from flink_skills.agents.models.wires.chat_completions import ChatCompletions
 from flink_skills.agents.models.wires.events import EventData
 from flink_skills.agents.models.wires.http_model import HttpModel
 from flink_skills.agents.models.wires.responses import Responses
-from flink_skills.agents.models.wires.schemas import is_strict, schema_name
 from flink_skills.agents.models.wires.wire import StreamReader, Wire
 
 __all__ = [
@@ -22,6 +21,4 @@ __all__ = [
     "Responses",
     "StreamReader",
     "Wire",
-    "is_strict",
-    "schema_name",
 ]

@@ -20,13 +20,13 @@ from flink_skills.agents.messages import (
     Usage,
     Verbatim,
 )
+from flink_skills.agents.models.results import NO_ANSWER, NO_TEXT, arguments_of, arguments_to_send, number_of, with_ids
 from flink_skills.agents.models.wires.anthropic_settings import AnthropicSettings
 from flink_skills.agents.models.wires.anthropic_stream import AnthropicStreamReader
 from flink_skills.agents.models.wires.fixed import Fixed
-from flink_skills.agents.models.wires.json_bytes import arguments_of, decoded, dump, object_of
+from flink_skills.agents.models.wires.json_bytes import decoded, dump, object_of
 from flink_skills.agents.models.wires.media_parts import anthropic_block, parts
 from flink_skills.agents.models.wires.prefix import Prefixes
-from flink_skills.agents.models.wires.results import NO_ANSWER, NO_TEXT, arguments_to_send, number_of, with_ids
 from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
 from flink_skills.tools.base import ToolSpec
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flink_skills.agents.messages import ModelResponse
-from flink_skills.agents.models.wires.json_bytes import arguments_of, dump, object_of
+from flink_skills.agents.models.results import arguments_of
+from flink_skills.agents.models.wires.json_bytes import dump, object_of
 from flink_skills.agents.models.wires.wire import NoCompletionError, StreamReader
 from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from flink_skills.agents.messages import ModelRequest
-from flink_skills.agents.models.json import JsonActions
 from flink_skills.agents.models.keys import keys_not_needed
-from flink_skills.agents.models.native import NativeCalls
 from flink_skills.agents.models.registry import create_model, has_wire
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.models.wires.http_model import HttpModel
+from flink_skills.agents.models.wrapped import WrappedModel
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig
 
@@ -33,7 +32,7 @@ def request_body(setup: ModelSetup, request: ModelRequest, config: SkillConfig, 
     if has_wire(setup):
         with keys_not_needed():
             model = create_model(setup, config)
-        if isinstance(model, (JsonActions, NativeCalls)) and isinstance(model.model, HttpModel):
+        if isinstance(model, WrappedModel) and isinstance(model.model, HttpModel):
             return model.model.body(model.sent(request), stream=stream)
     raise ConfigError(
         f"the bytes that model {setup.label} receives are not known: requests of provider {setup.provider!r} are sent "

@@ -20,13 +20,13 @@ from flink_skills.agents.messages import (
     Usage,
     Verbatim,
 )
+from flink_skills.agents.models.results import NO_ANSWER, arguments_of, arguments_to_send, error_text, with_ids
+from flink_skills.agents.models.schemas import is_strict, schema_name
 from flink_skills.agents.models.wires.chat_settings import ChatSettings
 from flink_skills.agents.models.wires.chat_stream import ChatStreamReader
 from flink_skills.agents.models.wires.fixed import Fixed
-from flink_skills.agents.models.wires.json_bytes import arguments_of, dump, object_of
+from flink_skills.agents.models.wires.json_bytes import dump, object_of
 from flink_skills.agents.models.wires.media_parts import chat_part, heading, parts
-from flink_skills.agents.models.wires.results import NO_ANSWER, arguments_to_send, error_text, with_ids
-from flink_skills.agents.models.wires.schemas import is_strict, schema_name
 from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
 from flink_skills.tools.base import ToolSpec
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["arguments_of", "decoded", "dump", "object_of"]
+__all__ = ["decoded", "dump", "object_of"]
 
 
 def dump(value: Any) -> bytes:
@@ -50,16 +50,3 @@ def _integer(digits: str) -> int | str:
 def object_of(value: Any) -> Mapping[str, Any]:
     """Return ``value`` if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
-
-
-def arguments_of(value: Any) -> Mapping[str, Any] | str:
-    """Return the arguments of a tool call: an object, or the text that the model wrote if that is not an object."""
-    if not value:
-        return {}
-    if not isinstance(value, str):
-        return value if isinstance(value, dict) else json.dumps(value, ensure_ascii=False)
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return found if isinstance(found, dict) else value

@@ -20,14 +20,21 @@ from flink_skills.agents.messages import (
     Usage,
     Verbatim,
 )
+from flink_skills.agents.models.results import (
+    NO_ANSWER,
+    arguments_of,
+    arguments_to_send,
+    error_text,
+    number_of,
+    with_ids,
+)
 from flink_skills.agents.models.wires.connection import AnswerError
 from flink_skills.agents.models.wires.error_names import status_of
 from flink_skills.agents.models.wires.fixed import Fixed
-from flink_skills.agents.models.wires.json_bytes import arguments_of, dump, object_of
+from flink_skills.agents.models.wires.json_bytes import dump, object_of
 from flink_skills.agents.models.wires.media_parts import parts, responses_part
 from flink_skills.agents.models.wires.responses_settings import ResponsesSettings
 from flink_skills.agents.models.wires.responses_stream import ResponsesStreamReader
-from flink_skills.agents.models.wires.results import NO_ANSWER, arguments_to_send, error_text, number_of, with_ids
 from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
 from flink_skills.tools.base import ToolSpec
 

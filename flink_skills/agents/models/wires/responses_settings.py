@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from flink_skills.agents.models.schemas import is_strict, schema_name
 from flink_skills.agents.models.wires.chat_settings import leave_out_sampling, reasoning_effort
 from flink_skills.agents.models.wires.json_bytes import dump
-from flink_skills.agents.models.wires.schemas import is_strict, schema_name
 
 __all__ = ["ResponsesSettings"]
 

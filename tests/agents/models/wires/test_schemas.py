@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents.models.wires import is_strict, schema_name
+from flink_skills.agents.models import is_strict, schema_name
 
 CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 FREE = {"type": "object", "additionalProperties": {"type": "string"}}

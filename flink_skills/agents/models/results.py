@@ -1,4 +1,4 @@
-"""Parts of messages that several wires map in the same way."""
+"""Arguments, ids and results of tool calls in the form in which providers accept them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,34 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flink_skills.agents.messages import ToolCall, ToolMessage
-from flink_skills.agents.models.wires.json_bytes import arguments_of
 
-__all__ = ["NO_ANSWER", "NO_TEXT", "arguments_to_send", "error_text", "number_of", "with_ids"]
+__all__ = [
+    "NO_ANSWER",
+    "NO_TEXT",
+    "arguments_of",
+    "arguments_to_send",
+    "error_text",
+    "has_error",
+    "number_of",
+    "with_ids",
+]
 
 # Some providers reject an empty message, and without a message user and assistant do not alternate.
 NO_ANSWER = "(no answer)"
 NO_TEXT = "(empty message)"
+
+
+def arguments_of(value: Any) -> Mapping[str, Any] | str:
+    """Return the arguments of a tool call: an object, or the text that the model wrote if that is not an object."""
+    if not value:
+        return {}
+    if not isinstance(value, str):
+        return value if isinstance(value, dict) else json.dumps(value, ensure_ascii=False)
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return found if isinstance(found, dict) else value
 
 
 def arguments_to_send(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
@@ -24,12 +45,13 @@ def arguments_to_send(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
 
 def error_text(message: ToolMessage) -> str:
     """Return the result of a call for an API that has no field for errors."""
-    if not message.is_error or _says_so(message.content):
+    if not message.is_error or has_error(message.content):
         return message.content
     return json.dumps({"error": message.content}, ensure_ascii=False)
 
 
-def _says_so(content: str) -> bool:
+def has_error(content: str) -> bool:
+    """Return whether a result is a JSON object that names its error itself."""
     if not content.startswith("{"):
         return False
     try:
