@@ -1,4 +1,4 @@
-"""What limits of requests to a model cost: processor time of a permit, free and near its limit, in four processes.
+"""Measures the processor time of a permit for requests to a model, free and near its limit, in four processes.
 
 A permit is taken and returned around a pause. The time of the same pauses without limits, or behind a semaphore of
 asyncio where requests wait, is subtracted.

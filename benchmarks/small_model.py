@@ -30,7 +30,7 @@ _SOME_ERRORS = 3
 
 
 def main() -> int:
-    """Measure; returns the exit code."""
+    """Measure, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base_url", help="an OpenAI-compatible server, such as http://127.0.0.1:8089/v1")
     parser.add_argument("model", help="the name of its model")

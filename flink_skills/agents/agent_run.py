@@ -109,14 +109,14 @@ class _Call:
 
     def __enter__(self) -> tuple[str, Asked]:
         asked = self._run.place()
-        # What is called from here on until it ends is called by it.
+        # Later calls are nested in this one until it ends.
         _last_call.set((self._run, f"{self._id}/"))
         return self._id, asked
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # A call that failed may end well when it is repeated, and then the program rightly goes on in another way.
+        # A failed call may succeed when it is repeated, and the program may then continue differently.
         _last_call.set((self._run, self._id if kind is None else f"!{self._id}"))
 
 
@@ -169,7 +169,7 @@ class AgentRun:
         self._revisions: dict[str, int] = {}
         self._outlive_turn: set[str] = set()
         self._counts: dict[str, int] = {}
-        # Of call and coroutine.
+        # Pairs of a call and its coroutine.
         self._calls: list[tuple[str, Any]] = []
         self._task: asyncio.Task[Any] | None = None
         self.generation = generation
@@ -217,7 +217,7 @@ class AgentRun:
         return f"{self.prefix}{kind}#{count}"
 
     def place(self) -> Asked:
-        """Where in the agent's code the next call stands."""
+        """Return the position of the next call in the agent's code."""
         return Asked("", self._last(), self.prefix if self._is_own_line() else None)
 
     def _is_own_line(self) -> bool:
@@ -245,7 +245,7 @@ class AgentRun:
         return coroutine
 
     def _check_awaited(self) -> None:
-        # One that has ended has no frame.
+        # A coroutine that has ended has no frame.
         forgotten = [
             (call, of)
             for call, of in self._calls

@@ -1,4 +1,4 @@
-"""Runs a coroutine in a context of its own without a task of its own, which would cost several times as much."""
+"""Runs a coroutine in a separate context without a separate task, which would cost several times as much."""
 
 from __future__ import annotations
 

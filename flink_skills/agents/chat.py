@@ -41,7 +41,7 @@ __all__ = ["chat"]
 async def chat(
     run: AgentRun, name: str | None, message: Any, output_type: Any, content: Sequence[Media] | None = None
 ) -> Any:
-    """Answer ``message`` (None: the event) with the model ``name``; see ``AgentContext.chat``."""
+    """Answer ``message``, or the event if it is None, with the model ``name``. See ``AgentContext.chat``."""
     model = run.generation.model(name)
     is_event = message is None or message is run.event
     media = run.content if content is None and is_event else tuple(content or ())

@@ -53,8 +53,7 @@ def encode(value: Any) -> bytes:
         data = orjson.dumps(value, option=_STRICT)
     except orjson.JSONEncodeError:
         data = b"null"
-    # The fast encoder takes no lone surrogates, long integers, other keys than texts and subclasses, and makes null of
-    # NaN.
+    # orjson rejects lone surrogates, long integers, keys that are not strings, and subclasses. It writes null for NaN.
     if b"null" in data:
         data = _dumps(value).encode("utf-8", "surrogatepass")
     return _PREFIX + data

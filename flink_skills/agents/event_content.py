@@ -35,13 +35,13 @@ class ContentItem:
         return TurnError(f"content field {self.field!r}{f', {shown}' if shown else ''}: {text}")
 
     def refused(self, error: TurnError) -> TurnError:
-        """Return the error for an address that cannot be read; ``error`` names the address."""
+        """Return the error for an address that cannot be read. ``error`` names the address."""
         return TurnError(f"content field {self.field!r}: {str(error).removeprefix('event file ')}")
 
 
 @dataclass(frozen=True)
 class ContentScope:
-    """What the content of an event is read with, in a turn.
+    """The services with which a turn reads the content of an event.
 
     ``durable`` runs a durable step, ``call_id`` returns the id of a step, ``artifacts`` the newest version of each
     artifact that the conversation saved.
@@ -80,7 +80,7 @@ class EventContent:
         The event has name, type and size instead of the content. Addresses and artifacts are read in one durable step:
         a replay uses what the step stored.
 
-        Raises :class:`TurnError` that names the field: for a value that is no supported content, an address that is not
+        Raises :class:`TurnError` that names the field: for unsupported content, an address that is not
         allowed or cannot be read, and content over the limits.
         """
         items = await asyncio.to_thread(content_items, event, self._fields)

@@ -87,7 +87,7 @@ class Verbatim:
 
 @dataclass(frozen=True)
 class UserMessage:
-    """What a user, or an event, says. ``media`` are the images, PDF documents and audio that belong to it."""
+    """A message of a user or of an event. ``media`` are its images, PDF documents and audio."""
 
     content: str
     media: tuple[Media, ...] = ()

@@ -53,7 +53,7 @@ class Conversation:
     messages: Mapping[str, Sequence[Message]] = field(default_factory=dict)
     skill_states: Mapping[str, Any] = field(default_factory=dict)
     _tokens: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
-    # How many of the messages with a model are known to have no media.
+    # The number of the first messages with a model that are known to have no media.
     _without_media: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     def without_media(self, model: str) -> int:

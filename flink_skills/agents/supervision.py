@@ -13,7 +13,7 @@ CANCEL_PAUSES = (0.5, 1.0, 2.0, 4.0)
 
 
 class Expiring(Protocol):
-    """Something with a deadline."""
+    """An object with a deadline."""
 
     def expire(self) -> None:
         """The deadline has passed. Raises no exception."""

@@ -54,7 +54,7 @@ def _runs(task: asyncio.Task[Any] | None) -> bool:
 
 
 def _nobody(outcome: TurnOutcome | None) -> None:
-    """Take an outcome that nobody waits for."""
+    """Ignore an outcome."""
 
 
 class Turn:
@@ -209,10 +209,10 @@ class Turn:
             if self._over:
                 raise
             if not _runs(self.code):
-                # The loop is gone, and with it everybody who could be told.
+                # The loop has ended, and all that waits for the outcome with it.
                 self._observed.end("GeneratorExit", elsewhere=True)
                 raise
-            # Of the agent's code, or of a task that it awaits: Python then closes what awaits, from here on inwards.
+            # The agent's code raised it, or a task that the code awaits. Python closes the awaiting coroutines.
             self._conclude(failed(self, error))
         else:
             self._conclude(outcome)
@@ -371,7 +371,7 @@ class Turn:
 
     @property
     def records(self) -> TurnRecords:
-        """The records of the turn. Most turns of agents without records have none."""
+        """The records of the turn, created when they are first needed."""
         if self._records is None:
             runtime = self.runtime
             self._records = TurnRecords(runtime.plan.operator_name, self.start, self.scope.turn_id, runtime.rows)

@@ -64,7 +64,7 @@ class TurnFiles:
         self._turn = None
 
     def release(self) -> None:
-        """Have the age of the workspace counted from now on, in a thread that nobody waits for."""
+        """Start to count the age of the workspace, in a thread in the background."""
         opened, self._workspace = self._workspace, None
         if opened is not None and opened.done() and not opened.cancelled() and opened.exception() is None:
             asyncio.get_running_loop().run_in_executor(None, opened.result().release)
@@ -85,7 +85,7 @@ class TurnFiles:
             await runtime.named_files.stage(self._files, workspace, turn.durable, call_id, self._place)
 
     async def _place(self, files: Sequence[EventFile]) -> None:
-        """Put files that were fetched into the workspace, also of a turn that starts anew."""
+        """Put fetched files into the workspace. A turn that restarts does it again."""
         self._files, self._workspace = files, None
         turn = self.turn
         turn.main.event_for_model = with_names(turn.main.event_for_model, files, turn.runtime.agent.files_field)

@@ -1,4 +1,4 @@
-"""What the options of a job allow each turn."""
+"""The limits of each turn by the options of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the media of conversations are stored, and how they are loaded for a request.
+"""Stores the media of conversations, and loads them for a request.
 
 Messages, journals and sessions contain locations. The bytes are in the artifact store of the job. In a job without one
 they exist until the end of the turn, in memory.

@@ -1,4 +1,4 @@
-"""What a turn emits when it ends well or fails."""
+"""The outputs of a turn that succeeds or fails."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ __all__ = ["BodyRequest", "SentBody", "sent_body"]
 
 @dataclass(frozen=True)
 class BodyRequest:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     sources: Sequence[str]
     agent: str | None

@@ -30,7 +30,7 @@ class CommandControl:
     async def talk(self, order: bytes, stdio: Sequence[int], on_starting: Callable[[], None]) -> Report:
         """Send the order with the other ends of stdin, stdout and stderr, and wait for the report.
 
-        ``on_starting`` is called when the command is being started. The caller keeps ``stdio``, until then.
+        ``on_starting`` is called when the command is being started. Until that call, the caller keeps ``stdio`` open.
 
         Raises :class:`NotStartedError` when nothing was run, so that trying again is safe.
         """
@@ -52,7 +52,7 @@ class CommandControl:
             # A supervisor that cannot start the command reports without reading its order to the end.
             received += self._rest_of_report(control)
             report = read_report(received)
-        if report is None and received:  # nothing but STARTING, or half a report
+        if report is None and received:  # only STARTING, or a part of a report
             return Report(error="the process that watched the command was killed, and the command with it")
         if report is None:
             raise NotStartedError(

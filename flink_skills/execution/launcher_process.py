@@ -117,9 +117,9 @@ class LauncherProcess:
         )
 
     async def fork_supervisor(self) -> socket.socket:
-        """Have a supervisor forked and return the other end of its control socket, which does not block.
+        """Fork a supervisor, and return the other end of its control socket, which does not block.
 
-        Starts the process anew if it died. Raises :class:`ExecutionError` if that is not possible.
+        Restarts the process if it died. Raises :class:`ExecutionError` if that is not possible.
         """
         for last_try in (False, True):
             await self.start()

@@ -55,7 +55,7 @@ class SupervisorPool:
         self._timer_loop: asyncio.AbstractEventLoop | None = None
 
     async def borrow(self, place: Hashable, *, new: bool = False) -> Supervisor:
-        """Return a supervisor for a command that runs at ``place``, one that was there before if possible.
+        """Return a supervisor for a command at ``place``. Prefer one whose last command ran at this place.
 
         With ``new`` it has not run any command. Raises :class:`ExecutionError` if none can be started.
         """
@@ -91,7 +91,7 @@ class SupervisorPool:
     def _take(self, place: Hashable) -> Supervisor | None:
         best = next((found for found in reversed(self._idle) if found.place == place), None)
         while best is not None or self._idle:
-            # What is at another place has to move, which takes as long as a new one. So the oldest one has to.
+            # A supervisor from another place takes as long as a new one, so the oldest one is used.
             if best is None:
                 if len(self._idle) < _MOST_IDLE:
                     return None

@@ -106,7 +106,7 @@ class Activity:
     attributes: dict[str, Any] = field(default_factory=dict)
     duration: float = 0.0
     error: str = ""
-    #: It was ended from outside, while what it is about goes on: in another context than the one that it began in.
+    #: The activity was ended from outside and in another context, while its code continues.
     elsewhere: bool = False
 
 
@@ -267,8 +267,7 @@ class Observed:
             self.end(CANCELLED if issubclass(kind, asyncio.CancelledError) else kind.__name__)
 
     def end(self, error: str, *, elsewhere: bool = False) -> None:
-        """Say that it has ended, with the class of an error. ``elsewhere``: what it is about goes on, and the caller is
-        another task."""
+        """End the activity, with the class of an error. With ``elsewhere`` its code continues in another task."""
         if not self._telemetry:
             return
         if self._token is not None and not elsewhere:

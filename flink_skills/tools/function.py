@@ -190,8 +190,10 @@ def _field(parameter: inspect.Parameter, hint: Any, described: str | None) -> tu
 
 
 def result_of(value: Any) -> ToolResult:
-    """The result that ``value`` is: a text as it is, media as media, anything else as JSON; what has no JSON form as
-    its text. A list or tuple may contain media and texts."""
+    """Return the result for ``value``: a text unchanged, media as media, and anything else as JSON.
+
+    A value without a JSON form is converted to text. A list or tuple may contain media and texts.
+    """
     if isinstance(value, ToolResult):
         return value
     media = _media_in(value)
@@ -214,7 +216,7 @@ def _media_in(value: Any) -> tuple[Media, ...]:
 
 
 def _with_media(parts: typing.Sequence[Any], media: tuple[Media, ...]) -> ToolResult:
-    """Return the result of texts and media: the text names the media where they are."""
+    """Return the result of texts and media. Its text names each item of media in its position."""
     texts = [f"[{of.summary}]" if isinstance(of, Media) else result_of(of).content for of in parts]
     value = [
         {"name": of.name, "media_type": of.media_type, "size_bytes": of.size}

@@ -131,7 +131,7 @@ class ServedTurn:
         try:
             await turn.perform(self._ended)
         except GeneratorExit:
-            # Raised in the agent's code, it reaches each coroutine above, also where one of them has handled it.
+            # An error of the agent's code reaches each coroutine above, even if one of them has handled it.
             if self.turn is not None:
                 raise
 
@@ -155,7 +155,7 @@ class ServedTurn:
         self._worker.connection.send(step)
 
     def _emit(self, outputs: Sequence[tuple[str, Any]]) -> None:
-        # What the steps before it emit must come before it.
+        # The outputs of earlier steps must precede these.
         self._held.clear()
         self._worker.connection.send(encode_outputs(self.frame.operator, self.frame.turn, outputs))
 
@@ -166,7 +166,7 @@ class ServedTurn:
     def _ended(self, outcome: TurnOutcome | None) -> None:
         worker, frame = self._worker, self.frame
         worker.forget(self)
-        # The turn refers to this object: an ended one must be freed at once, see Turn.
+        # Cuts the cycle, so that an ended turn is freed without a garbage collection.
         self.turn = None
         if outcome is None:
             return
@@ -245,7 +245,7 @@ def encoder_of(rows: RecordRows | None) -> Callable[[Any], bytes]:
 
 
 def encode_output(value: Any) -> bytes:
-    """The pickle of an output; by value where its class belongs to the job's main script."""
+    """Return the pickle of an output. It is by value if the class belongs to the job's main script."""
     if type(value) is PackedEvent:
         return value.pickled()
     try:

@@ -1,4 +1,4 @@
-"""Coroutines in a context of their own: values, errors and cancellation pass, context variables do not."""
+"""Coroutines in separate contexts: values, errors and cancellation pass, context variables do not."""
 
 from __future__ import annotations
 

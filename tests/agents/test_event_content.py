@@ -80,7 +80,7 @@ class Case:
         (base64.b64encode(PDF).decode(), "photo.pdf", PDF),
         (f"data:image/png;base64,{base64.b64encode(JPEG).decode()}", "photo.jpg", JPEG),
         ({"name": "../crash.png", "data": PNG}, "crash.png", PNG),
-        # What the event says of the type is not believed.
+        # The type in the event is ignored.
         ({"name": "crash.png", "data": PDF, "mime_type": "image/png"}, "crash.png", PDF),
     ],
 )
@@ -310,7 +310,7 @@ async def test_a_tool_shows_its_result_also_in_a_repeated_turn_and_the_next_one(
     journal = b"".join(bench.journal)
     assert b"artifact://content/plot.png@" in journal
     assert base64.b64encode(PNG)[:20] not in journal
-    # The answer is missing in the journal, the result of the tool is there.
+    # The journal has the result of the tool, and lacks the answer.
     again = await open_agent(DrawsForLong, **kept)
     await again.turn("draw", journal=bench.journal[:2])
     assert shown(model) == [("plot.png", PNG)]

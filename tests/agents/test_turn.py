@@ -85,7 +85,7 @@ async def test_a_response_leaves_before_the_tool_is_called_that_it_asks_for(
     class Looks(Scripted):
         @tool
         def look(self) -> int:
-            """How many steps have left the process."""
+            """Return the number of steps that have left the process."""
             return len(written)
 
     def append(entry: bytes, reset: bool, outputs: object) -> None:

@@ -206,7 +206,7 @@ async def test_a_folder_that_is_granted_later_is_seen(place: Place) -> None:
 
 
 async def test_what_a_command_used_is_told_of_it_alone(place: Place) -> None:
-    # Of an orphan, which the first process inside buries: its time is that process's from then on.
+    # The first process inside buries the orphan, and its CPU time then includes the orphan's.
     text = "(sh -c 'i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; : > done' &); "
     text += "until [ -e done ]; do sleep 0.05; done"
     first = await place.run(text)

@@ -62,7 +62,7 @@ class LeaksItsSource(Agent):
 
 
 class EndsWithAStep(Agent):
-    """Its last step is the last thing that it does, but for what the event says."""
+    """Ends with a step, unless the event requires more."""
 
     async def on_event(self, event: Any, ctx: Any) -> Any:
         first = await ctx.step("first", lambda: "first")
@@ -175,7 +175,7 @@ def test_the_last_step_leaves_with_the_end_of_its_turn(bridge: Bridge) -> None:
     ((_, first),) = ended["steps"]
     assert decode(first)["id"] == "step:first#0"
     shown = [value if tag == "" else (value.kind, value.step) for tag, value in ended["outputs"]]
-    # What it told of the step comes first, as from a frame of its own.
+    # The outputs of the step come first, as from a separate frame.
     assert shown == [("step", "step:last#0"), ["first", "last"], ("turn", None)]
 
     bridge.turn(2, "go", journal=[first])

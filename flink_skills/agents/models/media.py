@@ -1,4 +1,4 @@
-"""Which kinds of media a chat model accepts, and what it reads instead of the others."""
+"""The kinds of media that a chat model accepts, and the sentences for the others."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Permits:
         return found
 
     def one(self, request: ModelRequest | None = None) -> Permit:
-        """Return the permit of a request. Entering it waits; enter it once."""
+        """Return the permit of a request. Entering it waits. Enter it once."""
         return Permit(self, request)
 
     def on_quota(self, headers: Mapping[str, str], status: int) -> None:

@@ -1,7 +1,7 @@
 """Limits of requests to a model as arithmetic on numbers that all workers of a TaskManager share.
 
-No method waits. A request is admitted, or the caller receives the seconds after which to try again. Times are those
-of one monotonic clock, in seconds, and arguments.
+No method waits. A method admits a request, or returns the seconds until the next attempt. Times are arguments, in
+seconds of one monotonic clock.
 
 Numbers of one file:
 
@@ -46,8 +46,8 @@ _GUESSED_OUTPUT = 256.0
 
 _USERS = 1024
 (_HEARD, _REQUEST_AT, _TOKENS_AT, _OUTPUT, _OMITTED, _PAUSED, _LAST, _HIGHEST, _REQUESTS, _INPUTS, _OUTPUTS) = range(11)
-# Of each kind of quota: what is left; when all of it is available again (0: unknown); how much that is (-1: unknown);
-# the seconds for which it lasts.
+# Numbers of each kind of quota: the rest, the time at which all of it is available again (0: unknown), the whole quota
+# (-1: unknown), and the seconds for which it lasts.
 _QUOTA, _LEFT, _FULL_AT, _FULL, _LASTS = 16, 0, 1, 2, 3
 _HELD = 32
 _ASKED, _TRIED = _HELD + _USERS, _HELD + 2 * _USERS
@@ -108,7 +108,7 @@ class SharedLimits:
         return any(at[1:])
 
     def output_estimate(self, most: float | None) -> float:
-        """Return the mean output of earlier responses, up to ``most``; without responses, ``most`` or a guess."""
+        """Return the mean output of earlier responses, up to ``most``. Without any, return ``most`` or a guess."""
         self.open()
         mean: float = self._numbers.values[_OUTPUT] or (most if most is not None else _GUESSED_OUTPUT)
         return mean if most is None else min(mean, most)
@@ -194,7 +194,7 @@ class SharedLimits:
                     if of.seconds is None or of.limit is None:
                         values[at + _FULL] = -1.0
                     else:
-                        # Of a quota that takes longer, only one request is tried before it is full.
+                        # If a quota takes longer, only one request is tried before it is full.
                         values[at + _FULL] = of.limit if announced <= _LONGEST else 0.0
                     values[at + _FULL_AT] = now + seconds
             values[_HEARD] = 1.0
@@ -290,7 +290,7 @@ class SharedLimits:
             elif values[at + _FULL] < 0:
                 values[at + _FULL_AT] = 0.0
             else:
-                # Full again, also for a request that needs more than there can be.
+                # The quota is full again. A request that needs more than the whole quota is admitted, too.
                 values[at + _LEFT] = max(values[at + _FULL] - needed, 0.0)
                 values[at + _FULL_AT] = now + values[at + _LASTS]
 

@@ -29,7 +29,7 @@ def become_command(
 ) -> NoReturn:
     """Set limits, confine this process for good and replace it by the program of ``order``.
 
-    ``ruleset`` is the result of :func:`~flink_skills.execution.launcher.confinement.prepare_rules`. What goes wrong is
+    ``ruleset`` is the result of :func:`~flink_skills.execution.launcher.confinement.prepare_rules`. An error is
     written to ``failure``, which closes itself when the program starts: the
     exit code of a command is never mistaken for a failed set-up. Only a program that is not there or cannot be run
     is the command's own failure, told as shells tell it.

@@ -90,7 +90,7 @@ def die_first_when_memory_is_short() -> None:
         finally:
             os.close(descriptor)
     except OSError:
-        # A read-only /proc: the command then competes with everybody else, which is no reason not to run it.
+        # /proc is read-only. The command runs without this preference.
         return
 
 

@@ -16,7 +16,7 @@ _TREE_ENDS_WITHIN_SECONDS = 10.0
 
 
 class Lodging:
-    """Where the commands of a supervisor run: in a room, or outside.
+    """The room of a supervisor, in which its commands run, or no room.
 
     ``is_in_order`` says whether all processes of commands have ended.
     """

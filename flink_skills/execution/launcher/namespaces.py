@@ -1,11 +1,10 @@
-"""Enter namespaces that are there already.
+"""Enters existing namespaces.
 
-The process of a command joins them from outside. So the command is started by the same code as without namespaces: its
-exit status is the one that the kernel gives (bubblewrap would report a signal and the exit code 128 + n alike), a
-program that is not there is told from a failed set-up, and SIGTERM reaches the command instead of ending the namespaces
-around it.
+The process of a command joins them from outside, so the same code starts commands with and without namespaces. The
+exit status is that of the kernel, while bubblewrap reports a signal and the exit code 128 + n alike. A missing program
+differs from a failed set-up. SIGTERM reaches the command, and does not end the namespaces.
 
-At that time nothing but bubblewrap and the waiting program runs inside: nobody can get hold of the one who joins.
+At that time only bubblewrap and the waiting program run inside, so no other process can interfere with the new one.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _AFTER_FORK = ("net", "ipc", "uts", "cgroup", "mnt")
 
 
 def enter(namespaces: Mapping[str, int], born: int) -> None:
-    """Return in a new process inside of ``namespaces``, which leads a session of its own. The calling process ends.
+    """Return in a new process inside of ``namespaces``, which leads a new session. The calling process ends.
 
     The new process has the parent of the calling one, which waits for it as for any other child and reads its process
     id, a line of text, from ``born``.

@@ -1,4 +1,4 @@
-"""What a worker and a supervisor say to each other over the control socket of the supervisor.
+"""The messages between a worker and a supervisor on the control socket of the supervisor.
 
 Worker to supervisor: a :data:`HEADER` of kind :data:`ORDER` with the size of an :class:`Order` as JSON, which follows,
 and with the descriptors for standard input, output and error. Supervisor to worker: :data:`STARTING`, then, when all

@@ -14,7 +14,8 @@ from flink_skills.execution.launcher.restrictions import Rights
 __all__ = ["rights_of_kernel"]
 
 _READ = AccessFS.EXECUTE | AccessFS.READ_FILE | AccessFS.READ_DIR
-# All but devices: to make them needs root anyway. RESOLVE_UNIX is given to nobody, IOCTL_DEV for a terminal only.
+# All rights except those for devices, which need root anyway. RESOLVE_UNIX is never granted, and IOCTL_DEV only for a
+# terminal.
 _WRITE = (
     _READ
     | AccessFS.WRITE_FILE
@@ -28,8 +29,8 @@ _WRITE = (
     | AccessFS.REFER
     | AccessFS.TRUNCATE
 )
-# What makes a workspace larger. The limits of a process do not count folders, links and names, nor what is written into
-# the holes of a file through a mapping.
+# The rights that can enlarge a workspace. The limits of a process do not count folders, links and names, nor what is
+# written into the holes of a file through a mapping.
 _GROWTH = (
     AccessFS.WRITE_FILE
     | AccessFS.MAKE_DIR

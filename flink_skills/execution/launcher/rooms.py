@@ -2,9 +2,9 @@
 
 A room is used again only if the command before left it as it was: no process is in it but bubblewrap's own two, its
 folders in memory are as empty as at the beginning, and what it shows is still what the next order asks for. Everything
-else in a room cannot be changed from inside: all mounts but the workspace's folders are read-only, and neither rights
-nor system calls are there to change mounts, names or the network. Otherwise the room ends, and all that is in it with
-it.
+else in a room cannot be changed from inside: all mounts but the workspace's folders are read-only, and commands have
+neither the rights nor the system calls to change mounts, names or the network. Otherwise the room and all its processes
+end.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def view_of(operations: Operations) -> View:
             except OSError:
                 identity = 0
             else:
-                # Of a folder that is mounted, its contents are seen as they change; what was copied is not.
+                # Changes in a mounted folder are visible inside. Changes of a copied file are not.
                 change = (about.st_ctime_ns, about.st_size) if kind == _COPY else ()
                 identity = (about.st_dev, about.st_ino, *change)
         found.append((tuple(operation), identity))
@@ -145,7 +145,7 @@ def view_of(operations: Operations) -> View:
 
 
 def open_room(operations: Operations, view: View, user: User, worker: int, within: float) -> Room:
-    """Start bubblewrap as ``user`` (None: this process's), and return when all is set up.
+    """Start bubblewrap as ``user`` (None: this process's), and return when bubblewrap is ready.
 
     ``operations`` are the words for bubblewrap, one operation each: the program, its options, and
     what to run inside, which has to copy its input to its output as ``cat`` does. The source of a ``--file`` is a
@@ -154,7 +154,7 @@ def open_room(operations: Operations, view: View, user: User, worker: int, withi
     Raises :class:`OSError` with bubblewrap's message, also if it is not ready ``within`` these seconds, or if the other
     end of the socket ``worker`` is closed. The caller ends all children.
     """
-    # What is written here comes back from inside. While the pipe is open, the program inside waits for more.
+    # The program inside copies this pipe to the pipe `ready`, and waits while the pipe is open.
     hold_reader, hold = os.pipe()
     ready, ready_writer = os.pipe()
     said, said_writer = os.pipe()
@@ -228,7 +228,7 @@ def _fork_bubblewrap(operations: Operations, descriptors: Sequence[int], user: U
 
 
 def _become_bubblewrap(operations: Operations, descriptors: Sequence[int], user: User, parent: int) -> NoReturn:
-    """Become bubblewrap with ``descriptors`` as the first ones, and with no other but the files that it copies."""
+    """Become bubblewrap with ``descriptors`` as the first descriptors, and with those of the files that it copies."""
     (program,), *options, payload = operations
     try:
         os.setsid()
@@ -238,7 +238,7 @@ def _become_bubblewrap(operations: Operations, descriptors: Sequence[int], user:
             linux.switch_user(user)
         linux.forbid_new_privileges()
         linux.die_with_parent(parent)
-        # The words do not go on the command line, which everybody inside can read.
+        # Processes inside can read the command line, so the words are not on it.
         source = os.memfd_create("words", os.MFD_CLOEXEC)
         words, files = _words(options, _ARGS_FD + 1)
         os.write(source, b"".join(os.fsencode(word) + b"\0" for word in words))

@@ -37,7 +37,7 @@ def in_common(confinement: Confinement) -> Confinement:
 
 
 class Starter:
-    """The supervisor's view of a starter, which runs confined as ``common`` says, in ``namespaces`` if there are any.
+    """A starter for the supervisor. It has the confinement ``common``, and runs in ``namespaces`` if there are any.
 
     ``pid`` is the process id, 0 if it could not enter the namespaces. Raises :class:`OSError` if no process can be
     started. ``buried`` accounts for what was needed meanwhile.
@@ -63,7 +63,7 @@ class Starter:
 
     @property
     def failure(self) -> str:
-        """What went wrong before the command's program started. Empty for nothing."""
+        """The error before the start of the command's program. Empty without an error."""
         found = self._failure
         while select.select([self._socket], [], [], 0)[0]:
             try:

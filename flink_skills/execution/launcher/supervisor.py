@@ -5,7 +5,7 @@ still a descendant when the command has ended, and is killed with the rest. It e
 when a limit is reached, and when the worker closes the control socket or dies.
 
 It waits for the next order, because a fork of the zygote for each command would take longer than all that it does for
-one. Nothing but its own code has run in it, whatever the command was.
+one. Only its own code runs in it, whatever the command is.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def supervise(control: socket.socket, restrictions: Restrictions) -> bool:
             control.sendall(STARTING)
             control.sendall(_run(order, stdio, orders, lodging).encode())
         except OSError:
-            break  # the worker has gone, and nobody is left to tell
+            break  # the worker has ended
         if not lodging.is_in_order:
             break
         lodging.get_ready()

@@ -124,7 +124,7 @@ class TreeWatch:
     @property
     def cpu_time(self) -> float:
         """Processor seconds of the processes that have ended."""
-        # Where the other one has ended as well, it is among the buried.
+        # If the other process has ended, too, it is among the buried ones.
         return max(0.0, self._buried.cpu_time + self._others() - self._before)
 
     def _slow_look(self, pids: list[int]) -> str | None:

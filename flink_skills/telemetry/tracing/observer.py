@@ -50,7 +50,7 @@ class _Open(NamedTuple):
 
 
 class _Untaken(NamedTuple):
-    """What is kept of a turn without spans: its place in OpenTelemetry's context."""
+    """The state of a turn without spans: its position in OpenTelemetry's context."""
 
     token: Token[Context]
 

@@ -1,4 +1,4 @@
-"""Which turns have spans: all of them up to a number per second, and above it a share."""
+"""Chooses the turns that have spans: all turns up to a number per second, and a share above it."""
 
 from __future__ import annotations
 

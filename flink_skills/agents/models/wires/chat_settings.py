@@ -84,7 +84,7 @@ def leave_out_sampling(model: str, found: dict[str, Any]) -> None:
 
 
 def reasoning_effort(thinking: Any) -> str:
-    """Return the effort for the setting ``thinking``, which is a word or a boolean; empty if it is not set."""
+    """Return the effort for the setting ``thinking``, a word or a boolean. Return an empty string if it is not set."""
     if thinking is None or isinstance(thinking, str):
         return thinking or ""
     return "medium" if thinking else "none"

@@ -164,7 +164,7 @@ def _proxy_of(address: str) -> str | None:
 def _certificates(file: str, folder: str) -> ssl.SSLContext:
     """Return a context for the authorities in ``file`` and ``folder``, which OpenSSL reads from the environment.
 
-    Without them it trusts the authorities of the machine, and those of certifi: slim images have none of their own.
+    Without them it trusts the authorities of the machine and of certifi, because slim images have none.
     """
     context = ssl.create_default_context()
     if not file and not folder:
