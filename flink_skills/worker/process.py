@@ -7,7 +7,6 @@ import ctypes
 import gc
 import logging
 import os
-import selectors
 import signal
 import sys
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import NoReturn, TextIO
 
 from flink_skills.telemetry.log_fields import LogFields
 from flink_skills.worker.abandoned import StepThreads
+from flink_skills.worker.event_loop import new_event_loop
 from flink_skills.worker.left_processes import end_descendants
 from flink_skills.worker.printing import WholeLines
 from flink_skills.worker.redaction import Redactor
@@ -37,7 +37,7 @@ def main() -> NoReturn:
     _set_up_process()
     redactor = Redactor()
     _set_up_logging(redactor)
-    loop = asyncio.SelectorEventLoop(_OwnSelector())
+    loop = new_event_loop()
     asyncio.set_event_loop(loop)
     os.register_at_fork(after_in_child=lambda: _cut_off(read_fd, write_fd))
     serving = loop.create_task(_serve(read_fd, write_fd, redactor))
@@ -51,27 +51,6 @@ def main() -> NoReturn:
             logging.getLogger("flink_skills.worker").warning(
                 "a task of user code raised %s; raise an exception instead", type(error).__name__
             )
-
-
-class _OwnSelector(selectors.DefaultSelector):
-    """Lets nobody but the worker itself wait for the worker's events.
-
-    A process that user code forked, and that comes back from there, would go on as a second worker: on the same pipes
-    and with the same epoll object, where the end of one is the end of the other.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._process = os.getpid()
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if os.getpid() != self._process:
-            logging.getLogger("flink_skills.worker").error(
-                "a process that was forked from the worker came back into it and is ended: user code calls os.fork() "
-                "and returns in the child; start programs with the module subprocess"
-            )
-            os._exit(1)
-        return super().select(timeout)
 
 
 def _cut_off(read_fd: int, write_fd: int) -> None:
