@@ -22,7 +22,7 @@ MEASUREMENTS: dict[str, tuple[str, dict[str, Any], float | None]] = {
     ),
     "agent, no latency": ("agent", {"agent": "Instant", "events": 100_000}, None),
     "agent, no latency, with its events": ("agent", {"agent": "Instant", "events": 100_000, "told": True}, None),
-    "agent, no latency, with its spans": ("agent", {"agent": "Instant", "events": 50_000, "traced": True}, None),
+    "agent, no latency, with its spans": ("agent", {"agent": "Instant", "events": 100_000, "traced": True}, None),
     "agent, no latency, one tool call": ("agent", {"agent": "InstantWithTool", "events": 50_000}, None),
     "agent, no latency, one tool call, with its events": (
         "agent",
@@ -31,7 +31,7 @@ MEASUREMENTS: dict[str, tuple[str, dict[str, Any], float | None]] = {
     ),
     "agent, no latency, one tool call, with its spans": (
         "agent",
-        {"agent": "InstantWithTool", "events": 25_000, "traced": True},
+        {"agent": "InstantWithTool", "events": 50_000, "traced": True},
         None,
     ),
     "AsyncFunction, 0.5 s": ("async-function", {"seconds": SECONDS, "events": 5 * KEYS}, KEYS / SECONDS),

@@ -10,9 +10,19 @@ from typing import Any
 from flink_skills.agents.messages import AssistantMessage, Message, ModelRequest, ToolMessage
 from flink_skills.agents.models.menus import offered_skills
 
-__all__ = ["ANSWER", "Action", "action_schema", "all_actions", "allowed_actions", "loaded_skills"]
+__all__ = [
+    "ANSWER",
+    "THOUGHT",
+    "Action",
+    "action_schema",
+    "all_actions",
+    "allowed_actions",
+    "failed_command",
+    "loaded_skills",
+]
 
 ANSWER = "answer"
+THOUGHT = "thought"
 
 _LOAD = "load_skill"
 _UNLOAD = "unload_skill"
@@ -27,16 +37,29 @@ _LEFT_OUT = {_SHELL: ("cwd", "timeout")}
 
 @dataclass(frozen=True)
 class Action:
-    """Something a model may do next: call a tool, or answer. ``parameters`` is a JSON schema."""
+    """Something a model may do next: call a tool, or answer.
+
+    Args:
+        name: The name of the tool, or ``answer``.
+        description: What it does.
+        parameters: The JSON schema of its arguments.
+        with_thought: Whether the model writes a thought before the arguments.
+    """
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    with_thought: bool = False
 
 
 def all_actions(request: ModelRequest) -> list[Action]:
     """The actions of ``request`` whatever its state: its tools, and answering."""
-    tools = [Action(tool.name, tool.description, _short(tool.name, tool.parameters)) for tool in request.tools]
+    tools = [
+        # A model of 1.5B puts the words of the request into a command instead of the values that a file gives for them,
+        # unless it states these values before.
+        Action(tool.name, tool.description, _short(tool.name, tool.parameters), with_thought=tool.name == _SHELL)
+        for tool in request.tools
+    ]
     return [*tools, _answer(request.output_schema)]
 
 
@@ -44,8 +67,8 @@ def allowed_actions(request: ModelRequest) -> list[Action]:
     """The actions of ``request`` that make sense in its state, the likeliest first.
 
     While skills are on offer and none is loaded, only loading one of them (or an agent's own tool, or
-    answering) is allowed; a skill that is loaded is not offered again; after a command's result, answering
-    comes first.
+    answering) is allowed; a skill that is loaded is not offered again; after the result of a command that did not
+    fail, answering comes first; after one that failed, no skill is loaded or put away.
     """
     offered = [name for name, _ in offered_skills(request.system)]
     loaded = loaded_skills(request.messages)
@@ -69,6 +92,9 @@ def allowed_actions(request: ModelRequest) -> list[Action]:
     if loaded:
         # What was just loaded is to be followed before another skill is looked at.
         actions.sort(key=lambda action: action.name in (_LOAD, _UNLOAD))
+    if request.messages and failed_command(request.messages[-1]):
+        # A small model loads one skill after the other where it should correct the command.
+        actions = [action for action in actions if action.name not in (_LOAD, _UNLOAD)]
     if _after_command(request.messages):
         return [answer, *actions]
     return [*actions, answer]
@@ -93,7 +119,7 @@ def loaded_skills(messages: Sequence[Message]) -> list[str]:
 
 
 def action_schema(actions: Sequence[Action]) -> dict[str, Any]:
-    """The JSON schema of one action: ``{"action": name, "arguments": {…}}``.
+    """The JSON schema of one action: ``{"action": name, "thought": text, "arguments": {…}}``.
 
     Definitions (``$defs``) of the actions' own schemas move to the root, where their references point.
     """
@@ -103,9 +129,10 @@ def action_schema(actions: Sequence[Action]) -> dict[str, Any]:
             "type": "object",
             "properties": {
                 "action": {"type": "string", "enum": [action.name]},
+                **({THOUGHT: {"type": "string"}} if action.with_thought else {}),
                 "arguments": _closed(_embedded(action.parameters, f"a{number}_", definitions)),
             },
-            "required": ["action", "arguments"],
+            "required": ["action", *([THOUGHT] if action.with_thought else []), "arguments"],
             "additionalProperties": False,
         }
         for number, action in enumerate(actions)
@@ -132,10 +159,21 @@ def _answer(output_schema: Mapping[str, Any] | None) -> Action:
     )
 
 
+def failed_command(message: Message) -> bool:
+    """Return whether the message is the result of a command whose exit code is not 0."""
+    return (
+        isinstance(message, ToolMessage)
+        and message.name == _SHELL
+        and message.content.startswith("exit code: ")
+        and message.content.partition("\n")[0] != "exit code: 0"
+    )
+
+
 def _after_command(messages: Sequence[Message]) -> bool:
     # A file of a skill is read for a later step, such as a command with a value from this file.
     skill_tools = (_LOAD, _UNLOAD, _RESOURCE)
-    return bool(messages) and isinstance(messages[-1], ToolMessage) and messages[-1].name not in skill_tools
+    last = messages[-1] if messages else None
+    return isinstance(last, ToolMessage) and last.name not in skill_tools and not failed_command(last)
 
 
 def _with_names(parameters: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:

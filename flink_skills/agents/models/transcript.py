@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flink_skills.agents.messages import AssistantMessage, Media, Message, ToolMessage, UserMessage
-from flink_skills.agents.models.actions import ANSWER, Action
+from flink_skills.agents.models.actions import ANSWER, THOUGHT, Action, failed_command
 from flink_skills.manager.menu import escape
 from flink_skills.skill.text import clean_line
 
 __all__ = ["render_messages", "render_system"]
+
+# Characters of a request that is repeated after a file was read.
+_LONGEST_REPEATED = 600
 
 
 def render_system(system: str, actions: Sequence[Action]) -> str:
@@ -23,6 +26,7 @@ def render_system(system: str, actions: Sequence[Action]) -> str:
     lines = [
         "You work step by step. In each step you reply with exactly one action, as JSON:",
         '{"next": {"action": NAME, "arguments": {…}}}',
+        *_about_thoughts(actions),
         "",
         "Actions:",
     ]
@@ -76,9 +80,11 @@ def _hint(messages: Sequence[Message], actions: Sequence[Action]) -> str:
                 "run the command that they give, with real values in place of its placeholders."
             )
         elif last.name == "load_skill_resource":
+            lead = f"{_request(messages)}Find in this file what belongs to it. {_run(actions)}"
+        elif failed_command(last):
             lead = (
-                "Take what you need from this file. Then go on with the instructions of the skill: if they give a "
-                "command, run it with the values from the file and from the request."
+                f"The command failed. {_request(messages)}Find in the files that you read what belongs to it. "
+                f"{_run(actions)}"
             )
         else:
             lead = f"If this result is enough, take the action {ANSWER} and state what it says."
@@ -88,7 +94,30 @@ def _hint(messages: Sequence[Message], actions: Sequence[Action]) -> str:
         lead = "If the description of a skill fits this, load that skill first."
     else:
         lead = "Decide what to do next."
-    return f"({lead} Reply with one JSON action; allowed: {names}.)"
+    return f"({lead.strip()} Reply with one JSON action; allowed: {names}.)"
+
+
+def _about_thoughts(actions: Sequence[Action]) -> list[str]:
+    names = ", ".join(_line(action.name) for action in actions if action.with_thought)
+    return [f'With {names}, write "{THOUGHT}": TEXT between "action" and "arguments".'] if names else []
+
+
+def _run(actions: Sequence[Action]) -> str:
+    if not any(action.with_thought for action in actions):
+        return "Then go on with the instructions."
+    # These words were tried on a model of 1.5B: without the example it repeats the words of the request.
+    return (
+        f'Then run the command of the instructions, if they give one. In "{THOUGHT}", first state the value of each '
+        'placeholder of the command, as in: "The CODE of the customer is 17, and the number of DAYS is 5."'
+    )
+
+
+def _request(messages: Sequence[Message]) -> str:
+    """Repeat a short request: small models mix up lines of a file if the request is far above."""
+    asked = next((message.content for message in reversed(messages) if isinstance(message, UserMessage)), "")
+    if 0 < len(asked) <= _LONGEST_REPEATED:
+        return f"The request was: {asked.strip()} "
+    return "Look at the request again. "
 
 
 def _as_actions(message: AssistantMessage) -> str:

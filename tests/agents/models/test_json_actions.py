@@ -94,6 +94,22 @@ def test_after_a_commands_result_answering_comes_first() -> None:
     assert names(LOADED)[-1] == "answer"
 
 
+def test_after_a_command_that_failed_answering_comes_last() -> None:
+    failed = [*LOADED, *step(2, "execute_shell_command", "exit code: 1\nstdout:\nstderr:\nno", command="python3 x.py")]
+    assert names(failed) == ["load_skill_resource", "execute_shell_command", "answer"]
+    [*_, last] = JsonActions(ScriptedModel([])).sent(ModelRequest(MENU, failed, TOOLS)).messages
+    assert isinstance(last, UserMessage)
+    assert "The command failed." in last.content
+    assert "take the action answer" not in last.content
+
+
+def test_a_short_request_is_repeated_after_a_file_was_read_and_a_long_one_is_not() -> None:
+    for request, words in (("it failed", "The request was: it failed "), ("x" * 9_000, "Look at the request again. ")):
+        messages = [UserMessage(request), *LOADED[1:], *step(2, "load_skill_resource", "a = 7", name="log-triage")]
+        [*_, last] = JsonActions(ScriptedModel([])).sent(ModelRequest(MENU, messages, TOOLS)).messages
+        assert words in last.content
+
+
 def test_without_a_menu_every_tool_is_allowed() -> None:
     assert names(EVENT, system="No skills here.", tools=(SHELL,)) == ["execute_shell_command", "answer"]
 
@@ -181,6 +197,22 @@ async def test_an_action_becomes_a_call() -> None:
     assert sent.tools == ()
     assert sent.settings == {"temperature": 0}
     assert sent.timeout == 9
+
+
+async def test_a_command_comes_with_a_thought_that_the_turn_does_not_keep() -> None:
+    request = ModelRequest(MENU, [*LOADED, *step(2, "load_skill_resource", "a = 7", name="log-triage")], TOOLS)
+    sent = JsonActions(ScriptedModel([])).sent(request)
+    assert sent.output_schema is not None
+    variants = sent.output_schema["properties"]["next"]["anyOf"]
+    assert {of["properties"]["action"]["enum"][0]: list(of["properties"])[1:] for of in variants} == {
+        "execute_shell_command": ["thought", "arguments"],
+        **{name: ["arguments"] for name in ("load_skill_resource", "load_skill", "unload_skill", "answer")},
+    }
+    assert '"thought"' in sent.system
+    assert 'In "thought", first state the value of each placeholder' in sent.messages[-1].content
+    written = {"action": "execute_shell_command", "thought": "a is 7", "arguments": {"command": "./run 7"}}
+    response = await JsonActions(ScriptedModel([json.dumps({"next": written})])).request(request)
+    assert (response.text, response.tool_calls[0].arguments) == ("", {"command": "./run 7"})
 
 
 async def test_calls_of_a_conversation_have_different_ids() -> None:
