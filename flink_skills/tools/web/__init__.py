@@ -1,6 +1,8 @@
 """Tools that reach the web: ``web_fetch`` and ``web_search``. They need the extra ``web``."""
 
+from flink_skills.tools.web.failures import WebError
 from flink_skills.tools.web.fetch import WebFetchTool
+from flink_skills.tools.web.markdown import to_markdown
 from flink_skills.tools.web.network import Resolver
 from flink_skills.tools.web.provider import Answer, Ask, Found, SearchProvider
 from flink_skills.tools.web.scripted import ScriptedSearch
@@ -13,7 +15,9 @@ __all__ = [
     "Resolver",
     "ScriptedSearch",
     "SearchProvider",
+    "WebError",
     "WebFetchTool",
     "WebSearchTool",
     "sources_policy",
+    "to_markdown",
 ]

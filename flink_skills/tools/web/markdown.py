@@ -1,78 +1,89 @@
-"""HTML to Markdown, in a time that hostile pages cannot stretch."""
+"""HTML to Markdown in a process of its own, which a page can stop and the worker can end."""
 
 from __future__ import annotations
 
-import re
-from typing import Any
+import json
+import os
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import IO, cast
 
+from flink_skills.tools.web import page_conversion
 from flink_skills.tools.web.failures import WebError
 
 __all__ = ["to_markdown"]
 
-_NOT_SHOWN = ("script", "style", "noscript", "template", "svg")
-# Beyond it a page becomes plain text: the conversion calls itself for each level.
-_DEEPEST = 100
-# Some seconds of conversion at most. Scripts and styles are gone by then, and a page has seldom a tenth of it.
-_MOST_MARKUP = 400_000
-_EMPTY_LINES = re.compile(r"\n{3,}")
+_SECONDS = 5.0
+# Processes that wait for the next page. More than these run at once, and end after their page.
+_KEPT = 1
+# The process gets the import path of this one, and no environment: its libraries read hostile text.
+_PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
 
 
-def to_markdown(text: str, base_url: str) -> str:
-    """The page as Markdown, without what is not shown, and with links that are absolute.
+def to_markdown(text: str, base_url: str, *, seconds: float = _SECONDS) -> str:
+    """Return the page as Markdown, without what is not shown, and with absolute links.
 
-    Raises :class:`WebError` for a page of thousands of elements within each other.
+    The libraries hold Python's lock, and a hostile page takes them minutes. So they run in another process, which the
+    kernel ends after ``seconds``. The call blocks: call it in a thread.
+
+    Raises :class:`WebError` for a page that takes longer, or that cannot be converted.
 
     >>> to_markdown("<h1>Hi</h1><script>x()</script><p>See <a href='b'>b</a>.", "https://example.org/a")
     '# Hi\\n\\nSee [b](https://example.org/b).'
     """
-    from lxml import etree, html
-
-    parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
-    source = text.replace("\0", "").encode("utf-8", errors="replace")
-    try:
-        root = html.document_fromstring(source, parser=parser, ensure_head_body=True)
-    except etree.ParserError:  # nothing in it
-        return ""
-    if any(problem.type == etree.ErrorTypes.ERR_RESOURCE_LIMIT for problem in parser.error_log):
-        # What follows is not there: better no page than half of it without a word.
+    answer = _processes.answer({"page": text, "base_url": base_url, "seconds": seconds})
+    if answer is None:
         raise WebError(
-            "DECODE_ERROR", "the page has more elements within each other than can be read; use another page"
+            "DECODE_ERROR", f"the page takes more than {seconds:g} s to convert to text, or ends it; use another page"
         )
-    etree.strip_elements(root, *_NOT_SHOWN, with_tail=False)
-    for image in root.iter("img"):
-        if image.get("src", "").lstrip().lower().startswith("data:"):
-            del image.attrib["src"]
-    root.make_links_absolute(base_url, handle_failures="ignore")
-    body = root.find("body")
-    title = (root.findtext("head/title") or "").strip()
-    if body is None or _depth(body) > _DEEPEST:
-        return _plain(root)
-    markup = etree.tostring(body, encoding="unicode", method="html")[:_MOST_MARKUP]
-    shown = _convert(markup)
-    # Many pages have their name in the title alone.
-    return shown if not title or shown.startswith("# ") else f"# {' '.join(title.split())}\n\n{shown}".strip()
+    if "problem" in answer:
+        raise WebError("DECODE_ERROR", f"{answer['problem']}; use another page")
+    return answer["markdown"]
 
 
-def _convert(markup: str) -> str:
-    from markdownify import markdownify
+class _Processes:
+    """Keeps a process between pages, because its start takes longer than most pages."""
 
-    text: str = markdownify(markup, heading_style="ATX", bullets="-", bs4_options="lxml")
-    lines = "\n".join(line.rstrip() for line in text.splitlines())
-    return _EMPTY_LINES.sub("\n\n", lines).strip()
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[subprocess.Popen[bytes]] = []
+        os.register_at_fork(after_in_child=self._forget)
+
+    def answer(self, request: dict[str, object]) -> dict[str, str] | None:
+        """Return the answer of a process, or None if it ended before."""
+        with self._lock:
+            process = self._idle.pop() if self._idle else None
+        process = process if process and process.poll() is None else _start()
+        stdin, stdout = cast("tuple[IO[bytes], IO[bytes]]", (process.stdin, process.stdout))
+        line = b""
+        try:
+            with suppress(BrokenPipeError):
+                stdin.write(json.dumps(request).encode("ascii") + b"\n")
+                stdin.flush()
+            line = stdout.readline()
+        finally:
+            # An exception in this thread leaves an answer that belongs to no later request.
+            self._give_back(process, keep=line.endswith(b"\n"))
+        return json.loads(line) if line.endswith(b"\n") else None
+
+    def _give_back(self, process: subprocess.Popen[bytes], *, keep: bool) -> None:
+        with self._lock:
+            if keep and len(self._idle) < _KEPT:
+                self._idle.append(process)
+                return
+        process.kill()
+        with process:  # closes the pipes and waits for the end
+            pass
+
+    def _forget(self) -> None:
+        self._lock, self._idle = threading.Lock(), []
 
 
-def _depth(root: Any) -> int:
-    from lxml import etree
-
-    deepest = level = 0
-    for event, _ in etree.iterwalk(root, events=("start", "end")):
-        level += 1 if event == "start" else -1
-        if level > deepest:
-            deepest = level
-            if deepest > _DEEPEST:
-                break
-    return deepest
+def _start() -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-I", "-c", _PROGRAM, page_conversion.__file__, *filter(None, sys.path)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={}, bufsize=-1)
 
 
-def _plain(root: Any) -> str:
-    return "\n".join(line for piece in root.itertext() if (line := " ".join(piece.split())))
+_processes = _Processes()

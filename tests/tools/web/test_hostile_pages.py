@@ -9,6 +9,7 @@ import zlib
 
 import pytest
 
+from flink_skills.tools.web import WebError, to_markdown
 from tests.tools.web.conftest import Fetch, code_of
 from tests.tools.web.site import Site, Visit
 
@@ -219,3 +220,27 @@ async def test_of_a_very_long_page_the_beginning(site: Site, fetch: Fetch) -> No
     site.page("/", "<p>first" + "<p>word" * 100_000)
     content = (await fetch(site.at(), {"max_length": 0}, timeout=60)).value["content"]
     assert content.startswith("first")
+
+
+@pytest.mark.row("J26")
+async def test_long_runs_of_space_cost_no_time(site: Site, fetch: Fetch) -> None:
+    for number, space in enumerate((" ", "\t", "\n", "&#32;")):
+        site.page(f"/{number}", f"<p>One{space * 30_000}two</p>".encode(), "text/html")
+        assert (await fetch(site.at(f"/{number}"))).value["content"] == "One two"
+
+
+@pytest.mark.row("J26")
+async def test_a_page_that_holds_the_converter_ends_it_and_nothing_else() -> None:
+    slow = "<ol>" + "<li>a" * 30_000
+    converting = asyncio.create_task(asyncio.to_thread(to_markdown, slow, "http://127.0.0.1/", seconds=1))
+    longest, last = 0.0, time.monotonic()
+    while not converting.done():
+        await asyncio.sleep(0.01)
+        now = time.monotonic()
+        longest, last = max(longest, now - last), now
+    with pytest.raises(WebError, match="takes more than 1 s to convert to text") as failure:
+        await converting
+    assert failure.value.code == "DECODE_ERROR"
+    # The page would hold Python's lock for the whole second and longer.
+    assert longest < 0.8
+    assert to_markdown("<h1>Next</h1>", "http://127.0.0.1/") == "# Next"
