@@ -49,6 +49,7 @@ _LONGEST_SHOWN = 200
 _UNSAFE = re.compile(r"[^\w.+@=-]+")
 _DATA_URI = re.compile(r"data:([^;,]*)(?:;[^;,]+)*;base64,", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
+_LONGEST_END = 500
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -332,7 +333,11 @@ def _kind_in(value: Any) -> str:
 
 def _safe_name(original: str) -> str:
     """A name that is no path, no option and nothing that a shell would read: whoever sent the event chose it."""
-    base = unicodedata.normalize("NFC", original.replace("\\", "/")).rstrip("/").rpartition("/")[2]
+    base = original.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    # Normalization takes quadratic time for many accents on one letter. Both ends of a name say what it is.
+    base = unicodedata.normalize(
+        "NFC", base if len(base) <= 2 * _LONGEST_END else base[:_LONGEST_END] + base[-_LONGEST_END:]
+    )
     name = _UNSAFE.sub("_", base).lstrip(".-").rstrip(".")
     if not name.strip("_"):
         return ""

@@ -21,6 +21,7 @@ MAX_DESCRIPTION = 1024
 MAX_COMPATIBILITY = 500
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
+_LONGEST_NAME = 1_000
 _ASCII_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 # Words of YAML and of prose that begin a list or a block, and no tool.
 _DASHES = frozenset({"-", "\u2013", "\u2022", "|", "|-", ">", ">-"})
@@ -168,7 +169,8 @@ class _Judge:
         if type(value) is str and value == folder and len(value) <= MAX_NAME and _ASCII_NAME.fullmatch(value):
             return value
         written = None if value is None or is_null(value) else source_text(value)
-        normal = unicodedata.normalize("NFKC", written).strip() if written else ""
+        # Normalization takes quadratic time for many accents on one letter.
+        normal = unicodedata.normalize("NFKC", written[:_LONGEST_NAME]).strip() if written else ""
         name = clean_line(normal)
         if not name:
             message = f"there is no name; the folder's, {folder!r}, is used"

@@ -28,6 +28,8 @@ __all__ = ["check_scripts"]
 _FOLDERS = ("scripts/", "bin/")
 _MAX_BYTES = 1 << 20
 _TIMEOUT = 10.0
+# As much of a first line as Linux reads. The expression takes cubic time.
+_FIRST_LINE = 256
 _SHEBANG = re.compile(rb"#![ \t]*(?:\S*/)?(?:env[ \t]+(?:-S[ \t]+)?(?:\S+=\S+[ \t]+)*)?(?:\S*/)?([A-Za-z]+)([0-9.]*)")
 _LANGUAGES = {".py": "python", ".sh": "sh", ".bash": "bash"}
 _SHELL_ERROR = re.compile(r"line ([0-9]+): *(.*)|: ([0-9]+): *(.*)")
@@ -111,7 +113,7 @@ def _syntax_error(path: str, data: bytes) -> _Problem | None:
 
 def _language(path: str, data: bytes) -> tuple[str, str]:
     """Return the language by the first line, else by the suffix, and the version in the first line."""
-    if match := _SHEBANG.match(data):
+    if match := _SHEBANG.match(data[:_FIRST_LINE]):
         return match[1].decode(), match[2].decode()
     return _LANGUAGES.get(os.path.splitext(path)[1].lower(), ""), ""
 

@@ -24,6 +24,7 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.options import SkillConfig
 from flink_skills.tools import SkillState, artifacts_effect
+from tests.kit.growth import grows_linearly
 
 SECRET = b"\x00\x01bytes that no model reads\xff"
 CODED = base64.b64encode(SECRET).decode()
@@ -42,6 +43,16 @@ def store(tmp_path: Path) -> ArtifactStore:
     store = ArtifactStore.open(SkillConfig({"skills.artifacts.dir": str(tmp_path / "artifacts")}))
     assert store is not None
     return store
+
+
+def test_a_long_name_is_shortened_in_linear_time() -> None:
+    def named(name: str) -> None:
+        [file] = event_files({"files": [{"name": f"report{name}.csv", "text": "a"}]})
+        assert file.name.startswith("report")
+        assert file.name.endswith(".csv")
+
+    assert grows_linearly(named, lambda size: "x" * size, 1_000_000)
+    assert grows_linearly(named, lambda size: "\u0301\u0316" * (size // 2), 100_000)
 
 
 def staged_as(*entries: Any) -> list[str]:

@@ -142,3 +142,8 @@ def test_nothing_of_a_skill_is_executed(
     write(tmp_path / "greet", files, "```bash\n./scripts/a.sh\n./scripts/a.py\n```")
     assert {said["code"] for said in found(flink_skills)} == {"X01", "X02"}
     assert not mark.exists()
+
+
+def test_a_long_first_line_takes_no_cubic_time(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    write(tmp_path / "greet", {"scripts/a.py": "#!" + "/" * 100_000 + "\nif True\n"})
+    assert [said["code"] for said in found(flink_skills)] == ["X02"]

@@ -343,6 +343,7 @@ def test_typed_values_agree_with_yaml(value: object) -> None:
         b"---\nb: c: d\n" + b"x:\n y: z: 1\n" * 4_000 + b"---\n",
         b"---\nb: c: d\nx:\n" + b"".join(b" " * i + b"y:\n" for i in range(1, 300)) + b" z: 1: 2\n---\n",
         b"---\nname: a\ndescription: d\nx: 1" + b"0" * 60_000 + b"\n---\n",
+        "---\nname: a{}\ndescription: d\n---\n".format("\u0301\u0316" * 15_000).encode(),
     ],
 )
 def test_hostile_text_takes_no_long_time(hostile: bytes) -> None:

@@ -14,6 +14,7 @@ from flink_skills.execution.workspace.places import PlaceError, parts_of
 __all__ = ["Globs", "Position"]
 
 _MOST_PATTERNS = 256
+_LONGEST_PATTERN = 1000
 _ANY_FOLDERS = None
 
 #: Where a folder stands in the patterns: pairs of pattern and part.
@@ -49,9 +50,15 @@ class Globs:
     """
 
     def __init__(self, patterns: Iterable[str], roots: Collection[str]) -> None:
-        texts = [one for pattern in patterns for one in _alternatives(pattern)]
-        if len(texts) > _MOST_PATTERNS:
-            raise PlaceError(f"{len(texts)} patterns are too many: give at most {_MOST_PATTERNS}", "invalid")
+        texts: list[str] = []
+        for pattern in patterns:
+            if len(pattern) > _LONGEST_PATTERN:
+                raise PlaceError(
+                    f"pattern {pattern[:80]!r} has more than {_LONGEST_PATTERN} characters: shorten it", "invalid"
+                )
+            texts += _alternatives(pattern)
+            if len(texts) > _MOST_PATTERNS:
+                raise PlaceError(f"the patterns stand for more than {_MOST_PATTERNS}: give fewer", "invalid")
         self._patterns = [_parsed(text, roots) for text in texts]
 
     @property
@@ -111,21 +118,23 @@ def _alternatives(pattern: str) -> Iterator[str]:
 
 def _braces(text: str) -> tuple[int, int, list[str]] | None:
     """The first outermost ``{a,b}``: where it begins and ends, and its choices. None without one that is closed."""
-    start = text.find("{")
-    while start >= 0:
-        depth, commas = 0, [start]
-        for index in range(start, len(text)):
-            char = text[index]
-            depth += (char == "{") - (char == "}")
-            if char == "," and depth == 1:
-                commas.append(index)
-            if depth == 0:
-                if len(commas) == 1:
-                    break  # {a} is a name
-                ends = [*commas[1:], index]
-                return start, index + 1, [text[a + 1 : b] for a, b in zip(commas, ends, strict=True)]
-        start = text.find("{", start + 1)
-    return None
+    found: tuple[int, int, list[int]] | None = None
+    # Where each open brace is, and the commas in it.
+    opened: list[tuple[int, list[int]]] = []
+    for index, char in enumerate(text):
+        if char == "{":
+            opened.append((index, []))
+        elif char == "," and opened:
+            opened[-1][1].append(index)
+        elif char == "}" and opened:
+            start, commas = opened.pop()
+            # {a} is a name
+            if commas and (found is None or start < found[0]):
+                found = start, index, commas
+    if found is None:
+        return None
+    start, end, commas = found
+    return start, end + 1, [text[a + 1 : b] for a, b in zip([start, *commas], [*commas, end], strict=True)]
 
 
 def _parsed(pattern: str, roots: Collection[str]) -> tuple[_Part | None, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fnmatch
 import hashlib
 import logging
@@ -196,7 +197,9 @@ class McpToolSet(BaseToolSet):
             if before is not None and before[0] == listed.spec:
                 tool = before[1]
             else:
-                tool = self._make(connection, listed, name)
+                # A list may have megabytes of schemas.
+                problem = await asyncio.to_thread(schema_problem, listed.theirs.input_schema)
+                tool = self._make(connection, listed, name, problem)
             made[listed.name] = (listed.spec, tool)
             if tool is not None:
                 found[listed.name] = tool
@@ -209,8 +212,7 @@ class McpToolSet(BaseToolSet):
         self._more = {name: self._more.get(name, tool) for tool in more if (name := tool.spec.name) not in names}
         self._tools = found
 
-    def _make(self, connection: McpConnection, listed: Listed, name: str) -> Tool | None:
-        problem = schema_problem(listed.theirs.input_schema)
+    def _make(self, connection: McpConnection, listed: Listed, name: str, problem: str) -> Tool | None:
         if problem:
             self._say(f"its tool {listed.name[:80]!r} is left out: no model takes its schema: {problem}")
             return None

@@ -7,6 +7,7 @@ from flink_skills.tools.web.network import Resolver
 from flink_skills.tools.web.provider import Answer, Ask, Found, SearchProvider
 from flink_skills.tools.web.scripted import ScriptedSearch
 from flink_skills.tools.web.search import WebSearchTool, sources_policy
+from flink_skills.tools.web.texts import charset_of, decode
 
 __all__ = [
     "Answer",
@@ -18,6 +19,8 @@ __all__ = [
     "WebError",
     "WebFetchTool",
     "WebSearchTool",
+    "charset_of",
+    "decode",
     "sources_policy",
     "to_markdown",
 ]

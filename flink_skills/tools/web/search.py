@@ -43,6 +43,8 @@ _MOST_BYTES = 2 * 1024 * 1024
 _MARKUP = re.compile(r"<[^<>]{0,200}>")
 # Characters that are not shown, beside line ends, which become spaces.
 _NOT_SHOWN = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+# A number of more digits is not a character, and an error of the library.
+_CHARACTER = re.compile(r"&(?:#[0-9]{1,7}(?![0-9])|#[xX][0-9a-fA-F]{1,6}(?![0-9a-fA-F])|[A-Za-z][A-Za-z0-9]{1,31});?")
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
@@ -260,6 +262,6 @@ def sources_policy(today: date) -> str:
 
 def _plain(text: str, most: int) -> str:
     """Without markup, on one line, cut to ``most`` characters."""
-    shown = html.unescape(_MARKUP.sub("", text[:20_000]))
+    shown = _CHARACTER.sub(lambda found: html.unescape(found[0]), _MARKUP.sub("", text[:20_000]))
     shown = " ".join(_NOT_SHOWN.sub("", shown).split())
     return shown if len(shown) <= most else shown[: most - 1].rstrip() + "…"

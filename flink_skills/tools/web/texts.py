@@ -29,6 +29,9 @@ _IN_PAGE = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40}
 _IN_XML = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w.:-]{1,40})""")
 _LOOKED_AT = 2048
 _GUESSED_FROM = 65_536
+# A decoder lets no other thread run: bytes that do not fit take a second for 5 MB.
+_DECODED_TOGETHER = 65_536
+_LONGEST_HEADER = 1_000
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -53,7 +56,8 @@ def media_type_of(content_type: str) -> str:
 def charset_of(content_type: str) -> str:
     """The charset parameter, or an empty text."""
     header = Message()
-    header["Content-Type"] = content_type
+    # The parser of headers takes quadratic time for some.
+    header["Content-Type"] = content_type[:_LONGEST_HEADER]
     return str(header.get_param("charset") or "")
 
 
@@ -80,19 +84,27 @@ def decode(data: bytes, charset: str, *, html: bool) -> str:
     """The text. Bytes that do not fit become U+FFFD, so that one of them does not hide a page."""
     for mark, name in _MARKS:
         if data.startswith(mark):
-            return data.decode(name, errors="replace")
+            return _decoded(data, name)
     head = data[:_LOOKED_AT]
     found = (_IN_PAGE.search(head) if html else None) or _IN_XML.search(head)
     for said in (charset, found[1].decode("ascii") if found else ""):
         name = _known(said)
         # What a page says of itself is read as bytes of ASCII, so it is no UTF-16.
         if name and (said is charset or not name.startswith("utf-16")):
-            return data.decode(name, errors="replace")
+            return _decoded(data, name)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         guess = from_bytes(data[:_GUESSED_FROM]).best()
-        return data.decode((guess and _known(guess.encoding)) or "cp1252", errors="replace")
+        return _decoded(data, (guess and _known(guess.encoding)) or "cp1252")
+
+
+def _decoded(data: bytes, name: str) -> str:
+    """Decode in pieces, between which other threads run."""
+    decoder = codecs.getincrementaldecoder(name)("replace")
+    starts = range(0, len(data), _DECODED_TOGETHER)
+    texts = [decoder.decode(data[start : start + _DECODED_TOGETHER]) for start in starts]
+    return "".join([*texts, decoder.decode(b"", final=True)])
 
 
 def _known(label: str) -> str:

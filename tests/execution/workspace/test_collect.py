@@ -5,8 +5,10 @@ Examines the internals of execution.workspace.globs and execution.workspace.medi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,48 @@ def test_a_pattern_takes_no_time_that_explodes() -> None:
         assert not globs.is_match(name, position)
         position = globs.enter(name, position)
     assert globs.is_match(name + "b", position)
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        ["out/" + "{" * 990],
+        ["out/" + "{a," * 330] * 256,
+        ["out/" + "{a" * 490 + "}"] * 256,
+        ["out/" + "{a,b}" * 12] * 10_000,
+        ["out/" + "x{a,b}" * 7] * 10_000,
+    ],
+    ids=lambda patterns: patterns[0][:8],
+)
+def test_braces_take_no_quadratic_time(patterns: list[str]) -> None:
+    # Linear work takes a fraction of a second.
+    begun = time.process_time()
+    with contextlib.suppress(PlaceError):
+        Globs(patterns, ["out"])
+    assert time.process_time() - begun < 5
+
+
+def test_a_pattern_has_at_most_1000_characters() -> None:
+    with pytest.raises(PlaceError, match="has more than 1000 characters: shorten it"):
+        Globs(["out/" + "{" * 20_000], ["out"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("out/{a,b}", "a b"),
+        ("out/{a,{b,c}}d", "ad bd cd"),
+        ("out/{{a,b},c}", "a b c"),
+        ("out/{a}{b,c}", "{a}b {a}c"),
+        ("out/{x{b,c}", "{xb {xc"),
+        ("out/a}{b,c}", "a}b a}c"),
+        ("out/{a,b", "{a,b"),
+    ],
+)
+def test_braces(pattern: str, names: str) -> None:
+    globs = Globs([pattern], ["out"])
+    for name in names.split():
+        assert globs.is_match(name, globs.enter("out", globs.start))
 
 
 _PARTS = st.sampled_from(["a", "b", "*", "**", "?", "a*", "*b", "*a*b", "[ab]", "[!a]", "a?*"])

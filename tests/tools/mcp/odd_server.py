@@ -29,6 +29,11 @@ def listed(params):
     if WHAT == "endless pages":
         at = int(params.get("cursor") or 0)
         return {"tools": [tool(f"t{at}")], "nextCursor": str(at + 1)}
+    if WHAT == "long enums":
+        # The draft compares the values of an enum, each with each.
+        old = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object"}
+        values = [{"a": number} for number in range(4_000)]
+        return {"tools": [tool(f"t{number}", inputSchema={**old, "enum": values}) for number in range(20)]}
     if WHAT == "bad schemas":
         return {
             "tools": [

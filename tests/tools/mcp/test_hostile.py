@@ -59,6 +59,7 @@ async def test_an_older_server_that_does_not_answer_what_it_does_not_know_is_rea
         ("huge list", 1_000, "it has too many tools: those after the first 1,000 are left out"),
         ("endless pages", 100, "its list of tools has no end: what comes after 100 pages is left out"),
         ("long words", 1, "its tool 'wordy' is left out: 100,"),
+        ("long enums", 20, ""),
         ("bad schemas", 1, "its tool 'kind' is left out: no model takes its schema: 'sting' is not valid"),
     ],
 )

@@ -49,6 +49,11 @@ def urls_of(result: ToolResult) -> list[str]:
     return [one["url"] for one in result.value["results"]]
 
 
+async def test_a_snippet_with_a_number_of_thousands_of_digits_is_no_error() -> None:
+    tool = WebSearchTool(ScriptedSearch([Found("a", "https://e.org", "&#" + "9" * 5000 + ";")]))
+    assert (await search(tool)).value["results"][0]["snippet"].startswith("&#999")
+
+
 @pytest.mark.row("J28", "J29", "J37")
 async def test_google(site: Site) -> None:
     site.page(

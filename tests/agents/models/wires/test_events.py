@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flink_skills.agents.models.wires import EventData
+from tests.kit.growth import grows_linearly
 
 STREAM = (
     b": a comment\n\n"
@@ -32,3 +33,12 @@ def test_an_event_without_end_is_bounded() -> None:
     with pytest.raises(ValueError, match="16,777,216"):
         for _ in range(5):
             list(events.feed(piece))
+
+
+def test_a_long_line_in_small_pieces_is_read_in_linear_time() -> None:
+    def read(line: str) -> None:
+        events = EventData()
+        for _ in line:
+            list(events.feed(b"data: xy"))
+
+    assert grows_linearly(read, lambda size: "x" * size, 200_000)
