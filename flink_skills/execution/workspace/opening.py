@@ -11,6 +11,7 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.manager import WorkspaceManager, remove_abandoned
 from flink_skills.execution.workspace.removal import DOOMED, remove_tree
+from flink_skills.execution.workspace.rights import restore_folder
 from flink_skills.options import SkillConfig, SkillOptions
 
 __all__ = ["open_workspaces"]
@@ -59,6 +60,9 @@ def remove_leftovers(folder: Path, spare: str = "") -> None:
         if not job.name.startswith(_JOB_PREFIX) or job.name == spare:
             continue
         removed = False
+        with suppress(OSError):  # a command of that job may have closed them
+            restore_folder(job)
+            restore_folder(job / _WORKSPACES)
         for agent in _folders(job / _WORKSPACES):
             try:
                 if agent.name.startswith(DOOMED):
