@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def open_workspaces(
 def remove_leftovers(folder: Path, spare: str = "") -> None:
     """Remove the jobs that were killed, but not ``spare``, from a folder of jobs. What stays is logged."""
     for job in _folders(folder):
-        if not job.name.startswith(_JOB_PREFIX) or job.name == spare:
+        if not job.name.startswith(_JOB_PREFIX) or job.name == spare or not _is_own(job):
             continue
         removed = False
         with suppress(OSError):  # a command of that job may have closed them
@@ -76,6 +77,13 @@ def remove_leftovers(folder: Path, spare: str = "") -> None:
         with suppress(OSError):  # a worker that lives has one in there
             (job / _WORKSPACES).rmdir()
             job.rmdir()
+
+
+def _is_own(folder: Path) -> bool:
+    """Return False for the folder of another user, who could replace what is in it meanwhile."""
+    with suppress(OSError):
+        return folder.lstat().st_uid == os.geteuid()
+    return False
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -77,6 +77,8 @@ class Workspace:
         self._base_env = base_env
         self._inputs = inputs
         self._lock = threading.RLock()
+        self.file_tools = threading.Lock()
+        """Held by the call of a file tool that changes files."""
         self._lease: Lease | None = None
         self._holds = 0
         self._released = False
