@@ -97,7 +97,7 @@ class Lease:
 
     @classmethod
     def take(cls, path: str) -> Lease | None:
-        """A lease on the folder ``path``; None if it is not there or is just being evicted.
+        """Return a lease on the folder ``path``. Return None if it is missing or being evicted.
 
         Raises :class:`OSError` if another process has the folder locked for more than 10 seconds: the message names it.
         """

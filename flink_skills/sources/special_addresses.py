@@ -36,7 +36,7 @@ _NOT_PUBLIC_4 = tuple(
         ),
     )
 )
-# All that is allocated for hosts of the internet. Outside of it are loopback, unique local (fc00::/7), link local
+# The block of the internet's hosts. Other blocks are loopback, unique local (fc00::/7), link local
 # (fe80::/10), site local (fec0::/10), multicast (ff00::/8), discard-only (100::/64), segment routing (5f00::/16) and
 # local translation (64:ff9b:1::/48).
 _UNICAST_6 = ipaddress.IPv6Network("2000::/3")

@@ -251,7 +251,7 @@ class Store:
 
     def _find(self, sha256: str) -> StoredTree | None:
         path = os.path.join(self.folder, sha256)
-        # Before the lock: another user who made the folder could hold it for ever.
+        # Before the lock: another user that created the folder can hold it indefinitely.
         self._check_place()
         _restore(path, 0o555)
         lease = Lease.take(path)

@@ -452,7 +452,7 @@ def test_a_store_in_the_temporary_folder_that_another_user_made(readable: Path) 
     assert said.startswith("False skill source x: the store ")
     mend = f"others can write to it); remove {planted}, or take the rights of others away (chmod go-w)"
     assert mend in said
-    # The other user can also hold a lock on it for ever, so it is judged before it is locked.
+    # The other user can also hold a lock on it indefinitely. The store is checked before it is locked.
     tree = next(path for path in planted.iterdir() if len(path.name) == 64)
     held = os.open(tree, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)

@@ -52,7 +52,7 @@ class Metadata:
 
     @classmethod
     def read(cls, folder: int) -> Metadata:
-        """What the open ``folder`` has; new where there is none that this worker could have written.
+        """Return the contents of the file in the open ``folder``, new ones if this worker cannot have written it.
 
         Raises :class:`PermissionError` if a command closes the file again and again.
         """

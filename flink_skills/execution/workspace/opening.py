@@ -80,7 +80,7 @@ def remove_leftovers(folder: Path, spare: str = "") -> None:
 
 
 def _is_own(folder: Path) -> bool:
-    """Return False for the folder of another user, who could replace what is in it meanwhile."""
+    """Return False for the folder of another user, which that user can change during the removal."""
     with suppress(OSError):
         return folder.lstat().st_uid == os.geteuid()
     return False

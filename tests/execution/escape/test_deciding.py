@@ -13,7 +13,7 @@ from tests.execution.escape.world import World
 
 worlds = pytest.mark.parametrize("worker", backend_params(control=False), indirect=True)
 
-# A command that was told the paths: by the other key itself, for it cannot find them out.
+# The other key disclosed its paths to the command, which cannot compute them.
 SPOIL = """
 import os, sys
 way, *paths = sys.argv[1:]

@@ -158,7 +158,7 @@ async def test_a_note_that_a_command_wrote_does_no_harm(files: Files) -> None:
 
 async def test_a_lock_that_a_command_holds_blocks_no_call(files: Files) -> None:
     await files("Write", path="work/a.txt", content="1")
-    # What a command of the key can open, it can lock, for as long as it lives.
+    # A command of the key can lock the files that it can open.
     held = [os.open(path, os.O_RDONLY) for path in files.workspace.root.iterdir() if path.is_file()]
     try:
         for descriptor in held:
