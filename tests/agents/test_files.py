@@ -355,5 +355,5 @@ def test_a_store_that_cannot_be_reached_for_now(workspace: Workspace) -> None:
 def test_a_workspace_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     workspaces = WorkspaceManager(tmp_path / "file" / "w")
-    with pytest.raises(ExecutionError, match="the folder of workspaces .* cannot be made"):
+    with pytest.raises(ExecutionError, match=r"the folder of workspaces .* cannot be made"):
         stage_files(workspaces.for_key("k"), event_files({"files": [{"text": "x"}]}), None, OWNER, None)
