@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from flink_skills.artifacts.failures import ArtifactError
 from flink_skills.artifacts.location import Location
+from flink_skills.sources.planted import PlantedError, check_folders
 
 __all__ = ["LocalFolder"]
 
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -26,6 +29,7 @@ class LocalFolder(Location):
         folder = os.path.dirname(target)
         building = os.path.join(folder, f".{secrets.token_hex(8)}.new")
         with self._failing("written to", FileNotFoundError):
+            check_folders(self.shown)
             _make_folder(folder)
             try:
                 with open(os.open(building, _NEW, 0o600), "wb") as file:
@@ -45,8 +49,14 @@ class LocalFolder(Location):
                 os.close(descriptor)
 
     def read(self, name: str, limit: int) -> bytes:
-        with self._failing("read"), open(os.path.join(self.shown, name), "rb") as file:
-            return file.read(limit)
+        with self._failing("read"):
+            check_folders(self.shown)
+            # A pipe in its place must not block.
+            descriptor = os.open(os.path.join(self.shown, name), _READ)
+            with open(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise PlantedError(os.path.join(self.shown, name), "it is not a regular file")
+                return file.read(limit)
 
     def names(self, folder: str) -> list[str]:
         with self._failing("listed"), suppress(FileNotFoundError):
@@ -61,7 +71,10 @@ class LocalFolder(Location):
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not isinstance(error, more):
                 raise
-            message = f"the artifact store {self.shown} cannot be {what}: {error.strerror or type(error).__name__}"
+            reason = error.strerror or type(error).__name__
+            if isinstance(error, PlantedError):
+                reason = f"{error.path}: {reason}"
+            message = f"the artifact store {self.shown} cannot be {what}: {reason}"
             raise ArtifactError(f"{message}; check its rights and its space", "unavailable") from error
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
 from pathlib import PurePosixPath
 
 from flink_skills.artifacts.failures import ArtifactError
+from flink_skills.skill.file_names import name_problem
 
 __all__ = ["VERSION", "check_name", "folder_of", "owner_of", "plain_name"]
 
@@ -51,8 +51,8 @@ def _problem(name: str) -> str:
         return "write it as a relative path with '/'"
     if any(part in ("", ".", "..") for part in parts):
         return "it has an empty part, '.' or '..'"
-    if any(unicodedata.category(char) in ("Cc", "Cs") for char in name):
-        return "it has control characters or half characters"
+    if problem := next(filter(None, (name_problem(part, portable=False) for part in parts)), ""):
+        return f"it {problem}"
     tail = name.rpartition("@")
     if tail[1] and (VERSION.fullmatch(tail[2]) or tail[2] == "latest"):
         return f"its end {'@' + tail[2]!r} would be read as a version"

@@ -10,6 +10,7 @@ from typing import Any
 
 from flink_skills.errors import ConfigError
 from flink_skills.skill.fields import KNOWN_FIELDS, MAX_COMPATIBILITY, MAX_DESCRIPTION, MAX_NAME
+from flink_skills.skill.file_names import name_problem
 from flink_skills.skill.generated import is_generated
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.paths import resource_parts
@@ -124,8 +125,8 @@ def resource_path(skill: str, path: str) -> str:
     for part in parts:
         if is_generated(part):
             raise ConfigError(f"{place}: {part!r} is the name of a generated file, which no skill has. Rename it.")
-        if len(part.encode()) > 255:
-            raise ConfigError(f"{place}: a name has more than 255 bytes. Shorten it.")
+        if problem := name_problem(part):
+            raise ConfigError(f"{place}: a name {problem}. Rename the file.")
     return "/".join(parts)
 
 

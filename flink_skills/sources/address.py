@@ -11,18 +11,13 @@ from urllib.parse import urlsplit
 from flink_skills.endpoint import links_of, redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.sources.special_addresses import is_public
 
 __all__ = ["AddressPolicy", "host_of", "is_reserved", "protocol_of"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 _DOTS = str.maketrans(dict.fromkeys("\u3002\uff0e\uff61", "."))  # full stops that host names may use for '.'
-# Blocks that hold an IPv4 address in their last 32 bits, beside those that ipaddress knows.
-_EMBEDDING = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
-# Not for the internet, whatever the ipaddress of this Python says. The last is what Azure serves its machines from.
-_RESERVED = tuple(
-    ipaddress.ip_network(block) for block in ("192.0.0.0/24", "64:ff9b:1::/48", "fec0::/10", "168.63.129.16/32")
-)
 
 
 def protocol_of(url: str) -> str:
@@ -153,11 +148,4 @@ def is_reserved(host: str) -> bool:
             address = ipaddress.ip_address(socket.inet_aton(plain))  # 127.1, 0x7f000001, 2130706433
         except (OSError, ValueError, UnicodeError):
             return False
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if inner is None and any(address in block for block in _EMBEDDING):
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return is_reserved(str(inner))
-    blocked = any(address in block for block in _RESERVED if block.version == address.version)
-    return blocked or not address.is_global or address.is_multicast
+    return not is_public(address)

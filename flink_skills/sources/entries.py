@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import unicodedata
 from collections.abc import Callable
 from typing import BinaryIO
 
 from flink_skills.skill import Limits
+from flink_skills.skill.file_names import comparison_key, name_problem
 from flink_skills.skill.generated import is_generated
 
 __all__ = ["ArchiveRefusedError", "Extraction", "shown"]
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _MAX_DEPTH = 32
-_MAX_NAME = 255
 _MAX_PATH = 1024
 _SHOWN = 100
 _CHUNK = 1 << 18
@@ -101,7 +100,7 @@ class Extraction:
     def _claim(self, parts: tuple[str, ...], *, is_folder: bool, declared: bool) -> None:
         """One path, one entry, also where file systems take upper and lower case for the same."""
         name = "/".join(parts)
-        key = unicodedata.normalize("NFC", name).casefold()
+        key = comparison_key(name)
         known = self._names.get(key)
         if known is None:
             # Folders that are only named in the paths of others count too, for the disk and for memory.
@@ -112,7 +111,9 @@ class Extraction:
                 self._folders.add(name)
             return
         if known[0] != name:
-            raise ArchiveRefusedError(f"{shown(known[0])} and {shown(name)} differ in upper and lower case only")
+            raise ArchiveRefusedError(
+                f"{shown(known[0])} and {shown(name)} differ in upper and lower case or Unicode form only"
+            )
         if not (known[1] and is_folder):
             raise ArchiveRefusedError(f"{shown(name)} is there twice")
         if declared:
@@ -133,15 +134,15 @@ def _checked_parts(name: str) -> tuple[str, ...]:
     plain = name.replace("\\", "/")  # zips made on Windows
     if len(plain) > _MAX_PATH:
         raise ArchiveRefusedError(f"the name {shown(name)} is too long or too deep")
-    if "\0" in plain or any(ord(char) < 0x20 or 0xD800 <= ord(char) < 0xE000 for char in plain):
-        raise ArchiveRefusedError(f"the name {shown(name)} has control characters or is no text")
     if plain.startswith("/") or _DRIVE.match(plain):
         raise ArchiveRefusedError(f"the name {shown(name)} is absolute")
     parts = tuple(part for part in plain.split("/") if part not in ("", "."))
     if ".." in parts:
         raise ArchiveRefusedError(f"the name {shown(name)} leaves the archive")
-    sizes = [len(part.encode()) for part in parts]
-    if len(parts) > _MAX_DEPTH or max(sizes, default=0) > _MAX_NAME or sum(sizes) + len(sizes) > _MAX_PATH:
+    for part in parts:
+        if problem := name_problem(part):
+            raise ArchiveRefusedError(f"the name {shown(name)} {problem}")
+    if len(parts) > _MAX_DEPTH or sum(len(part.encode()) + 1 for part in parts) > _MAX_PATH:
         raise ArchiveRefusedError(f"the name {shown(name)} is too long or too deep")
     return parts
 

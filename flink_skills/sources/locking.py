@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from flink_skills.errors import SourceError
+from flink_skills.sources.planted import open_own_file
 
-__all__ = ["Lease", "file_lock", "try_lock", "unleased"]
+__all__ = ["Lease", "file_lock", "holder_of", "try_lock", "unleased"]
 
 _POLL = 0.05
-_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_LEASE_SECONDS = 10.0
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 # What file systems without locks on folders answer.
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EBADF, errno.EINVAL, errno.ENOSYS})
@@ -24,12 +26,13 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EBAD
 def file_lock(path: str, deadline: float, source: str) -> Iterator[None]:
     """Hold the lock file ``path`` exclusively; wait for it until ``deadline`` (monotonic seconds).
 
-    Raises :class:`SourceError` (retryable) at the deadline.
+    Raises :class:`SourceError` (retryable) at the deadline, and :class:`~flink_skills.sources.planted.PlantedError` for
+    a lock file that is not this user's.
     """
     while (descriptor := _locked(path)) is None:
         if time.monotonic() >= deadline:
             message = f"skill source {source}: another process has been loading it for too long; try again"
-            raise SourceError(message, source=source, retryable=True)
+            raise SourceError(f"{message} ({holder_of(path)})", source=source, retryable=True)
         time.sleep(_POLL)
     try:
         yield
@@ -51,7 +54,7 @@ def try_lock(path: str) -> Iterator[bool]:
 def _locked(path: str) -> int | None:
     """A descriptor that holds the lock, or None if somebody else has it."""
     while True:
-        descriptor = os.open(path, _LOCK_FLAGS, 0o600)
+        descriptor = open_own_file(path, _LOCK_FLAGS)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The lock of a file that was removed meanwhile is worth nothing: another has been made.
@@ -94,7 +97,10 @@ class Lease:
 
     @classmethod
     def take(cls, path: str) -> Lease | None:
-        """A lease on the folder ``path``; None if it is not there or is just being evicted."""
+        """Return a lease on the folder ``path``. Return None if it is missing or being evicted.
+
+        Raises :class:`OSError` if another process has the folder locked for more than 10 seconds: the message names it.
+        """
         try:
             descriptor = os.open(path, _FOLDER_FLAGS)
         except (FileNotFoundError, NotADirectoryError):
@@ -102,9 +108,10 @@ class Lease:
         lease = cls(descriptor)
         try:
             # An eviction holds its lock for one rename only, so this does not wait for long.
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            _lock_shared(descriptor, path)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
+                lease.close()
                 raise
             # Then an eviction cannot lock it either, and leaves it alone.
         if not _is_at(descriptor, path):
@@ -137,6 +144,37 @@ class Lease:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _lock_shared(descriptor: int, path: str) -> None:
+    deadline = time.monotonic() + _LEASE_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                reason = f"it is locked for more than {_LEASE_SECONDS:g} s ({holder_of(path)}); end that process"
+                raise OSError(errno.ETIMEDOUT, reason, path) from None
+            time.sleep(_POLL)
+        else:
+            return
+
+
+def holder_of(path: str) -> str:
+    """Return who holds a lock on the file or folder ``path``, for messages: the process, if the system names it.
+
+    >>> holder_of("/nowhere/at/all")
+    'an unknown process locks /nowhere/at/all'
+    """
+    try:
+        inode = str(os.stat(path).st_ino)
+        with open("/proc/locks", encoding="ascii") as file:
+            # 1: FLOCK  ADVISORY  WRITE 4711 fd:01:5678 0 EOF
+            held = [words for words in map(str.split, file) if words[1] == "FLOCK" and words[5].endswith(f":{inode}")]
+        process = next(words[4] for words in held if int(words[4]) > 0)
+    except (OSError, ValueError, IndexError, StopIteration):
+        return f"an unknown process locks {path}"
+    return f"process {process} locks {path}"
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flink_skills.errors import ConfigError, SourceError, near_misses
+from flink_skills.skill.file_names import name_problem
 from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
 from flink_skills.sources.path import check_pinned_folder, local_tree
 from flink_skills.sources.spec import SourceSpec
@@ -24,6 +25,9 @@ class ResourceSource(SkillSource):
         parts = location.split("/")
         if not location.strip("/") or ".." in parts or "\\" in location or "\0" in location:
             raise ConfigError(f"skill resource {location!r}: give a name inside the job JAR, such as 'skills'")
+        for part in filter(None, parts):
+            if problem := name_problem(part):
+                raise ConfigError(f"skill resource {location!r}: {part!r} {problem}; rename it in the job JAR")
         for path in self._paths():
             check_pinned_folder(path, spec)
 

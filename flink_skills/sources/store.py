@@ -32,6 +32,7 @@ from flink_skills.sources.entries import ArchiveRefusedError
 from flink_skills.sources.locking import Lease, file_lock, try_lock
 from flink_skills.sources.mends import MACHINE_FULL, machine_mend
 from flink_skills.sources.pins import file_sha256, other_content
+from flink_skills.sources.planted import PlantedError, check_folders
 from flink_skills.sources.upkeep import INDEXES, LOCKS, RECORDS, WORK, evict, remove_tree, sweep, sweep_work
 
 __all__ = ["FOLDER_PREFIX", "Store", "StoredTree", "remove_tree", "usual_folder"]
@@ -41,10 +42,6 @@ FOLDER_PREFIX = "flink-skills-store-"
 _SHA256 = 64
 
 _logger = logging.getLogger(__name__)
-
-
-class _NotOursError(PermissionError):
-    """The store's folder may have been made by somebody else."""
 
 
 def usual_folder(parent: str) -> str:
@@ -214,8 +211,8 @@ class Store:
         """The error for a disk that fails: retryable where space may come free."""
         number = error.errno or 0
         mend = machine_mend(error) or "check the disk"
-        if isinstance(error, _NotOursError):
-            mend = "remove it, or take the rights of others away (chmod go-w)"
+        if isinstance(error, PlantedError):
+            mend = f"remove {error.path}, or take the rights of others away (chmod go-w)"
         elif number in (errno.EACCES, errno.EPERM):
             mend = f"let user {os.geteuid()} write there"
             with suppress(OSError):
@@ -254,10 +251,17 @@ class Store:
 
     def _find(self, sha256: str) -> StoredTree | None:
         path = os.path.join(self.folder, sha256)
+        # Before the lock: another user that created the folder can hold it indefinitely.
+        self._check_place()
+        _restore(path, 0o555)
         lease = Lease.take(path)
         if lease is None:
             return None
-        self._check_place()
+        try:
+            self._check_place()
+        except BaseException:
+            lease.close()
+            raise
         lease.touch()
         if os.stat(path).st_mode & 0o222:  # its maker was killed after the rename
             with suppress(OSError):
@@ -346,16 +350,32 @@ class Store:
         self._check_place()
         folder = os.path.join(self.folder, name)
         os.makedirs(folder, mode=0o700, exist_ok=True)
+        _restore(folder, 0o700)
         return folder
 
     def _check_place(self) -> None:
         """Where anybody may make folders, such as ``/tmp``, anybody could have made it first and put skills into it."""
-        parent = os.stat(os.path.dirname(os.path.abspath(self.folder)))
-        if not parent.st_mode & stat.S_IWOTH or os.path.ismount(self.folder):
+        folder = os.path.abspath(self.folder)
+        if os.path.ismount(folder):
             return
-        status = os.lstat(self.folder)
+        check_folders(folder)
+        try:
+            parent, status = os.stat(os.path.dirname(folder)), os.lstat(folder)
+        except FileNotFoundError:
+            return  # made by this user later, and checked again then
+        _restore(folder, 0o755)
+        if not parent.st_mode & stat.S_IWOTH:
+            return
         if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
-            raise _NotOursError(errno.EPERM, "it is in a folder for everybody, and others can write to it")
+            raise PlantedError(folder, "it is in a folder for everybody, and others can write to it")
 
     def _may_write(self, name: str) -> bool:
         return os.access(os.path.join(self.folder, name), os.W_OK | os.X_OK)
+
+
+def _restore(folder: str, mode: int) -> None:
+    """Undo that a command of this user took rights of the owner away: Landlock does not cover modes."""
+    with suppress(OSError):
+        found = os.lstat(folder)
+        if stat.S_ISDIR(found.st_mode) and mode & stat.S_IRWXU & ~found.st_mode and found.st_uid == os.geteuid():
+            os.chmod(folder, mode)

@@ -365,6 +365,6 @@ def test_a_store_that_cannot_be_reached_for_now(workspace: Workspace) -> None:
 
 def test_a_workspace_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    workspace = WorkspaceManager(tmp_path / "file" / "w").for_key("k")
-    with pytest.raises(ExecutionError):
-        stage_files(workspace, event_files({"files": [{"text": "x"}]}), None, OWNER, None)
+    workspaces = WorkspaceManager(tmp_path / "file" / "w")
+    with pytest.raises(ExecutionError, match=r"the folder of workspaces .* cannot be made"):
+        stage_files(workspaces.for_key("k"), event_files({"files": [{"text": "x"}]}), None, OWNER, None)

@@ -133,10 +133,27 @@ def test_executable_files_stay_so(tmp_path: Path) -> None:
         (["a\\..\\..\\x"], "leaves"),
         (["a/b", "A/b"], "upper and lower case"),
         (["a/stra\u00dfe", "a/STRASSE"], "upper and lower case"),
+        (["caf\u00e9", "cafe\u0301"], "Unicode form only"),
+        (["a/\u1e69.md", "a/S\u0307\u0323.md"], "Unicode form only"),
+        (["a."], "the name 'a.' ends with a dot or a space"),
+        (["a/b ", "c"], "the name 'a/b ' ends with a dot or a space"),
+        (["a ./b"], "ends with a dot or a space"),
+        (["a/.../b"], "ends with a dot or a space"),
+        (["report\u202egnp.sh"], r"change the direction of text \(U\+202E\)"),
+        (["a\u2066b"], r"change the direction of text \(U\+2066\)"),
+        (["a\u200bb"], "hidden characters"),
+        (["a\u2028b"], "control characters"),
+        (["a\x85b"], "control characters"),
+        (["a\x7fb"], "control characters"),
+        (["NUL"], "device"),
+        (["a/con.txt"], "device"),
+        (["a/Com1.tar.gz/b"], "device"),
+        (["lpt\u00b9"], "device"),
+        (["aux .md"], "device"),
         (["a", "a/b"], "there twice"),
         (["a/b", "a"], "there twice"),
         (["/".join("d" * 40)], "too deep"),
-        (["x" * 300], "too long"),
+        (["x" * 300], "more than 255 bytes in one part"),
         (["a\x07b"], "control characters"),
     ],
 )
@@ -149,6 +166,22 @@ def test_an_entry_that_is_there_twice(tmp_path: Path) -> None:
         archive.writestr("a.md", "1")
         archive.writestr("a.md", "2")
     refused(tmp_path / "s.zip", "there twice")
+
+
+def test_names_that_only_look_odd_are_taken(make: Callable[[dict[str, bytes]], Path], tmp_path: Path) -> None:
+    names = [
+        "a/.hidden",
+        "console.md",
+        "com10",
+        "nula",
+        "a b.md",
+        "\u0440\u0443\u0441.md",
+        "\u2764\ufe0f.md",
+        "e\u0301.md",
+    ]
+    path = make({"greet/SKILL.md": b"---\nname: greet\ndescription: Greets.\n---\n", **dict.fromkeys(names, b"x")})
+    tree = Store(str(tmp_path / "store")).add_archive(str(path), "x")
+    assert {name for name in names if Path(tree.path, name).is_file()} == set(names)
 
 
 @pytest.mark.row("B11")

@@ -422,17 +422,6 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path, store: Store) -> None:
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
 
 
-@pytest.fixture
-def readable(tmp_path: Path) -> Path:
-    """``tmp_path``, for other users as well."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_mode & 0o005 != 0o005:
-            if not folder.is_relative_to(tmp_path.parent):
-                pytest.skip(f"other users cannot reach {folder}")
-            folder.chmod(folder.stat().st_mode | 0o055)
-    return tmp_path
-
-
 @as_root
 def test_a_store_of_another_user(readable: Path, store: Store) -> None:
     path, other = archive(readable), archive(readable, "2.zip")
@@ -461,7 +450,14 @@ def test_a_store_in_the_temporary_folder_that_another_user_made(readable: Path) 
     planted.chmod(0o777)
     said = in_a_process(add_to_the_usual_place, path, str(readable), user=65534)
     assert said.startswith("False skill source x: the store ")
-    assert "others can write to it); remove it, or take the rights of others away (chmod go-w)" in said
+    mend = f"others can write to it); remove {planted}, or take the rights of others away (chmod go-w)"
+    assert mend in said
+    # The other user can also hold a lock on it indefinitely. The store is checked before it is locked.
+    tree = next(path for path in planted.iterdir() if len(path.name) == 64)
+    held = os.open(tree, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    assert in_a_process(add_to_the_usual_place, path, str(readable), user=65534) == said
+    os.close(held)
     # Wherever its path comes from: what others can write to is not trusted there.
     assert in_a_process(add, path, str(planted), user=65534) == said
     # In a place that is not for everybody, nobody can have put it there.

@@ -7,14 +7,19 @@ import fcntl
 import mmap
 import os
 import struct
+import time
 from pathlib import Path
 from typing import Any
+
+from flink_skills.sources.planted import open_own_file
 
 __all__ = ["SharedNumbers"]
 
 # struct flock: type, whence, start, length, process. The kernel wants 0 as the process of these locks.
 _FLOCK = struct.Struct("hhqqi4x")
 _SIZE = 8
+_OPEN_SECONDS = 10.0
+_POLL = 0.01
 _NONE = memoryview(b"")
 # Bytes that are only locked, far behind those that have content.
 _MUTEX = 1 << 40
@@ -60,11 +65,11 @@ class SharedNumbers:
         """Open the file, and create it if it does not exist.
 
         Raises:
-            OSError: The file cannot be opened, locked, written or mapped.
+            OSError: The file cannot be opened, locked, written or mapped, or belongs to another user.
         """
-        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_own_file(str(self._file), os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _LOCK)
+            self._lock_first(descriptor)
             size = os.fstat(descriptor).st_size
             if size < self._bytes:
                 # Written, because a mapped hole of a full disk would kill the process at the first store.
@@ -76,6 +81,22 @@ class SharedNumbers:
             raise
         self._descriptor = descriptor
         self.values = memoryview(self._map).cast("d")
+
+    def _lock_first(self, descriptor: int) -> None:
+        """Lock the file within a deadline: what created it may not be a worker."""
+        deadline = time.monotonic() + _OPEN_SECONDS
+        while True:
+            try:
+                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise
+                if time.monotonic() >= deadline:
+                    reason = f"another process locks it for more than {_OPEN_SECONDS:g} s; end that process"
+                    raise OSError(errno.ETIMEDOUT, reason, str(self._file)) from None
+                time.sleep(_POLL)
+            else:
+                return
 
     def lock(self) -> None:
         """Exclude the other users until :meth:`unlock`. To be held for microseconds, because the caller blocks."""

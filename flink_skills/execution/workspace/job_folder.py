@@ -14,9 +14,12 @@ from pathlib import Path
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.request import CommandUser
-from flink_skills.execution.workspace.rights import Ownership, can_pass, pinned
+from flink_skills.execution.workspace.key_names import KeyNames
+from flink_skills.execution.workspace.rights import Ownership, can_pass, pinned, restore_folder
 from flink_skills.execution.workspace.shared import SharedCopies
+from flink_skills.options import SkillOptions
 from flink_skills.sources.locking import Lease
+from flink_skills.sources.mends import NO_DESCRIPTORS, machine_mend
 
 __all__ = ["SHARED_SKILLS", "JobFolder", "left_alone"]
 
@@ -47,7 +50,7 @@ class JobFolder:
     root of the file system, that belongs to the job; ``passages`` are folders above it that are the job's as well
     and that others remove. ``share_files`` says that skills are staged as views of one copy. ``programs`` are the
     scripts that ``bin/`` of each workspace contains, by name. ``interpreters`` are those that some of the scripts
-    start.
+    start. ``names`` gives the workspaces their names, after :meth:`ensure`.
     """
 
     def __init__(
@@ -64,18 +67,21 @@ class JobFolder:
         self.share_files = share_files
         self.ownership = Ownership(user)
         self.shared = SharedCopies(path / SHARED_SKILLS, self.ownership)
+        self.names = KeyNames(path)
         self.troubles = Troubles()
         self.programs: Mapping[str, str] = {}
         self.interpreters: Mapping[str, str] = {}
         self._top = top or path
         self._passages = passages
+        # The modes of this user's folders above the job's, from the root of the file system down.
+        self._above: dict[Path, int] = {}
         self._lease: Lease | None = None
         self._lock = threading.Lock()
 
     def ensure(self) -> None:
         """Make the folder and take the lock. Raises :class:`OSError` and :class:`ExecutionError`."""
         with self._lock:
-            self._open_again()
+            self.restore()
             for _ in range(_TRIES):
                 if self._lease is not None and self.path.is_dir():
                     return
@@ -83,7 +89,24 @@ class JobFolder:
                 with suppress(FileNotFoundError):  # another worker is removing the job's folders
                     self._make()
                     self._lease = Lease.take(str(self.path))
+                    if self._lease is not None:
+                        self.names.load()
         raise ExecutionError(f"the folder of workspaces {self.path} is removed again and again while it is made")
+
+    @contextmanager
+    def failing(self, what: str) -> Iterator[None]:
+        """Turn an :class:`OSError` into the :class:`ExecutionError` that says what failed, and how to fix it."""
+        try:
+            yield
+        except OSError as error:
+            mend = machine_mend(error)
+            if not mend:
+                raise ExecutionError(f"{what}: {error}") from error
+            if error.errno not in NO_DESCRIPTORS:
+                mend += f" there, or set {SkillOptions.WORKSPACE_DIR.key} to another folder"
+            message = f"{what} ({error.strerror}): {mend}"
+            self.troubles.say(message)
+            raise ExecutionError(message) from error
 
     def release(self) -> None:
         """Give the lock back."""
@@ -105,17 +128,24 @@ class JobFolder:
         above = [folder for folder in self.path.parents if folder.is_relative_to(self._top)]
         return [*reversed(above), self.path]
 
-    def _open_again(self) -> None:
+    def restore(self) -> None:
         """Undo what commands of the worker's own user did to the modes of folders, which shuts out all keys.
 
-        Landlock does not cover modes.
+        Landlock does not cover modes. Folders above the job's get the mode back that they had when the job's folder
+        was made, if their owner lacks some of it. The job's own folders are closed to other users again.
         """
+        for folder, mode in self._above.items():
+            with suppress(FileNotFoundError, NotADirectoryError):
+                restore_folder(folder, mode)
         for folder in (*self._passages, *self._own_folders()):
             with suppress(FileNotFoundError, NotADirectoryError):
                 found = folder.lstat()
-                if found.st_uid == os.geteuid() and found.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+                rights, wrong = self.ownership.passage, stat.S_IRWXU & ~found.st_mode
+                if self.user is None and folder not in self._passages:
+                    wrong |= stat.S_IMODE(found.st_mode) & ~rights.mode
+                if wrong and found.st_uid == os.geteuid():
                     with pinned(folder) as descriptor:
-                        self.ownership.passage.apply(descriptor)
+                        rights.apply(descriptor)
 
     def _make(self) -> None:
         missing = [folder for folder in reversed(self._top.parents) if not folder.exists()]
@@ -127,6 +157,10 @@ class JobFolder:
             with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
             self._check_ours(folder)
+        for folder in reversed(self._top.parents):
+            found = folder.stat()
+            if found.st_uid == os.geteuid() and folder not in self._passages:
+                self._above.setdefault(folder, stat.S_IMODE(found.st_mode))
         if self.user is not None:
             self._let_pass(self.user)
             self._check_passage(self.user)

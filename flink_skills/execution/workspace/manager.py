@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
 import random
@@ -21,14 +20,15 @@ from flink_skills.execution.workspace.ages import Ages
 from flink_skills.execution.workspace.inputs import name_inputs
 from flink_skills.execution.workspace.interpreter import command_python
 from flink_skills.execution.workspace.job_folder import SHARED_SKILLS, JobFolder, left_alone
-from flink_skills.execution.workspace.metadata import METADATA_FILE
+from flink_skills.execution.workspace.key_names import NAMES_FILE, is_workspace
+from flink_skills.execution.workspace.last_use import LastUses
 from flink_skills.execution.workspace.removal import DOOMED, remove_tree, set_aside
+from flink_skills.execution.workspace.rights import restore_folder
 from flink_skills.execution.workspace.workspace import Workspace
 from flink_skills.sources.locking import unleased
 
 __all__ = ["WorkspaceManager", "remove_abandoned"]
 
-_PREFIX = "ws_"
 _SWEEPS_PER_TTL = 4
 _SHORTEST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
@@ -84,6 +84,7 @@ class WorkspaceManager:
         """Names in ``work/inputs`` that belong to the job."""
         self._ttl = ttl
         self._ages = Ages(ttl)
+        self._uses = LastUses(self._job.ownership.closed)
         self._base_env = base_environment(os.environ, sys.executable) if base_env is None else dict(base_env)
         self.remarks: tuple[str, ...] = ()
         """Warnings for an operator about the interpreter of commands."""
@@ -111,9 +112,17 @@ class WorkspaceManager:
         self._job.share_files = share
 
     def for_key(self, key_text: str) -> Workspace:
-        """The workspace of a key. The folder's name is a hash: it tells nothing, and any text will do."""
-        name = _PREFIX + hashlib.sha256(key_text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        """Return the workspace of a key. Any text will do.
+
+        The folder's name tells nothing about the key, and no command can compute it, see
+        :class:`~flink_skills.execution.workspace.key_names.KeyNames`. The first call makes the folder of all
+        workspaces. Raises :class:`ExecutionError` if that cannot be made.
+        """
         with self._lock:
+            if not self._job.names.is_loaded:
+                with self._job.failing(f"the folder of workspaces {self.root} cannot be made"):
+                    self._job.ensure()
+            name = self._job.names.name(key_text)
             found = self._live.get(name)
             if found is None:
                 found = self._live[name] = Workspace(self.root / name, self._job, self._base_env, self._inputs)
@@ -135,11 +144,14 @@ class WorkspaceManager:
         removed = 0
         problems = []
         self._ages.look()
-        for path in _entries(self.root):
+        self._job.restore()
+        entries = _entries(self.root)
+        self._uses.keep({path.name for path in entries})
+        for path in entries:
             try:
                 if path.name.startswith(DOOMED):
                     remove_tree(path)
-                elif path.name.startswith(_PREFIX):
+                elif is_workspace(path.name):
                     removed += self._remove_if_old(path)
             except OSError as error:
                 problems.append(str(error))
@@ -152,13 +164,19 @@ class WorkspaceManager:
         return removed
 
     def _remove_if_old(self, path: Path) -> bool:
-        if self._ages.since(_last_use(path)) < self._ttl:
+        known = self._uses.known(path)
+        if known is not None and self._ages.since(known) < self._ttl:
             return False
-        with unleased(str(path)) as free:
-            # Asked again, now that nobody can begin to use it.
-            if not free or self._ages.since(_last_use(path)) < self._ttl:
+        try:
+            if self._ages.since(self._uses.read(path)) < self._ttl:
                 return False
-            doomed = set_aside(path)
+            with unleased(str(path)) as free:
+                # Read again, now that nobody can begin to use it.
+                if not free or self._ages.since(self._uses.read(path)) < self._ttl:
+                    return False
+                doomed = set_aside(path)
+        except FileNotFoundError:  # another worker sweeps too
+            return False
         if doomed is None:
             return False
         remove_tree(doomed)
@@ -197,6 +215,8 @@ class WorkspaceManager:
         for workspace in live:
             workspace.release()
         self._job.release()
+        with suppress(OSError):  # has gone
+            self._job.restore()
         with left_alone(self.root) as free:
             if free:
                 _remove_all(self.root)
@@ -209,6 +229,7 @@ def remove_abandoned(folder: Path) -> bool:
     try:
         if folder.is_symlink() or folder.lstat().st_uid != os.geteuid():
             return False
+        restore_folder(folder)
     except FileNotFoundError:
         return False
     with left_alone(folder) as free:
@@ -222,7 +243,7 @@ def remove_abandoned(folder: Path) -> bool:
 def _remove_all(root: Path) -> None:
     problems = []
     for path in _entries(root):
-        if path.name.startswith((_PREFIX, DOOMED)) or path.name == SHARED_SKILLS:
+        if is_workspace(path.name) or path.name.startswith((DOOMED, NAMES_FILE)) or path.name == SHARED_SKILLS:
             try:
                 remove_tree(path)
             except OSError as error:
@@ -236,14 +257,6 @@ def _entries(folder: Path) -> list[Path]:
         return list(folder.iterdir())
     except FileNotFoundError:
         return []
-
-
-def _last_use(workspace: Path) -> float:
-    """Seconds since 1970; the beginning of time for one that has gone."""
-    for path in (workspace / METADATA_FILE, workspace):
-        with suppress(OSError):
-            return path.lstat().st_mtime
-    return 0.0
 
 
 def _real(path: str | Path) -> Path:

@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import stat
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any
 
-from flink_skills.execution.workspace.rights import Rights
+from flink_skills.execution.workspace.rights import Rights, open_restored
 
 __all__ = ["METADATA_FILE", "Metadata", "StagedSkill"]
 
@@ -23,8 +23,6 @@ _VERSION = 1
 _LARGEST = 4 << 20
 _MOST_RECORDS = 256
 _INPUT_FIELDS = ("from", "to", "resolved", "version", "mode", "ts")
-# A pipe or a link in its place must neither block nor lead elsewhere.
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -54,18 +52,41 @@ class Metadata:
 
     @classmethod
     def read(cls, folder: int) -> Metadata:
-        """What the open ``folder`` has; new where there is none that this worker could have written."""
+        """Return the contents of the file in the open ``folder``, new ones if this worker cannot have written it.
+
+        Raises :class:`PermissionError` if a command closes the file again and again.
+        """
+        return cls._read(folder) or cls(created_at=now())
+
+    @classmethod
+    def last_use(cls, folder: int) -> float | None:
+        """Return the time of access that the file in the open ``folder`` contains, in seconds since 1970.
+
+        The file's own times are not used: a command of the worker's user can set them for any key. Return None for a
+        file that is missing or spoiled. Raises :class:`PermissionError` if a command closes it again and again.
+        """
+        found = cls._read(folder)
+        if found is None:
+            return None
         try:
-            descriptor = os.open(METADATA_FILE, _READ, dir_fd=folder)
+            return datetime.fromisoformat(found.last_access.replace("Z", "+00:00")).timestamp()
+        except ValueError:
+            return None
+
+    @classmethod
+    def _read(cls, folder: int) -> Metadata | None:
+        try:
+            descriptor = open_restored(METADATA_FILE, folder)
+        except PermissionError:
+            raise
         except OSError:
-            return cls(created_at=now())
+            return None
         try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size > _LARGEST:
-                return cls(created_at=now())
+            if os.fstat(descriptor).st_size > _LARGEST:
+                return None
             return cls._from_json(json.loads(os.read(descriptor, _LARGEST)))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return cls(created_at=now())  # of another version, or spoiled: skills are staged anew
+            return None  # of another version, or spoiled: skills are staged anew
         finally:
             os.close(descriptor)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.manager import WorkspaceManager, remove_abandoned
 from flink_skills.execution.workspace.removal import DOOMED, remove_tree
+from flink_skills.execution.workspace.rights import restore_folder
 from flink_skills.options import SkillConfig, SkillOptions
 
 __all__ = ["open_workspaces"]
@@ -56,9 +58,12 @@ def open_workspaces(
 def remove_leftovers(folder: Path, spare: str = "") -> None:
     """Remove the jobs that were killed, but not ``spare``, from a folder of jobs. What stays is logged."""
     for job in _folders(folder):
-        if not job.name.startswith(_JOB_PREFIX) or job.name == spare:
+        if not job.name.startswith(_JOB_PREFIX) or job.name == spare or not _is_own(job):
             continue
         removed = False
+        with suppress(OSError):  # a command of that job may have closed them
+            restore_folder(job)
+            restore_folder(job / _WORKSPACES)
         for agent in _folders(job / _WORKSPACES):
             try:
                 if agent.name.startswith(DOOMED):
@@ -72,6 +77,13 @@ def remove_leftovers(folder: Path, spare: str = "") -> None:
         with suppress(OSError):  # a worker that lives has one in there
             (job / _WORKSPACES).rmdir()
             job.rmdir()
+
+
+def _is_own(folder: Path) -> bool:
+    """Return False for the folder of another user, which that user can change during the removal."""
+    with suppress(OSError):
+        return folder.lstat().st_uid == os.geteuid()
+    return False
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.request import CommandUser
 
-__all__ = ["Ownership", "Rights", "can_pass", "folder_in", "pinned"]
+__all__ = ["Ownership", "Rights", "can_pass", "folder_in", "open_restored", "pinned", "restore_folder"]
 
 _PIN = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A pipe or a link in the place of a file must neither block nor lead elsewhere.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TRIES = 20
 
 
@@ -98,6 +100,57 @@ def pinned(name: str | os.PathLike[str], parent: int | None = None) -> Iterator[
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def restore_folder(path: str | os.PathLike[str], mode: int = stat.S_IRWXU) -> None:
+    """Give a folder of this user ``mode`` back if its owner lacks rights that the mode has. Do nothing otherwise.
+
+    Landlock does not cover modes: a command of the worker's user can take them away by path. Raises :class:`OSError`
+    if the folder cannot be reached.
+    """
+    found = os.lstat(path)
+    if mode & stat.S_IRWXU & ~found.st_mode and found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode):
+        with pinned(path) as descriptor:
+            os.chmod(f"/proc/self/fd/{descriptor}", mode)
+
+
+def open_restored(name: str, folder: int) -> int:
+    """Open the file ``name`` of the open ``folder`` for reading, even if a command of the worker's user closed it.
+
+    Returns:
+        A descriptor of a regular file of this user.
+
+    Raises:
+        FileNotFoundError: There is no such file, or something else in its place.
+        PermissionError: A command closes the file as fast as its mode is restored.
+    """
+    for _ in range(_TRIES):
+        with suppress(PermissionError):
+            try:
+                descriptor = os.open(name, _READ, dir_fd=folder)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENXIO):
+                    break
+                raise
+            if _is_own_file(os.fstat(descriptor)):
+                return descriptor
+            os.close(descriptor)
+            break
+        pin = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            found = os.fstat(pin)
+            if not _is_own_file(found):
+                break
+            os.chmod(f"/proc/self/fd/{pin}", stat.S_IMODE(found.st_mode) | stat.S_IRUSR)
+        finally:
+            os.close(pin)
+    else:
+        raise PermissionError(errno.EACCES, "it is closed again and again by a command of the same user", name)
+    raise FileNotFoundError(errno.ENOENT, "it is not a regular file of this user", name)
+
+
+def _is_own_file(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import secrets
 import threading
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.workspace.removal import remove_tree, set_aside
-from flink_skills.execution.workspace.rights import Ownership
+from flink_skills.execution.workspace.rights import Ownership, open_restored, pinned, restore_folder
 from flink_skills.execution.workspace.staging import StageableSkill, copy_skill, folder_name, seal_files, walk
 from flink_skills.execution.workspace.views import (
     FileState,
@@ -33,6 +34,8 @@ _TRIES = 20
 _BUILDING = ".new-"
 _FILES = "files"
 _STATES = "states.json"
+# The time of the last use, in seconds since 1970. Times of files can be set by commands of the worker's user.
+_USED = "used"
 # Commands of the worker's own user can change the metadata of files. Each key has its own of the small ones, so that
 # the linked ones are few, and looked at before each use.
 _SMALLEST_LINKED = 64 << 10
@@ -54,6 +57,8 @@ class SharedCopies:
         self._lock = threading.Lock()
         # digest -> name -> the files that views have links to
         self._linked: dict[str, dict[str, dict[str, FileState]]] = {}
+        # digest -> when a sweep first saw it without a time of use, in seconds since 1970
+        self._seen: dict[str, float] = {}
 
     def view(self, skill: StageableSkill, target: Path) -> bool:
         """Make the new folder ``target`` a view of ``skill``, whose copy is made if it is missing or spoiled.
@@ -106,7 +111,7 @@ class SharedCopies:
         else:
             raise ExecutionError(f"the shared copy {copy} is removed again and again while it is made")
         with lease:
-            lease.touch()
+            _note_use(copy.parent)
             yield copy
 
     def _mended(self, copy: Path) -> dict[str, FileState] | None:
@@ -157,12 +162,19 @@ class SharedCopies:
     def sweep(self, ttl: float) -> None:
         """Remove copies that no workspace has a view of and that nobody asked for in ``ttl`` seconds."""
         with suppress(FileNotFoundError):
+            if self._exposed:
+                restore_folder(self.folder)
             for digest in list(self.folder.iterdir()):
                 self._sweep(digest, ttl)
 
     def _sweep(self, digest: Path, ttl: float) -> None:
         try:
-            if digest.lstat().st_mtime > time.time() - ttl:
+            if self._exposed:
+                mend_folders(digest)
+            used = _last_use(digest)
+            if used is None:
+                used = self._seen.setdefault(digest.name, time.time())
+            if used > time.time() - ttl:
                 return
             with unleased(str(digest)) as free:
                 doomed = set_aside(digest) if free and not _has_views(digest) else None
@@ -171,6 +183,7 @@ class SharedCopies:
         if doomed is not None:
             with self._lock:
                 self._linked.pop(digest.name, None)
+                self._seen.pop(digest.name, None)
             remove_tree(doomed)
 
 
@@ -181,6 +194,31 @@ def _read_states(copy: Path) -> dict[str, FileState] | None:
         return {name: FileState(*state) for name, state in noted.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return None
+
+
+def _note_use(folder: Path) -> None:
+    building = folder / f"{_BUILDING}{secrets.token_hex(8)}"
+    # A full disk makes it look older than it is, which costs another copy at most.
+    with suppress(OSError):
+        building.write_text(str(time.time()), encoding="ascii")
+        building.replace(folder / _USED)
+
+
+def _last_use(folder: Path) -> float | None:
+    """Return what :func:`_note_use` wrote. Return None if there is nothing that can be read."""
+    with pinned(folder) as held:
+        try:
+            descriptor = open_restored(_USED, held)
+        except PermissionError:
+            return time.time()  # a command closes it just now
+        except OSError:
+            return None
+    try:
+        return float(os.read(descriptor, 64))
+    except ValueError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _has_views(folder: Path) -> bool:

@@ -1,6 +1,6 @@
 """The workspace of one key.
 
-    <root>/ws_<hash of the key>/
+    <root>/ws_<hash of the key and of a secret of the job>/
         skills/<name>/      the loaded skills, read-only, each with a writable .venv/
         work/               where commands work when no skill is loaded
         work/inputs/        what the turn and the job hand to commands; event.json is the event
@@ -47,9 +47,7 @@ from flink_skills.execution.workspace.staging import (
     folder_name,
     seal_files,
 )
-from flink_skills.options import SkillOptions
 from flink_skills.sources.locking import Lease
-from flink_skills.sources.mends import NO_DESCRIPTORS, machine_mend
 
 __all__ = ["Workspace"]
 
@@ -79,6 +77,8 @@ class Workspace:
         self._base_env = base_env
         self._inputs = inputs
         self._lock = threading.RLock()
+        self.file_tools = threading.Lock()
+        """Held by the call of a file tool that changes files."""
         self._lease: Lease | None = None
         self._holds = 0
         self._released = False
@@ -124,7 +124,7 @@ class Workspace:
         """Make what is missing and mend what a command has spoiled. Raises :class:`ExecutionError`."""
         with (
             self._lock,
-            self._failing(f"workspace {self.root} cannot be made"),
+            self._job.failing(f"workspace {self.root} cannot be made"),
             self._held_root() as root,
             self._made_folders(root),
         ):
@@ -154,7 +154,7 @@ class Workspace:
         name = f"run_{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}_{secrets.token_hex(8)}"
         with (
             self._lock,
-            self._failing(f"workspace {self.root} cannot be used"),
+            self._job.failing(f"workspace {self.root} cannot be used"),
             self._held_root() as root,
             self._made_folders(root),
             folder_in(root, "runs", self._ownership.open) as runs,
@@ -203,7 +203,7 @@ class Workspace:
         target = self.inputs_dir / EVENT_FILE
         with (
             self._lock,
-            self._failing(f"the event cannot be written to {target}"),
+            self._job.failing(f"the event cannot be written to {target}"),
             self._held_root() as root,
             self._made_folders(root) as inputs,
         ):
@@ -215,7 +215,7 @@ class Workspace:
 
         Any number may hold it. Raises :class:`ExecutionError` where it cannot be used.
         """
-        with self._lock, self._failing(f"workspace {self.root} cannot be used"):
+        with self._lock, self._job.failing(f"workspace {self.root} cannot be used"):
             with self._held_root():
                 self._holds += 1
             let_go = False
@@ -254,7 +254,7 @@ class Workspace:
         """
         globs = Globs(patterns, roots)
         limits = {"max_files": max_files, "max_file_bytes": max_file_bytes, "max_total_bytes": max_total_bytes}
-        with self._failing(f"files of workspace {self.root} cannot be collected"), self._looked_at() as root:
+        with self._job.failing(f"files of workspace {self.root} cannot be collected"), self._looked_at() as root:
             return collect_files(root, globs, roots, self._reach, **limits)
 
     def read(self, path: str, limit: int, *, roots: Collection[str] = READABLE) -> bytes:
@@ -269,7 +269,7 @@ class Workspace:
 
         ``inputs/x`` is ``work/inputs/x``. Blocks. Raises :class:`PlaceError`, whose ``reason`` says what is wrong.
         """
-        with self._failing(f"{path!r} of workspace {self.root} cannot be read"), self._looked_at() as root:
+        with self._job.failing(f"{path!r} of workspace {self.root} cannot be read"), self._looked_at() as root:
             return read_part(root, path, roots, self._reach, offset=offset, limit=limit)
 
     def place(
@@ -302,7 +302,7 @@ class Workspace:
             raise ValueError("place() takes either data or a source")
         at = Destination(to, self.root, self._ownership, self.input_names)
         what = f"{at.shown} of workspace {self.root} cannot be written"
-        with self._lock, self._failing(what), self._held_root() as root, self._made_folders(root):
+        with self._lock, self._job.failing(what), self._held_root() as root, self._made_folders(root):
             again = replace or self._metadata.has_input(at.shown)
             if source is None:
                 placed = at.put_data(root, data or b"", replace=again)
@@ -315,7 +315,7 @@ class Workspace:
 
     def note_outputs(self, record: Mapping[str, Any]) -> None:
         """Note in ``metadata.json`` what was collected: ``globs``, ``saved_as``, ``versions``, ``limits_hit``."""
-        with self._lock, self._failing(f"workspace {self.root} cannot be used"), self._held_root() as root:
+        with self._lock, self._job.failing(f"workspace {self.root} cannot be used"), self._held_root() as root:
             self._metadata.note_output(record)
             self._metadata.write(root, self._ownership.data)
 
@@ -354,7 +354,8 @@ class Workspace:
                 self._lease.close()
                 self._lease = None
             self._metadata = Metadata()
-            with self._failing(f"workspace {self.root} cannot be removed"):
+            with self._job.failing(f"workspace {self.root} cannot be removed"):
+                self._job.restore()
                 remove_tree(self.root)
 
     @contextmanager
@@ -437,7 +438,7 @@ class Workspace:
 
     def _stage(self, skill: StageableSkill, target: Path) -> None:
         what = f"skill {skill.name!r} cannot be copied from {skill.path or 'memory'} to {target}"
-        with self._failing(what), self._held_root() as root, self._made_folders(root):
+        with self._job.failing(what), self._held_root() as root, self._made_folders(root):
             if self._is_staged(skill, target):
                 return  # by an earlier worker, or before a pause
             self._remove_unfinished()
@@ -477,20 +478,6 @@ class Workspace:
         copy_skill(skill, building)
         seal_files(building, self._ownership)
         return False
-
-    @contextmanager
-    def _failing(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            mend = machine_mend(error)
-            if not mend:
-                raise ExecutionError(f"{what}: {error}") from error
-            if error.errno not in NO_DESCRIPTORS:
-                mend += f" there, or set {SkillOptions.WORKSPACE_DIR.key} to another folder"
-            message = f"{what} ({error.strerror}): {mend}"
-            self._job.troubles.say(message)
-            raise ExecutionError(message) from error
 
 
 def _is_folder(path: Path) -> bool:

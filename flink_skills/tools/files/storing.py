@@ -3,8 +3,6 @@
 # Files are made in held folders here, which pathlib cannot work with.
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -21,8 +19,6 @@ from flink_skills.tools.files.area import Area, Target
 __all__ = ["Storing", "replace_file", "write_all"]
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOCK = ".file-tools.lock"
-_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 class Storing:
@@ -35,19 +31,13 @@ class Storing:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other calls of file tools from changing files of this workspace: none undoes what another one did."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with self._area.told(()):
-            descriptor = os.open(_LOCK, flags, 0o600, dir_fd=self._root)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            except OSError as error:
-                if error.errno not in _NO_LOCKS:
-                    raise
+        """Keep other calls of file tools from changing files of this workspace: none undoes what another one did.
+
+        The lock is in memory, because turns of a key never overlap in two workers. A lock on a file that commands can
+        open is not possible: a command could hold it, and block threads of the worker that other keys need.
+        """
+        with self._area.workspace.file_tools:
             yield
-        finally:
-            os.close(descriptor)
 
     def replace(self, target: Target, data: bytes) -> None:
         """Make the file have this content, at once or not at all; folders above it are made."""

@@ -30,6 +30,7 @@ from flink_skills.execution.backends import LocalBackend
 from flink_skills.execution.workspace import Workspace, WorkspaceManager
 
 SKILL_TEXT = "---\nname: report\ndescription: Writes a report.\n---\nRun scripts/run.sh.\n"
+_TTL_SECONDS = 3600
 SCRIPT_TEXT = "#!/bin/sh\necho report\n"
 
 
@@ -49,7 +50,9 @@ class Worker:
         self.user = CommandUser(user, user) if user is not None else None
         self.settings = BackendSettings(user=self.user, python=given["python"])
         self.backend = _backend(given["backend"], self.settings)
-        self.workspaces = WorkspaceManager(given["root"], user=self.user, share_files=given["share_files"])
+        self.workspaces = WorkspaceManager(
+            given["root"], user=self.user, share_files=given["share_files"], ttl=_TTL_SECONDS
+        )
         self.kept: list[Workspace] = []
         self.text = ctypes.create_string_buffer(given["memory_text"].encode())
         self.writable = ctypes.create_string_buffer(b"untouched", 64)
@@ -90,6 +93,20 @@ class Worker:
 
     async def stage_again(self, key: str) -> str:
         return str(await asyncio.to_thread(self.workspaces.for_key(key).stage, _Skill()))
+
+    async def release(self, key: str) -> None:
+        """End the turn of a key: from now on the workspace is removed when it is old."""
+        self.workspaces.for_key(key).release()
+
+    async def sweep(self) -> int:
+        return await asyncio.to_thread(self.workspaces.sweep)
+
+    async def digest(self, key: str) -> str:
+        """What the worker knows of the skill in a workspace, read from its file by a worker that replaces this one."""
+        replacing = WorkspaceManager(self.workspaces.root, user=self.user, share_files=self.workspaces.share_files)
+        workspace = replacing.for_key(key)
+        await asyncio.to_thread(workspace.ensure)
+        return workspace.staged_digest("report")
 
     async def remove(self, key: str) -> None:
         await asyncio.to_thread(self.workspaces.for_key(key).remove)

@@ -1,4 +1,4 @@
-"""Rows 43 and 45: one session's commands have no effect on another's."""
+"""Rows 43, 45 and 49: one session's commands have no effect on another's."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +23,7 @@ from flink_skills.execution.backends import HygieneBackend, NoIsolationBackend
 from flink_skills.execution.workspace import Workspace
 from flink_skills.options import SkillConfig
 from flink_skills.tools import ArgumentError, ShellRunner
+from tests.kit.aging import age_workspace
 from tests.kit.waiting import until
 
 from .conftest import Output
@@ -63,8 +62,7 @@ def workspace(manager: WorkspaceManager) -> Workspace:
 
 def is_leased(manager: WorkspaceManager, workspace: Workspace) -> bool:
     """Whether a sweep leaves it alone although it is old."""
-    then = time.time() - 7200
-    os.utime(workspace.root / "metadata.json", (then, then))
+    age_workspace(workspace.root, 7200)
     manager.sweep()
     return workspace.root.exists()
 

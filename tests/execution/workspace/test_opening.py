@@ -13,6 +13,7 @@ import pytest
 from flink_skills.execution import WorkspaceManager
 from flink_skills.execution.workspace import open_workspaces
 from flink_skills.options import SkillConfig
+from tests.kit.aging import age_workspace
 
 from .conftest import dig
 
@@ -61,7 +62,7 @@ def test_options_arrive(scratch: Path, tmp_path: Path) -> None:
     workspace.ensure()
     assert (workspace.inputs_dir / "table").read_text() == "a"
     workspace.release()
-    os.utime(workspace.root / "metadata.json", (0, 0))
+    age_workspace(workspace.root, 60)
     assert manager.sweep() == 1
     manager.close()
 
@@ -70,6 +71,7 @@ _WORKER = """
 import sys
 from flink_skills.execution.workspace import open_workspaces
 from flink_skills.options import SkillConfig
+from tests.kit.aging import age_workspace
 config = SkillConfig({"skills.workspace.dir": sys.argv[1]})
 manager = open_workspaces(config, agent_id="agent", scratch_dir=sys.argv[2])
 manager.for_key("k").write_event(b"{}")

@@ -18,6 +18,7 @@ import pytest
 
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.execution.workspace import ages
+from tests.kit.aging import age_copy, age_workspace
 from tests.kit.waiting import until
 
 from .conftest import LARGE, Skill
@@ -25,17 +26,12 @@ from .conftest import LARGE, Skill
 HOUR = 3600.0
 
 
-def age(path: Path, seconds: float) -> None:
-    then = time.time() - seconds
-    os.utime(path, (then, then))
-
-
 def used(manager: WorkspaceManager, key: str, ago: float) -> Path:
     """A workspace that nobody uses any more."""
     workspace = manager.for_key(key)
     workspace.write_event(b"{}")
     workspace.release()
-    age(workspace.root / "metadata.json", ago)
+    age_workspace(workspace.root, ago)
     return workspace.root
 
 
@@ -64,7 +60,7 @@ def test_a_clock_that_is_set_removes_nothing_too_early_and_all_in_the_end(
     manager = WorkspaceManager(root, ttl=HOUR)
     in_use = manager.for_key("in use")
     in_use.write_event(b"{}")
-    age(in_use.root / "metadata.json", 9 * HOUR)
+    age_workspace(in_use.root, 9 * HOUR)
     idle, old = used(manager, "idle", 60), used(manager, "old", HOUR - 60)
     with monkeypatch.context() as patched:
         clocks = Clocks(patched)
@@ -86,11 +82,11 @@ def test_old_workspaces_go_and_young_ones_stay(root: Path) -> None:
     manager = WorkspaceManager(root, ttl=HOUR)
     old, young = used(manager, "old", HOUR + 5), used(manager, "young", HOUR - 60)
     (root / "notes.txt").write_text("mine")
-    age(root / "notes.txt", 9 * HOUR)
+    os.utime(root / "notes.txt", (0, 0))
     assert manager.sweep() == 1
     assert not old.exists()
     assert young.exists()
-    assert sorted(path.name for path in root.iterdir()) == ["notes.txt", young.name]
+    assert sorted(path.name for path in root.iterdir()) == [".names", "notes.txt", young.name]
     manager.close()
 
 
@@ -106,12 +102,13 @@ def test_a_workspace_in_use_stays_whoever_sweeps(root: Path) -> None:
     manager, other = WorkspaceManager(root, ttl=HOUR), WorkspaceManager(root, ttl=HOUR)
     workspace = manager.for_key("k")
     workspace.write_event(b"{}")
-    age(workspace.root / "metadata.json", 5 * HOUR)
+    age_workspace(workspace.root, 5 * HOUR)
     assert manager.sweep() == other.sweep() == 0
     workspace.release()
     assert other.sweep() == 0  # its age counts from the end of the use
-    age(workspace.root / "metadata.json", 5 * HOUR)
-    assert other.sweep() == 1
+    age_workspace(workspace.root, 5 * HOUR)
+    other.close()
+    assert WorkspaceManager(root, ttl=HOUR).sweep() == 1
     workspace.write_event(b'{"n": 2}')
     assert (workspace.inputs_dir / "event.json").read_bytes() == b'{"n": 2}'
     manager.close()
@@ -129,7 +126,7 @@ def test_a_workspace_that_nobody_holds_is_not_in_use(root: Path) -> None:
 
     path = use()
     gc.collect()
-    age(path / "metadata.json", 5 * HOUR)
+    age_workspace(path, 5 * HOUR)
     assert manager.sweep() == 1
     manager.close()
 
@@ -140,7 +137,7 @@ def test_a_skill_is_staged_anew_after_the_workspace_grew_old(root: Path) -> None
     skill = Skill("s", None, "d1", "Do it.")
     workspace.stage(skill)
     workspace.release()
-    age(workspace.root / "metadata.json", 5 * HOUR)
+    age_workspace(workspace.root, 5 * HOUR)
     assert manager.sweep() == 1
     assert (workspace.stage(skill) / "SKILL.md").read_text() == "Do it."
     manager.close()
@@ -152,7 +149,7 @@ def test_shared_copies_without_a_view_go_when_they_are_old(root: Path) -> None:
     for name, digest in (("s", "d1"), ("s", "d2"), ("t", "d3"), ("t", "d4")):
         workspace.stage(Skill(name, None, digest, digest * LARGE))
     for digest in ("d1", "d2", "d3"):
-        age(root / ".skills" / digest, 5 * HOUR)
+        age_copy(root / ".skills" / digest, 5 * HOUR)
     manager.sweep()
     # d1 has no view any more, d2 has one, d3 has none, d4 is young.
     assert sorted(path.name for path in (root / ".skills").iterdir()) == ["d2", "d4"]
@@ -165,7 +162,7 @@ def test_a_skill_that_shares_nothing_outlives_its_shared_copy(root: Path) -> Non
     workspace = manager.for_key("k")
     skill = Skill("s", None, "d1", "Do it.")
     inode = workspace.stage(skill).stat().st_ino
-    age(root / ".skills" / "d1", 5 * HOUR)
+    age_copy(root / ".skills" / "d1", 5 * HOUR)
     manager.sweep()
     assert list((root / ".skills").iterdir()) == []
     assert workspace.stage(skill).stat().st_ino == inode
@@ -202,7 +199,7 @@ def test_another_process_uses_it_and_dies(root: Path) -> None:
     try:
         assert worker.stdout is not None
         path = Path(worker.stdout.readline().strip())
-        age(path / "metadata.json", 5 * HOUR)
+        age_workspace(path, 5 * HOUR)
         assert manager.sweep() == 0
         manager.close()
         assert path.exists()  # a worker that lives has the job's workspaces

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ def mode(path: Path) -> int:
 
 @pytest.mark.row("H1")
 def test_nothing_is_made_before_it_is_needed(manager: WorkspaceManager) -> None:
-    workspace = manager.for_key("k")
     assert not manager.root.exists()
+    workspace = manager.for_key("k")
+    assert [path.name for path in manager.root.iterdir()] == [".names"]
     workspace.ensure()
     assert mode(workspace.root) == 0o700
     names = {path.name for path in workspace.root.iterdir() if not path.name.startswith(".")}
@@ -36,6 +38,33 @@ def test_a_key_has_one_workspace_and_its_name_tells_nothing(manager: WorkspaceMa
     assert manager.for_key("a") is first
 
 
+def test_nobody_without_the_job_s_secret_can_compute_the_name_of_a_workspace(
+    manager: WorkspaceManager, tmp_path: Path
+) -> None:
+    # A command of another key knows the text of a key and the folder of all workspaces, and may not read there.
+    other_job = WorkspaceManager(tmp_path / "other" / "workspaces")
+    assert manager.for_key("a").root.name != other_job.for_key("a").root.name
+    assert mode(manager.root / ".names") == 0o600
+    other_job.close()
+
+
+def test_workers_that_start_at_the_same_time_agree_on_names(tmp_path: Path) -> None:
+    managers = [WorkspaceManager(tmp_path / "job") for _ in range(8)]
+    with ThreadPoolExecutor(len(managers)) as pool:
+        names = set(pool.map(lambda manager: manager.for_key("a").root.name, managers))
+    assert len(names) == 1
+    for each in managers:
+        each.close()
+    assert not (tmp_path / "job").exists()
+
+
+def test_a_name_file_that_was_changed_is_an_error_and_no_other_workspace(manager: WorkspaceManager) -> None:
+    manager.for_key("a").ensure()
+    (manager.root / ".names").write_bytes(b"short")
+    with pytest.raises(ExecutionError, match=r"\.names was changed while the job ran"):
+        WorkspaceManager(manager.root).for_key("a")
+
+
 def test_relative_root_is_refused_with_the_absolute_one() -> None:
     with pytest.raises(ConfigError, match=str(Path.cwd() / "here")):
         WorkspaceManager("here")
@@ -45,7 +74,6 @@ def test_a_foreign_folder_of_that_name_is_refused(manager: WorkspaceManager, tmp
     workspace = manager.for_key("k")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    manager.root.mkdir()
     workspace.root.symlink_to(elsewhere)
     with pytest.raises(ExecutionError, match="not a folder of this user"):
         workspace.write_event(b"{}")

@@ -233,7 +233,9 @@ def test_markers_of_directories_are_no_files(shelf: Shelf, reading: Reader) -> N
         (["a\x01b"], "has control characters"),
         (["C:a"], "is absolute"),
         (["a", "a/b"], "is there twice"),
-        (["a/x", "A/x"], "differ in upper and lower case only"),
+        (["a/x", "A/x"], "differ in upper and lower case or Unicode form only"),
+        (["a/b."], "ends with a dot or a space"),
+        (["a/\u202etxt.sh"], "hidden characters or characters that change the direction of text (U+202E)"),
         (["/".join(40 * ["a"])], "too long or too deep"),
     ],
 )

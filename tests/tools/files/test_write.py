@@ -5,7 +5,9 @@ Examines the internals of tools.files.storing on purpose.
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Callable
@@ -152,3 +154,16 @@ async def test_a_note_that_a_command_wrote_does_no_harm(files: Files) -> None:
         (files.workspace.root / ".file-tools.json").write_text(note)
         assert (await files("Write", path="log", content="x", append=True))["success"]
     assert (files.work / "log").read_text() == "xxxx"
+
+
+async def test_a_lock_that_a_command_holds_blocks_no_call(files: Files) -> None:
+    await files("Write", path="work/a.txt", content="1")
+    # A command of the key can lock the files that it can open.
+    held = [os.open(path, os.O_RDONLY) for path in files.workspace.root.iterdir() if path.is_file()]
+    try:
+        for descriptor in held:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        assert (await asyncio.wait_for(files("Write", path="work/a.txt", content="2"), 30))["success"]
+    finally:
+        for descriptor in held:
+            os.close(descriptor)

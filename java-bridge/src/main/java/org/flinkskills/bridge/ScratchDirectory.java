@@ -5,6 +5,7 @@ import java.nio.channels.FileChannel;
 import java.nio.channels.OverlappingFileLockException;
 import java.nio.file.FileVisitResult;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.SimpleFileVisitor;
 import java.nio.file.StandardOpenOption;
@@ -101,6 +102,10 @@ final class ScratchDirectory {
   private static void removeIfAbandoned(Path lockFile) {
     String name = lockFile.getFileName().toString();
     Path folder = lockFile.resolveSibling(name.substring(0, name.indexOf('.')));
+    if (!isOfItsOwner(lockFile, folder)) {
+      LOG.debug("{} is left alone: it is not the lock file of this folder's owner.", lockFile);
+      return;
+    }
     try (FileChannel channel = FileChannel.open(lockFile, StandardOpenOption.WRITE)) {
       if (channel.tryLock() != null) {
         LOG.info("Removing {}, left behind by a process that was killed.", folder);
@@ -112,6 +117,21 @@ final class ScratchDirectory {
     } catch (IOException | OverlappingFileLockException e) {
       // Another user's, or somebody else is removing it.
       LOG.debug("{} is left alone.", folder, e);
+    }
+  }
+
+  /**
+   * Returns false if another user may have put the lock file there, to have a folder in use removed,
+   * or to block who opens it: in {@code /tmp} everybody can create one.
+   */
+  private static boolean isOfItsOwner(Path lockFile, Path folder) {
+    try {
+      return Files.isRegularFile(lockFile, LinkOption.NOFOLLOW_LINKS)
+          && (!Files.exists(folder, LinkOption.NOFOLLOW_LINKS)
+              || Files.getOwner(lockFile, LinkOption.NOFOLLOW_LINKS)
+                  .equals(Files.getOwner(folder, LinkOption.NOFOLLOW_LINKS)));
+    } catch (IOException e) {
+      return false;
     }
   }
 

@@ -10,6 +10,7 @@ import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.JobID;
+import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -72,6 +73,25 @@ class ScratchDirectoryTest {
     }
     create().delete();
     assertFalse(Files.exists(tmp.resolve(OTHER)));
+  }
+
+  @Test
+  void aPipeInPlaceOfALockFileBlocksNobody() throws Exception {
+    Path folder = leaveBehind().resolveSibling(OTHER);
+    Path pipe = tmp.resolve(OTHER + ".1-1.lock");
+    assertEquals(0, new ProcessBuilder("mkfifo", pipe.toString()).start().waitFor());
+    Files.delete(tmp.resolve(OTHER + ".4711-1700000000000.lock"));
+    create().delete();
+    assertTrue(Files.exists(folder.resolve("deep/file")));
+  }
+
+  @Test
+  void aLockFileOfAnotherUserRemovesNothing() throws Exception {
+    Path lock = leaveBehind();
+    Process chown = new ProcessBuilder("chown", "65534", lock.toString()).start();
+    Assumptions.assumeTrue(chown.waitFor() == 0, "needs root, to give a file to another user");
+    create().delete();
+    assertTrue(Files.exists(tmp.resolve(OTHER).resolve("deep/file")));
   }
 
   @Test
