@@ -5,7 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["Restrictions", "Rights"]
+__all__ = ["PARTS", "SIGNALS", "SIGNAL_CALLS", "TRUNCATION", "Restrictions", "Rights", "is_mediated"]
+
+SIGNALS = "signals"
+"""Part of a mediated filter: the supervisor answers the calls that signal processes."""
+
+TRUNCATION = "truncation"
+"""Part of a filter: calls that truncate files without the right to write are denied."""
+
+PARTS = "+"
+"""Separator of the mode and the parts in the name of a filter, such as ``offline+signals``."""
+
+SIGNAL_CALLS = ("kill", "tkill", "tgkill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+"""Calls that signal processes."""
+
+
+def is_mediated(name: str) -> bool:
+    """Return True if the supervisor answers calls for the filter ``name``."""
+    return SIGNALS in name.split(PARTS)
 
 
 class Rights(NamedTuple):
@@ -33,7 +50,16 @@ class Rights(NamedTuple):
 
 
 class Restrictions(NamedTuple):
-    """Filters of system calls by mode, as programs for the kernel, and the rights of Landlock (None without it)."""
+    """Prepared restrictions of commands.
+
+    Attributes:
+        filters: Filters of system calls by name, as programs for the kernel.
+        rights: Rights of Landlock. None without Landlock.
+        calls: Numbers of the calls :data:`SIGNAL_CALLS` by name. Empty without mediated filters.
+        refusal: Why mediated filters cannot be used. Empty if they can, or if none was requested.
+    """
 
     filters: Mapping[str, bytes]
     rights: Rights | None
+    calls: Mapping[str, int] = {}
+    refusal: str = ""

@@ -9,6 +9,11 @@ The filter allows by default, so that new programs go on working, and denies:
 * channels between commands that no file permission covers: System V IPC, POSIX message queues;
 * memory that no limit sees (memfd), and change notification, which tells the names of files that may not be read;
 * disk that is taken at once, before anybody can look (fallocate), also past the limit of a file's size.
+
+Two more parts close what Landlock cannot restrict before Linux 6.12. With ``signals`` the supervisor answers the calls
+that signal processes, and the kernel signals no process for a command (``F_SETOWN``). With ``truncation`` (before 6.2)
+no call truncates a file without the right to write it. The name of a filter is a mode and its parts:
+``offline+signals+truncation``.
 """
 
 from __future__ import annotations
@@ -20,7 +25,9 @@ import socket
 
 import pyseccomp as seccomp
 
-__all__ = ["INET", "OFFLINE", "build_filter", "filter_program"]
+from flink_skills.execution.launcher.restrictions import PARTS, SIGNAL_CALLS, SIGNALS, TRUNCATION
+
+__all__ = ["INET", "OFFLINE", "build_filter", "call_numbers", "filter_program"]
 
 OFFLINE = "offline"
 INET = "inet"
@@ -66,6 +73,7 @@ _OWN_ONLY = ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setp
 _NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 # Numbers that all architectures share, for a libseccomp that is older than the call.
 _NUMBERS = {
+    **{"pidfd_send_signal": 424, "openat2": 437},
     **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429},
     **{"fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433, "clone3": 435, "pidfd_getfd": 438},
     **{"process_madvise": 440, "mount_setattr": 442, "quotactl_fd": 443, "memfd_secret": 447},
@@ -73,10 +81,15 @@ _NUMBERS = {
 }
 _PR_SET_DUMPABLE = 4
 _TYPE_MASK = 0xF
+_F_SETOWN, _F_SETOWN_EX = 8, 15
+_FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
+_NEW_LISTENER = 8
+_INT = 0xFFFF_FFFF
 
 
-def build_filter(mode: str) -> seccomp.SyscallFilter:
-    """The filter of ``mode``, :data:`OFFLINE` or :data:`INET`. Its ``load()`` applies it to the calling process."""
+def build_filter(words: str) -> seccomp.SyscallFilter:
+    """Return the filter with the name ``words``: :data:`OFFLINE` or :data:`INET`, and its parts."""
+    mode, *parts = words.split(PARTS)
     found = seccomp.SyscallFilter(seccomp.ALLOW)
     # Calls of another architecture (i386, x32) go by other numbers and would pass the rules below.
     found.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.KILL_PROCESS)
@@ -90,35 +103,48 @@ def build_filter(mode: str) -> seccomp.SyscallFilter:
     _own_priority_only(found)
     # Change notification by another name; and leases, by which who reads a file can keep others from opening it.
     for command in (fcntl.F_NOTIFY, fcntl.F_SETLEASE):
-        found.add_rule(seccomp.ERRNO(errno.EPERM), "fcntl", seccomp.Arg(1, seccomp.EQ, command))
+        found.add_rule(seccomp.ERRNO(errno.EPERM), "fcntl", _int(1, command))
     # Who cannot be looked at cannot be counted: unlinked files are found through /proc.
-    found.add_rule(seccomp.ERRNO(errno.EPERM), "prctl", seccomp.Arg(0, seccomp.EQ, _PR_SET_DUMPABLE))
+    found.add_rule(seccomp.ERRNO(errno.EPERM), "prctl", _int(0, _PR_SET_DUMPABLE))
     _sockets(found, mode)
+    if SIGNALS in parts:
+        _signals(found)
+    if TRUNCATION in parts:
+        _truncation(found)
     return found
 
 
-def filter_program(mode: str) -> bytes:
-    """The filter as a program for the kernel."""
+def filter_program(name: str) -> bytes:
+    """Return the filter ``name`` as a program for the kernel."""
     descriptor = os.memfd_create("filter", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "w+b") as file:
-        build_filter(mode).export_bpf(file)
+        build_filter(name).export_bpf(file)
         return os.pread(descriptor, 1 << 20, 0)
+
+
+def call_numbers() -> dict[str, int]:
+    """Return the numbers of the calls :data:`~flink_skills.execution.launcher.restrictions.SIGNAL_CALLS` by name."""
+    return {name: number for name in SIGNAL_CALLS if (number := _number(name)) >= 0}
+
+
+def _int(argument: int, value: int) -> seccomp.Arg:
+    """Compare an ``int`` argument. The kernel ignores the upper half of its register, and a program can fill it."""
+    return seccomp.Arg(argument, seccomp.MASKED_EQ, _INT, value)
 
 
 def _deny(found: seccomp.SyscallFilter, error: int, *names: str) -> None:
     for name in names:
         number = _number(name)
-        if number < 0:
-            number = _NUMBERS.get(name, -1)
         if number >= 0:  # else this architecture has no such call
             found.add_rule(seccomp.ERRNO(error), number)
 
 
 def _number(name: str) -> int:
     try:
-        return int(seccomp.resolve_syscall(seccomp.Arch.NATIVE, name))
+        found = int(seccomp.resolve_syscall(seccomp.Arch.NATIVE, name))
     except (OSError, ValueError):
-        return -1
+        found = -1
+    return found if found >= 0 else _NUMBERS.get(name, -1)
 
 
 def _own_priority_only(found: seccomp.SyscallFilter) -> None:
@@ -134,7 +160,7 @@ def _sockets(found: seccomp.SyscallFilter, mode: str) -> None:
         for name in ("socket", "connect", "bind", "listen", "accept", "accept4"):
             found.add_rule(refused, name)
         # What waits in a pair is memory of no process; the launcher counts pairs at the kernel's default.
-        larger = (seccomp.Arg(1, seccomp.EQ, socket.SOL_SOCKET), seccomp.Arg(2, seccomp.EQ, socket.SO_SNDBUF))
+        larger = (_int(1, socket.SOL_SOCKET), _int(2, socket.SO_SNDBUF))
         found.add_rule(seccomp.ERRNO(errno.ENOBUFS), "setsockopt", *larger)
     else:
         # One rule compares an argument once, so "neither IPv4 nor IPv6" is written as what lies around them.
@@ -146,3 +172,32 @@ def _sockets(found: seccomp.SyscallFilter, mode: str) -> None:
     found.add_rule(refused, "socketpair", seccomp.Arg(0, seccomp.NE, socket.AF_UNIX))
     for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
         found.add_rule(refused, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, _TYPE_MASK, kind))
+
+
+def _signals(found: seccomp.SyscallFilter) -> None:
+    for name, number in call_numbers().items():
+        # The group of the caller has processes of the command only: its session began with the command.
+        others = (seccomp.Arg(0, seccomp.NE, 0),) if name == "kill" else ()
+        found.add_rule(seccomp.NOTIFY, number, *others)
+    # A second listener could answer in the supervisor's place when that has ended.
+    listens = seccomp.Arg(1, seccomp.MASKED_EQ, _NEW_LISTENER, _NEW_LISTENER)
+    found.add_rule(seccomp.ERRNO(errno.EBUSY), "seccomp", listens)
+    # The kernel signals the owner of a descriptor when input arrives.
+    for command in (_F_SETOWN, _F_SETOWN_EX):
+        found.add_rule(seccomp.ERRNO(errno.EPERM), "fcntl", _int(1, command))
+    for request in (_FIOSETOWN, _SIOCSPGRP):
+        found.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", _int(1, request))
+
+
+def _truncation(found: seccomp.SyscallFilter) -> None:
+    _deny(found, errno.EACCES, "truncate", "truncate64")
+    _deny(found, errno.ENOSYS, "openat2")  # its flags are in memory
+    # Landlock asks for the right to write where a file is opened to write. Mode 3 opens it to neither read nor write.
+    mask = os.O_TRUNC | os.O_ACCMODE
+    for name, flags in (("open", 1), ("openat", 2)):
+        if _number(name) < 0:
+            continue
+        for access in (os.O_RDONLY, os.O_ACCMODE):
+            found.add_rule(
+                seccomp.ERRNO(errno.EACCES), name, seccomp.Arg(flags, seccomp.MASKED_EQ, mask, os.O_TRUNC | access)
+            )
