@@ -116,6 +116,8 @@ def _print(report: IsolationReport, style: str) -> None:
     print_line((report.level.name, style), f": {level_sentence(report.level)}")
     print_line(f"Backend {report.backend or 'none'}{version}; commands run as uid {report.uid}, network {report.net}.")
     print_line(f"Kernel {report.kernel}, Landlock ABI {abi}, seccomp of this process {report.seccomp_outer}.")
+    if report.shortfall:
+        print_line(f"{report.shortfall[0].upper()}{report.shortfall[1:]}.")
     heading = f"Tried within {seconds}, and stopped:" if report.proved else ""
     for title, rows in (
         (heading, [[name, cannot(name)] for name in report.proved]),

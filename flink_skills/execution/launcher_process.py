@@ -32,7 +32,7 @@ for name, path in (("flink_skills", sys.argv[1]), ("flink_skills.execution", sys
     shell.__path__ = [path]
     sys.modules[name] = shell
 from flink_skills.execution.launcher.zygote import serve
-serve(int(sys.argv[2]), sys.argv[3])
+serve(int(sys.argv[2]), sys.argv[3], sys.argv[4])
 """
 _LIBRARIES = ("landlockpy", "pyseccomp")
 
@@ -41,10 +41,16 @@ class LauncherProcess:
     """A zygote process. Belongs to one event loop at a time.
 
     ``python`` is the interpreter to start it with; the worker's own by default.
+
+    Attributes:
+        filters: Names of the filters of system calls that orders may use.
+        refusal: Why filters for which the supervisor answers calls cannot be used; empty if they can.
     """
 
     def __init__(self, python: str = "") -> None:
         self._python = python or sys.executable
+        self.filters: tuple[str, ...] = ("offline", "inet")
+        self.refusal = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
         self._messages = -1
@@ -81,7 +87,10 @@ class LauncherProcess:
             raise self._cannot_start(error) from error
         try:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - our own code; forks within 1 ms
-                [self._python, "-I", "-S", "-c", _BOOT, _package_folder(), str(theirs.fileno()), libraries],
+                [
+                    *(self._python, "-I", "-S", "-c", _BOOT, _package_folder(), str(theirs.fileno()), libraries),
+                    ",".join(self.filters),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=messages,
@@ -100,7 +109,7 @@ class LauncherProcess:
         ours.setblocking(False)
         self._requests, self._messages = ours, messages
         try:
-            hello = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(ours, 16), _READY_WITHIN_SECONDS)
+            hello = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(ours, 512), _READY_WITHIN_SECONDS)
         except (asyncio.TimeoutError, OSError):
             hello = b""
         if not hello:
@@ -109,6 +118,7 @@ class LauncherProcess:
             said = self._last_messages()
             self._let_go()
             raise ExecutionError(_why_not_up(self._python, said))
+        self.refusal = hello.removeprefix(b"ready").decode("utf-8", "replace")
 
     def _cannot_start(self, error: OSError) -> ExecutionError:
         mend = machine_mend(error)

@@ -23,7 +23,7 @@ class IsolationLevel(IntEnum):
     HYGIENE = 10
     """Clean environment, limits, no network, no new privileges, no process left; files of the user are open."""
     LANDLOCK_PARTIAL = 20
-    """Files are closed too, with gaps that the kernel is too old to close (signals to the worker, truncation)."""
+    """Files are closed too; signals to the worker are open."""
     LANDLOCK = 30
     """Files, network and signals are closed; names and metadata of files of the same user are not."""
     NAMESPACE = 40

@@ -108,7 +108,7 @@ def test_a_machine_without_any_isolation_says_why_and_what_it_takes(
     for reason in ("clone: not permitted", "the kernel has no Landlock", "<U+001B>[31mred"):
         assert reason in said.stdout
     assert "may make user namespaces" in said.stdout
-    assert "Linux 6.12" in said.stdout
+    assert "Linux 5.13" in said.stdout
     assert "skills.shell.min-isolation: HYGIENE" in said.stderr
     assert "stopped:" not in said.stdout
     assert doctor("--min-level", "NONE").code == 0
@@ -167,3 +167,13 @@ def test_every_name_has_a_sentence() -> None:
     for level in IsolationLevel:
         assert level_sentence(level).endswith(".")
     assert {limit_text(name, 0) for name in LIMITS} == {"no limit"}
+
+
+def test_what_keeps_a_backend_from_its_level_is_a_sentence(
+    doctor: FlinkSkills, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shortfall = "the container refuses a seccomp listener: remove what refuses it"
+    report = IsolationReport(IsolationLevel.LANDLOCK_PARTIAL, backend="landlock", shortfall=shortfall)
+    reported(monkeypatch, report)
+    assert "\nThe container refuses a seccomp listener: remove what refuses it.\n" in doctor().stdout
+    assert doctor("--format", "json").json["shortfall"] == shortfall

@@ -1,5 +1,7 @@
 """The ``landlock`` backend: confines files and signals by Landlock and the network by seccomp.
 
+What Landlock cannot restrict before Linux 6.12 (signals) and 6.2 (truncation) is closed by seccomp and the supervisor.
+
 It needs no privilege, no namespace and no program, so it works in a container that is locked down, where nothing
 else does. Commands share the kernel with everything else on the node.
 """
@@ -15,6 +17,7 @@ from flink_skills.execution.backend import BackendSettings
 from flink_skills.execution.backends.hygiene import filter_name
 from flink_skills.execution.backends.local import LocalBackend
 from flink_skills.execution.launcher.protocol import Confinement
+from flink_skills.execution.launcher.restrictions import PARTS, SIGNALS, TRUNCATION
 from flink_skills.execution.levels import IsolationLevel
 from flink_skills.execution.nesting import is_within, outermost
 from flink_skills.execution.request import CommandRequest
@@ -25,11 +28,15 @@ __all__ = ["SCOPES_SINCE", "LandlockBackend"]
 SCOPES_SINCE = 6
 """The version of Landlock that confines signals and abstract sockets (Linux 6.12)."""
 
+_TRUNCATION_SINCE = 3  # Linux 6.2
+
 _MOST_FOLDERS = 1000
 
 
 class LandlockBackend(LocalBackend):
-    """Runs commands at level ``LANDLOCK``; on kernels before 6.12 at ``LANDLOCK_PARTIAL``.
+    """Runs commands at level ``LANDLOCK``.
+
+    On kernels before 6.12 they reach ``LANDLOCK_PARTIAL`` only if the container refuses a listener to system calls.
 
     >>> backend = LandlockBackend()
     >>> await backend.start()
@@ -43,6 +50,7 @@ class LandlockBackend(LocalBackend):
     def __init__(self, settings: BackendSettings | None = None) -> None:
         super().__init__(settings)
         self._abi = 0
+        self._filter = filter_name(self.settings)
         self._readable: tuple[str, ...] = ()
         self._real = frozenset[str]()
         self._system: dict[str, bool] = {}
@@ -55,8 +63,8 @@ class LandlockBackend(LocalBackend):
         self._abi = abi_version()
         if not self._abi:
             raise ExecutionError(
-                "the kernel has no Landlock: use nodes with Linux 5.13 or newer (better 6.12) that have landlock in "
-                "the kernel's list of security modules (lsm=)"
+                "the kernel has no Landlock: use nodes with Linux 5.13 or newer that have landlock in the kernel's "
+                "list of security modules (lsm=)"
             )
         # A rule each is set for every command, so none for what is inside of another.
         self._readable = (
@@ -64,7 +72,25 @@ class LandlockBackend(LocalBackend):
             *self.settings.readable,
         )
         self._real = frozenset(map(os.path.realpath, self._readable))
+        mode = filter_name(self.settings)
+        truncation = (TRUNCATION,) if self._abi < _TRUNCATION_SINCE else ()
+        without = PARTS.join((mode, *truncation))
+        if self._abi >= SCOPES_SINCE:
+            self._filter = without
+            await super().start()
+            return
+        mediated = PARTS.join((mode, SIGNALS, *truncation))
+        self._launcher.filters = (mediated, without)
         await super().start()
+        self._filter = mediated
+        if self._launcher.refusal:
+            self._filter = without
+            self.level = IsolationLevel.LANDLOCK_PARTIAL
+            self.shortfall = (
+                "commands can signal other processes of their user, because the container refuses a seccomp listener "
+                f"({self._launcher.refusal}), which Linux before 6.12 needs: remove what refuses it from the container "
+                "(its own listener, or its seccomp profile), or use nodes with Linux 6.12 or newer"
+            )
 
     def environment(self, request: CommandRequest) -> dict[str, str]:
         """The variables, without folders of ``PATH`` that are closed to the command.
@@ -93,5 +119,5 @@ class LandlockBackend(LocalBackend):
             write=request.writable,
             files=True,
             scope=self._abi >= SCOPES_SINCE,
-            filter=filter_name(self.settings),
+            filter=self._filter,
         )

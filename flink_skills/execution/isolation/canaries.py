@@ -144,6 +144,7 @@ def _targets(
                 _give(sockets / name, workspace)
             yield {
                 "worker": os.getpid(),
+                "group": os.getpgrp(),
                 "processes": Path("/proc/self/ns/pid").stat().st_ino,
                 "outside": str(canary),
                 "other": str(other.work_dir / "secret"),

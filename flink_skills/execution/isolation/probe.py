@@ -95,6 +95,49 @@ def trace(pid: int) -> str:
     return "traced"
 
 
+# tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo. All architectures share the numbers of the two calls about pidfds.
+SIGNALING = {"x86_64": (200, 234, 129, 297), "ppc64le": (208, 250, 177, 322)}.get(
+    os.uname().machine, (130, 131, 138, 240)
+)
+PIDFD_SEND_SIGNAL, PIDFD_OPEN = 424, 434
+
+
+def system_call(number: int, *arguments: int | bytes) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
+    result = int(libc.syscall(ctypes.c_long(number), *words))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "a system call")
+    return result
+
+
+def signal_by_descriptor(pid: int) -> int:
+    descriptor = system_call(PIDFD_OPEN, pid, 0)
+    try:
+        return system_call(PIDFD_SEND_SIGNAL, descriptor, 0, 0, 0)
+    finally:
+        os.close(descriptor)
+
+
+def signal_process(pid: int, group: int) -> None:
+    """Ask the kernel by each of its calls whether it would signal a process. Signal 0 changes nothing."""
+    about = bytes(8) + (-1).to_bytes(4, sys.byteorder, signed=True) + bytes(116)  # says that a program sends it
+    of_thread, of_thread_in, queued, queued_for_thread = SIGNALING
+    attempt("signal_worker", lambda: os.kill(pid, 0))
+    attempt("signal_worker", lambda: os.kill(-group, 0))
+    attempt("signal_worker", lambda: system_call(of_thread, pid, 0))
+    attempt("signal_worker", lambda: system_call(of_thread_in, pid, pid, 0))
+    attempt("signal_worker", lambda: system_call(queued, pid, 0, about))
+    attempt("signal_worker", lambda: system_call(queued_for_thread, pid, pid, 0, about))
+    attempt("signal_worker", lambda: signal_by_descriptor(pid))
+
+
+def truncate_by_opening(path: str, access: int) -> str:
+    os.close(os.open(path, access | os.O_TRUNC))
+    return "truncated"
+
+
 def privileges() -> str | None:
     with open("/proc/self/status") as file:
         status = dict(line.split(":", 1) for line in file if ":" in line)
@@ -132,6 +175,8 @@ attempt("list_outside", lambda: os.listdir(os.path.dirname(outside)))
 attempt("write_outside", lambda: write(outside))
 attempt("write_outside", lambda: write(outside + ".new", os.O_WRONLY | os.O_CREAT))
 attempt("truncate_outside", lambda: os.truncate(outside, 0))
+for access in (os.O_RDONLY, os.O_WRONLY, os.O_ACCMODE):
+    attempt("truncate_outside", partial(truncate_by_opening, outside, access))
 attempt("link_outside", lambda: through_link(outside))
 attempt("link_outside", lambda: os.link(outside, os.path.join(targets["work"], "hard")))
 attempt("metadata_outside", lambda: os.stat(outside).st_size)
@@ -144,7 +189,6 @@ about_worker: dict[str, Callable[[], object]] = {
     "worker_command_line": lambda: read(f"/proc/{worker}/cmdline"),
     "worker_memory": lambda: write(f"/proc/{worker}/mem", os.O_RDWR),
     "worker_files": lambda: os.listdir(f"/proc/{worker}/cwd/"),
-    "signal_worker": lambda: os.kill(worker, 0),
     "trace_worker": lambda: trace(worker),
 }
 for name, action in about_worker.items():
@@ -152,6 +196,10 @@ for name, action in about_worker.items():
         found[name] = None
     else:
         attempt(name, action)
+if worker_has_no_number():
+    found["signal_worker"] = None
+else:
+    signal_process(worker, targets["group"])
 attempt("unix_socket", lambda: connect(_socket.AF_UNIX, targets["unix"]))
 attempt("unix_socket", lambda: connect(_socket.AF_UNIX, targets["unix_datagram"], 0, _socket.SOCK_DGRAM))
 attempt("unix_socket", lambda: send_from_pair(targets["unix_datagram"]))

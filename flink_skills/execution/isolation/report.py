@@ -27,6 +27,7 @@ class IsolationReport:
         landlock_abi: Version of Landlock that the kernel speaks; 0 for none.
         seccomp_outer: The seccomp mode of the worker itself: ``disabled``, ``strict``, ``filter`` or ``unknown``.
         uid: The user that commands run as.
+        shortfall: Why the backend cannot reach its own level here, with the fix; empty if it can or does not know.
         skipped: Why each backend that was tried and not chosen was not, by name, with the mend.
         milliseconds: How long it took.
     """
@@ -42,6 +43,7 @@ class IsolationReport:
     landlock_abi: int = 0
     seccomp_outer: str = "unknown"
     uid: int = 0
+    shortfall: str = ""
     skipped: Mapping[str, str] = field(default_factory=dict)
     milliseconds: float = 0.0
 
@@ -68,6 +70,7 @@ class IsolationReport:
             "landlock_abi": self.landlock_abi,
             "seccomp_outer": self.seccomp_outer,
             "uid": self.uid,
+            "shortfall": self.shortfall,
             "skipped": dict(self.skipped),
             "milliseconds": round(self.milliseconds, 1),
         }

@@ -141,6 +141,7 @@ async def _examine(
         backend_version=backend.version,
         proved=tuple(sorted(findings.stopped)),
         not_enforced=tuple(sorted(gaps)),
+        shortfall=backend.shortfall,
     )
 
 
@@ -163,6 +164,7 @@ def _refusal(report: IsolationReport, wanted: IsolationLevel) -> str:
         open_names = tuple(name for name in report.not_enforced if name in needed)
         open_ = _listed(open_names) if open_names else ""
         why = f", because it does not stop {open_}" if open_ else ""
+        why += f": {report.shortfall}" if report.shortfall else ""
         reasons.append(f"{report.backend}: reached {report.level.name} only{why}")
     ways = ["turn commands off (skills.shell.enabled: false, or skills.tools: knowledge_only)"]
     if report.acceptable is not None:

@@ -31,7 +31,8 @@ class Confinement(NamedTuple):
         write: Folders that may be written as well.
         files: Whether files are confined to ``read`` and ``write`` (Landlock).
         scope: Whether signals and abstract sockets are confined (Landlock).
-        filter: Which system calls are allowed: ``offline``, ``inet`` or empty for all.
+        filter: Which system calls are allowed: the name of a filter, or empty for all. See
+            :mod:`~flink_skills.execution.launcher.syscall_filter`.
         namespaces: What bubblewrap is told in order to make namespaces for the command, one operation each: see
             :func:`~flink_skills.execution.launcher.namespaces.continue_inside`. Empty for the supervisor's own.
     """

@@ -17,10 +17,11 @@ from typing import NoReturn
 from flink_skills.execution.launcher import linux
 from flink_skills.execution.launcher.command import become_command, report_failure
 from flink_skills.execution.launcher.ending import Buried
+from flink_skills.execution.launcher.listener import Listener, load_filter_and_listen
 from flink_skills.execution.launcher.namespaces import enter
 from flink_skills.execution.launcher.orders import receive
 from flink_skills.execution.launcher.protocol import HEADER, ORDER, Confinement, Order
-from flink_skills.execution.launcher.restrictions import Restrictions
+from flink_skills.execution.launcher.restrictions import Restrictions, is_mediated
 
 __all__ = ["Starter", "in_common"]
 
@@ -29,6 +30,7 @@ __all__ = ["Starter", "in_common"]
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
 _CONTROL = 3  # after standard input, output and error
 _MOST_DESCRIPTORS = 4
+_KILLABLE, _INTERRUPTIBLE = b"k", b"i"  # come with the descriptor that listens to the filter
 
 
 def in_common(confinement: Confinement) -> Confinement:
@@ -39,14 +41,16 @@ def in_common(confinement: Confinement) -> Confinement:
 class Starter:
     """A starter for the supervisor. It has the confinement ``common``, and runs in ``namespaces`` if there are any.
 
-    ``pid`` is the process id, 0 if it could not enter the namespaces. Raises :class:`OSError` if no process can be
-    started. ``buried`` accounts for what was needed meanwhile.
+    ``pid`` is the process id, 0 if it could not enter the namespaces. ``listener`` receives the calls that a mediated
+    filter does not execute. It is there when the command starts, and None without such a filter. Raises
+    :class:`OSError` if no process can be started. ``buried`` accounts for what was needed meanwhile.
     """
 
     def __init__(
         self, common: Confinement, namespaces: Mapping[str, int], restrictions: Restrictions, buried: Buried
     ) -> None:
         self.common = common
+        self.listener: Listener | None = None
         self._failure = b""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         parent = os.getpid()
@@ -65,7 +69,7 @@ class Starter:
     def failure(self) -> str:
         """The error before the start of the command's program. Empty without an error."""
         found = self._failure
-        while select.select([self._socket], [], [], 0)[0]:
+        while self._has_said_something():
             try:
                 chunk = self._socket.recv(4096)
             except OSError:
@@ -77,7 +81,9 @@ class Starter:
 
     def is_waiting(self) -> bool:
         """Return True if the process waits for an order: it lives, and has nothing to say."""
-        return self.pid != 0 and not self._failure and not select.select([self._socket], [], [], 0)[0]
+        if self._has_said_something() and self.listener is None and is_mediated(self.common.filter):
+            self._receive_listener()
+        return self.pid != 0 and not self._failure and not self._has_said_something()
 
     def start(self, order: Order, stdio: tuple[int, int, int], ruleset: int) -> None:
         """Have the process become the command of ``order``. If it cannot, :attr:`failure` says why."""
@@ -86,12 +92,28 @@ class Starter:
         try:
             socket.send_fds(self._socket, [body[: HEADER.size]], descriptors)
             self._socket.sendall(body[HEADER.size :])
+            if self.listener is None and is_mediated(self.common.filter):
+                self._receive_listener()
         except OSError:
             return  # it has ended, as the caller will find
 
     def close(self) -> None:
         """Let go of the process. It ends if it still waits."""
         self._socket.close()
+        if self.listener is not None:
+            self.listener.close()
+            self.listener = None
+
+    def _has_said_something(self) -> bool:
+        return bool(select.select([self._socket], [], [], 0)[0])
+
+    def _receive_listener(self) -> None:
+        """Receive the listener, or the error before it."""
+        said, descriptors, _, _ = socket.recv_fds(self._socket, 4096, 1)
+        if descriptors:
+            self.listener = Listener(descriptors[0], killable=said[:1] == _KILLABLE)
+            said = said[1:]
+        self._failure += said
 
     def _follow(self, pid: int, buried: Buried) -> int:
         """Return the id of the process inside, which the one that is forked first leaves behind."""
@@ -127,11 +149,11 @@ def _wait_for_order(
         if control != _CONTROL:
             control = os.dup2(control, _CONTROL, inheritable=False)
         linux.close_from(_CONTROL + 1)
+        orders = socket.socket(fileno=control)  # stays open for what goes wrong later
         if common.filter:
             step = "filter system calls (seccomp)"
-            linux.load_filter(restrictions.filters[common.filter])
+            _filter_calls(restrictions.filters[common.filter], orders if is_mediated(common.filter) else None)
         step = "receive an order"
-        orders = socket.socket(fileno=control)  # stays open for what goes wrong later
         received = _receive(orders)
         if received is not None:
             order, descriptors = received
@@ -142,6 +164,16 @@ def _wait_for_order(
         report_failure(control, step, error)
     finally:
         os._exit(127)
+
+
+def _filter_calls(program: bytes, listening: socket.socket | None) -> None:
+    """Filter the system calls of this process, and send the listener to the socket ``listening``."""
+    if listening is None:
+        linux.load_filter(program)
+        return
+    descriptor, killable = load_filter_and_listen(program)
+    socket.send_fds(listening, [_KILLABLE if killable else _INTERRUPTIBLE], [descriptor])
+    os.close(descriptor)
 
 
 def _receive(control: socket.socket) -> tuple[Order, list[int]] | None:

@@ -24,6 +24,7 @@ from flink_skills.execution.launcher.orders import Orders, Stdio
 from flink_skills.execution.launcher.protocol import STARTING, Order, Report
 from flink_skills.execution.launcher.restrictions import Restrictions
 from flink_skills.execution.launcher.rooms import Room
+from flink_skills.execution.launcher.signals import SignalBroker
 from flink_skills.execution.launcher.starter import Starter
 from flink_skills.execution.launcher.tree import tasks_of_machine
 from flink_skills.execution.launcher.watch import TreeWatch
@@ -116,21 +117,29 @@ class _Command:
     def run(self, starter: Starter) -> Report:
         """Watch the command that ``starter`` becomes, and end all of it."""
         self._main = starter.pid
-        self._watch()
+        calls = self._lodging.restrictions.calls
+        self._watch(SignalBroker(starter.listener, calls) if starter.listener is not None else None)
         # A whole group, because something that forks without end is faster than one call for each process.
         signal_group(self._main, signal.SIGKILL)
         self._lodging.tidy(self._buried)
         return self._report(self._buried.statuses.get(self._main), starter.failure)
 
-    def _watch(self) -> None:
-        """Return when the command has ended or has to be ended."""
+    def _watch(self, broker: SignalBroker | None) -> None:
+        """Return when the command has ended or has to be ended. Meanwhile ``broker`` answers its calls."""
         poll = select.poll()
         poll.register(self._orders, select.POLLIN)
         poll.register(self._lodging.children_changed, select.POLLIN)
+        if broker is not None:
+            poll.register(broker, select.POLLIN)
         ends_at = time.monotonic() + self._order.wall_time
         while not self._main_has_ended():
             wait = min(max(0.0, min(ends_at, self._tree.next_look) - time.monotonic()), linux.LONGEST_WAIT)
-            ready = {descriptor for descriptor, _ in poll.poll(wait * 1000 + 1)}
+            ready = dict(poll.poll(wait * 1000 + 1))
+            if broker is not None and broker.fileno() in ready:
+                if ready[broker.fileno()] & select.POLLIN:
+                    broker.answer()
+                else:
+                    poll.unregister(broker)  # no process has the filter any more
             now = time.monotonic()
             if self._orders.fileno() in ready:
                 grace = self._orders.grace()

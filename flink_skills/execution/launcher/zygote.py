@@ -20,19 +20,21 @@ from flink_skills.execution.launcher.protocol import Report
 from flink_skills.execution.launcher.restrictions import Restrictions
 from flink_skills.execution.launcher.supervisor import supervise
 
-__all__ = ["READY", "serve"]
+__all__ = ["MOST_WORDS", "READY", "serve"]
 
 READY = b"ready"
+MOST_WORDS = 400
 
 
-def serve(descriptor: int, libraries: str = "") -> None:
+def serve(descriptor: int, libraries: str = "", filters: str = "") -> None:
     """Serve requests from the socket ``descriptor`` until its other end is closed.
 
     ``libraries`` are the folders, separated by colons, that the libraries for confinement are in; without them
-    commands are not confined.
+    commands are not confined. ``filters`` are the names of the filters that orders may use, separated by commas. The
+    first message is :data:`READY`, followed by the reason if mediated filters cannot be used.
     """
     linux.reset_signals()
-    restrictions = prepare(libraries) if libraries else Restrictions({}, None)
+    restrictions = prepare(libraries, tuple(filters.split(","))) if libraries else Restrictions({}, None)
     requests = socket.socket(fileno=descriptor)
     requests.setblocking(True)
     # Should a supervisor be killed, its orphans come here.
@@ -43,7 +45,7 @@ def serve(descriptor: int, libraries: str = "") -> None:
     poll.register(requests, select.POLLIN)
     poll.register(children_changed, select.POLLIN)
     gc.freeze()
-    requests.send(READY)
+    requests.send(READY + restrictions.refusal.encode("utf-8", "replace")[:MOST_WORDS])
     supervisors: set[int] = set()
     while True:
         ready = {number for number, _ in poll.poll()}

@@ -1,0 +1,254 @@
+"""Signals between the processes of a command, and to others.
+
+The backend runs with the version of Landlock that this kernel has, and with old versions. With these the supervisor
+answers the calls that signal processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from unittest import mock
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from flink_skills.execution import CommandResult
+from flink_skills.execution.backends import LandlockBackend, LocalBackend
+from tests.kit.waiting import until
+
+from .conftest import Shell
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+_ABI_VERSION = "flink_skills.execution.backends.landlock.abi_version"
+_WITHOUT_SCOPES, _WITHOUT_TRUNCATION = 5, 2
+
+
+async def _started(abi: int) -> LocalBackend:
+    backend = LandlockBackend()
+    with mock.patch(_ABI_VERSION, return_value=abi) if abi else contextlib.nullcontext():
+        await backend.start()
+    assert not backend.shortfall
+    return backend
+
+
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
+    params=[0, _WITHOUT_SCOPES, _WITHOUT_TRUNCATION],
+    ids=["as-here", "abi-5", "abi-2"],
+)
+async def backend(request: pytest.FixtureRequest) -> AsyncIterator[LocalBackend]:
+    backend = await _started(request.param)
+    yield backend
+    await backend.close()
+
+
+TEXTS = {
+    "child": ("sleep 100 & kill $!; wait $!; echo $?", "143"),
+    "itself": ("trap 'echo got' USR1; kill -USR1 $$; echo next", "got\nnext"),
+    "own-group": ("trap 'echo got' USR1; kill -USR1 0; echo next", "got\nnext"),
+    "own-group-by-number": ("trap 'echo got' USR1; kill -USR1 -- -$$; echo next", "got\nnext"),
+    "job": ("set -m; sleep 100 & kill %1; wait %1; echo $?", "143"),
+    "job-of-two": ("set -m; sleep 100 | sleep 100 & kill -KILL %1; wait %1; echo $?", "137"),
+    "stopped-job": ("sleep 100 & kill -STOP $!; kill -CONT $!; kill $!; wait $!; echo $?", "143"),
+    "is-there": ("sleep 100 & kill -0 $!; echo $?; kill $!; wait $!; kill -0 $! 2>&1 | grep -c 'No such'", "0\n1"),
+    "everybody": ("sleep 100 & sleep 100 & kill -9 -1; wait; echo alive", "alive"),
+    "nobody": ("kill -0 $((1 << 30)) 2>&1 | grep -c 'No such'", "1"),
+    "wrong-signal": ("kill -99 $$ 2>&1 | grep -c invalid", "1"),
+    "timeout": ("timeout 0.2 sleep 100; echo $?", "124"),
+    "adopted": ("bash -c 'sleep 100 & echo $! > pid'; kill $(cat pid); echo $?", "0"),
+    "other-session": ("setsid sleep 100 & sleep 0.2; kill -- -$!; wait $!; echo $?", "143"),
+    "parent": ("trap 'echo got' USR1; bash -c 'kill -USR1 $PPID'; echo next", "got\nnext"),
+    "alarm": ("trap 'echo got; exit' ALRM; (sleep 0.05; kill -ALRM $$) & while :; do sleep 0.01; done", "got"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+async def test_a_command_signals_its_own_processes(sh: Shell, name: str) -> None:
+    text, said = TEXTS[name]
+    result = await sh(text, timeout=20)
+    assert (result.exit_code, result.stdout.decode().strip()) == (0, said), result
+
+
+PROGRAMS = {
+    "thread": """
+        import signal, threading
+        signal.signal(signal.SIGUSR1, lambda *_: print("got", flush=True))
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+    """,
+    "other-thread": """
+        import os, signal, threading
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        thread = threading.Thread(target=lambda: print("got" if signal.sigwait([signal.SIGUSR1]) else ""))
+        thread.start()
+        system_call("tkill", thread.native_id, signal.SIGUSR1)
+        thread.join()
+    """,
+    "multiprocessing": """
+        import multiprocessing, time
+        process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(100,))
+        process.start()
+        process.terminate()
+        process.join()
+        print("got" if process.exitcode == -15 else process.exitcode)
+    """,
+    "subprocess": """
+        import subprocess
+        process = subprocess.Popen(["sleep", "100"])
+        process.send_signal(0)
+        process.kill()
+        print("got" if process.wait() == -9 else process.returncode)
+    """,
+    "descriptor": """
+        import os, signal, subprocess
+        process = subprocess.Popen(["sleep", "100"])
+        descriptor = os.pidfd_open(process.pid)
+        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        process.wait()
+        try:
+            signal.pidfd_send_signal(descriptor, 0)
+        except ProcessLookupError:
+            print("got")
+    """,
+    "no-descriptor-of-a-process": """
+        import errno, signal
+        for number in (0, 999):
+            try:
+                signal.pidfd_send_signal(number, 0)
+            except OSError as error:
+                assert error.errno == errno.EBADF, error
+        print("got")
+    """,
+    "queued": """
+        import os, signal, struct
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        ready, told = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(told, b"x")
+            found = signal.sigwaitinfo([signal.SIGUSR1])
+            os._exit(0 if (found.si_code, found.si_pid) == (-1, 77) else 1)
+        os.read(ready, 1)
+        about = struct.pack("=iiiiiiq", 0, 0, -1, 0, 77, 0, 5).ljust(128, bytes(1))
+        system_call("rt_sigqueueinfo", child, signal.SIGUSR1, about)
+        print("got" if os.waitpid(child, 0)[1] == 0 else "another signal")
+    """,
+    "queued-as-the-kernel": """
+        import os, signal, struct
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        try:
+            system_call("rt_sigqueueinfo", child, signal.SIGTERM, struct.pack("=iii", 0, 0, 0).ljust(128, bytes(1)))
+        except PermissionError:
+            print("got")
+        os.kill(child, signal.SIGKILL)
+    """,
+    "exactly-once": """
+        import os, signal
+        # Real-time signals are counted. The alarm interrupts calls that wait for an answer.
+        number, wanted = signal.SIGRTMIN, 200
+        signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+        child = os.fork()
+        if child == 0:
+            for _ in range(wanted):
+                signal.sigwaitinfo([number])
+            os._exit(1 if number in signal.sigpending() else 0)
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.siginterrupt(signal.SIGALRM, False)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+        for _ in range(wanted):
+            os.kill(child, number)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print("got" if os.waitpid(child, 0)[1] == 0 else "too many")
+    """,
+}
+_SYSTEM_CALL = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+numbers = {"tkill": (200, 130), "rt_sigqueueinfo": (129, 138)}
+def system_call(name, *words):
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in words]
+    if libc.syscall(ctypes.c_long(numbers[name][os.uname().machine != "x86_64"]), *words) < 0:
+        raise OSError(ctypes.get_errno(), name)
+"""
+
+
+async def _run_python(sh: Shell, path: Path, program: str) -> CommandResult:
+    (path / "program.py").write_text(_SYSTEM_CALL + "if True:\n" + program)
+    return await sh(f"{sys.executable} -I -S program.py", timeout=60)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_a_python_program_signals_its_own_processes(sh: Shell, tmp_path: Path, name: str) -> None:
+    result = await _run_python(sh, tmp_path, PROGRAMS[name])
+    assert (result.exit_code, result.stdout) == (0, b"got\n"), result
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    """Process of the same user outside of commands, which writes a letter for each SIGURG."""
+    text = "import os, signal\nsignal.signal(signal.SIGURG, lambda *_: os.write(1, b'u'))\nos.write(1, b'r')\n"
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", text + "while True: signal.pause()"],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(1) == b"r"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("target", ["{0}", "-- -{0}", "-- -1"], ids=["process", "group", "everybody"])
+async def test_no_signal_reaches_a_process_outside(sh: Shell, bystander: subprocess.Popen[bytes], target: str) -> None:
+    result = await sh(f"kill -URG {target.format(bystander.pid)}; sleep 0.01")
+    assert b"not permitted" in result.stderr or target == "-- -1", result
+    bystander.send_signal(signal.SIGKILL)
+    assert bystander.stdout is not None
+    assert bystander.stdout.read() == b""
+
+
+async def test_the_tree_ends_with_its_supervisor(
+    backend: LocalBackend, sh: Shell, bystander: subprocess.Popen[bytes]
+) -> None:
+    running = asyncio.ensure_future(sh(f"setsid bash -c 'while :; do kill -URG {bystander.pid}; done' & sleep 300"))
+    await until(lambda: len(sh.processes()) >= 2)
+    assert backend.launcher_pid is not None
+    parents = {psutil.Process(pid).ppid() for pid in sh.processes()}
+    (supervisor,) = {child.pid for child in psutil.Process(backend.launcher_pid).children()} & parents
+    os.kill(supervisor, signal.SIGKILL)
+    assert (await running).error is not None
+    await until(lambda: not sh.processes())
+    bystander.send_signal(signal.SIGKILL)
+    assert bystander.stdout is not None
+    assert bystander.stdout.read() == b""
+
+
+async def test_signals_without_end_do_not_keep_a_command_from_ending(sh: Shell) -> None:
+    result = await sh("sleep 300 & while :; do kill -0 $!; done", timeout=0.5)
+    assert result.timed_out
+
+
+TRUNCATING = {
+    "python": f"printf abc > f; {sys.executable} -I -S -c 'import os; os.truncate(os.open(\"f\", 2), 1)'; cat f",
+    "shell": "printf abc > f; printf a > f; cat f",
+    "program": "printf abc > f; truncate -s 1 f; cat f",
+}
+
+
+@pytest.mark.parametrize("name", TRUNCATING)
+async def test_programs_truncate_files_of_the_workspace(sh: Shell, name: str) -> None:
+    result = await sh(TRUNCATING[name])
+    assert (result.exit_code, result.stdout) == (0, b"a"), result
