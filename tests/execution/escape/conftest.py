@@ -2,7 +2,8 @@
 
 The environment variable ``ESCAPE_BACKENDS`` (names with commas) says which backends there must be: one of them that
 cannot be started is then a failure. Without it a backend that cannot be started is skipped, with its reason.
-``ESCAPE=nightly`` also runs here what the tests in the emulated pod run there.
+``ESCAPE_LANDLOCK_ABI`` (2 or 5) replaces the version of Landlock for the backend, which then closes by seccomp what
+that version cannot restrict. ``ESCAPE=nightly`` also runs here what the tests in the emulated pod run there.
 """
 
 from __future__ import annotations

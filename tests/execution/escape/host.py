@@ -17,6 +17,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from flink_skills.execution import (
     BackendSettings,
@@ -49,6 +50,10 @@ class Worker:
         user = given["user"]
         self.user = CommandUser(user, user) if user is not None else None
         self.settings = BackendSettings(user=self.user, python=given["python"])
+        if given["landlock_abi"]:
+            mock.patch(
+                "flink_skills.execution.backends.landlock.abi_version", lambda: int(given["landlock_abi"])
+            ).start()
         self.backend = _backend(given["backend"], self.settings)
         self.workspaces = WorkspaceManager(
             given["root"], user=self.user, share_files=given["share_files"], ttl=_TTL_SECONDS

@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.execution.escape.probes.kernel import call_i386, call_x32
-from tests.execution.escape.probes.kit import syscall
+from tests.execution.escape.probes.kit import filter_and_listen, syscall
 
 __all__ = [
     "COMMAND_USER",
     "Identity",
+    "can_listen",
     "landlock_abi",
     "missing",
     "own_address",
@@ -58,6 +59,19 @@ def landlock_abi() -> int:
         return syscall("landlock_create_ruleset", 0, 0, 1)
     except (OSError, KeyError):
         return 0
+
+
+@functools.cache
+def can_listen() -> bool:
+    """Return True if the kernel and the container let a process receive the system calls of another one."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(filter_and_listen(-1))
+        except (OSError, KeyError):
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def _status(field: str) -> str:
@@ -258,6 +272,8 @@ _FACTS: dict[str, Callable[[int], str]] = {
     "process_vm_readv": _call("process_vm_readv", 1 << 22, 0, 0, 0, 0, 0),
     "pidfd_getfd": _call("pidfd_getfd", -1, -1, 0),
     "kcmp": _call("kcmp", 1 << 22, 1 << 22, 0, 0, 0),
+    "listener": lambda uid: "" if can_listen() else "no process may listen to system calls here",
+    "openat2": _call("openat2", -1, 0, 0, 0),
     "i386": _machine_call(call_i386, 20),
     "x32": _machine_call(call_x32, 39),
     "shmget": _call("shmget", 0x7E57, 0, 0),

@@ -67,6 +67,7 @@ class WorkerProcess:
             # As the shell sets it: one copy of a skill for all keys, where commands cannot write to it.
             "share_files": expected_level(backend) >= IsolationLevel.LANDLOCK_PARTIAL,
             "memory_text": self.memory_text,
+            "landlock_abi": os.environ.get("ESCAPE_LANDLOCK_ABI", ""),
         }
         (base / "jobs").mkdir(mode=0o711, exist_ok=True)
         os.chown(base / "jobs", identity.worker_uid, -1)

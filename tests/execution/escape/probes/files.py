@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import struct
 
-from tests.execution.escape.probes.kit import Target, attempt
+from tests.execution.escape.probes.kit import UPPER_BITS, Target, attempt, syscall
 
 LAUNCHER = os.getppid()
 
@@ -248,7 +250,7 @@ def make_an_ssh_key(target: Target) -> object:
         return file.write("x")
 
 
-@attempt(8, FILES, abi=3, proof="changed")
+@attempt(8, FILES, proof="changed")
 def truncate_by_path(target: Target) -> object:
     os.truncate(target.files["truncate_by_path"], 0)
     return True
@@ -260,10 +262,35 @@ def truncate_by_opening(target: Target) -> object:
     return True
 
 
-@attempt(8, FILES, abi=3, proof="changed")
+@attempt(8, FILES, proof="changed")
 def truncate_by_opening_to_read(target: Target) -> object:
     os.open(target.files["truncate_by_opening_to_read"], os.O_RDONLY | os.O_TRUNC)
     return True
+
+
+@attempt(8, FILES, proof="changed")
+def truncate_by_opening_for_nothing(target: Target) -> object:
+    # A mode that allows neither to read nor to write.
+    os.open(target.files["truncate_by_opening_for_nothing"], os.O_ACCMODE | os.O_TRUNC)
+    return True
+
+
+@attempt(8, FILES, proof="changed")
+def truncate_by_creating_to_read(target: Target) -> object:
+    os.open(target.files["truncate_by_creating_to_read"], os.O_RDONLY | os.O_CREAT | os.O_TRUNC)
+    return True
+
+
+@attempt(8, FILES, proof="changed")
+def truncate_with_upper_bits(target: Target) -> object:
+    path = target.files["truncate_with_upper_bits"].encode()
+    return syscall("openat", -100, path, os.O_RDONLY | os.O_TRUNC | UPPER_BITS, 0) >= 0
+
+
+@attempt(8, FILES, needs=("openat2",), proof="changed")
+def truncate_by_openat2(target: Target) -> object:
+    path = target.files["truncate_by_openat2"].encode()
+    return syscall("openat2", -100, path, struct.pack("=3Q", os.O_RDONLY | os.O_TRUNC, 0, 0), 24) >= 0
 
 
 @attempt(9, "N", proof="changed")
@@ -312,6 +339,12 @@ def watch_names(target: Target) -> object:
     if libc.inotify_add_watch(watcher, target.outside.encode(), 0x100) < 0:  # IN_CREATE
         raise OSError(ctypes.get_errno(), "inotify_add_watch")
     return True
+
+
+@attempt(10, "NLPH")
+def watch_names_with_upper_bits(target: Target) -> object:
+    folder = os.open(target.outside, os.O_RDONLY)
+    return syscall("fcntl", folder, fcntl.F_NOTIFY | UPPER_BITS, fcntl.DN_CREATE) == 0
 
 
 @attempt(11, FILES, proof="made")

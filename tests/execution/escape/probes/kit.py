@@ -12,12 +12,16 @@ import json
 import os
 import platform
 import signal
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-__all__ = ["ATTEMPTS", "Attempt", "Target", "attempt", "run_all", "syscall"]
+__all__ = ["ATTEMPTS", "UPPER_BITS", "Attempt", "Target", "attempt", "filter_and_listen", "run_all", "syscall"]
 
 _WITHIN_SECONDS = 15
+
+UPPER_BITS = 1 << 32
+"""Bits of a register that the kernel ignores in an ``int`` argument, and a filter of system calls sees."""
 
 
 @dataclass
@@ -59,17 +63,15 @@ class Target:
 class Attempt:
     """One attempt of a row.
 
-    ``stopped`` are the letters of the levels that stop it: N(AMESPACE), L(ANDLOCK), P(ARTIAL), H(YGIENE). At the
-    letter ``P`` it is stopped only from the Landlock version ``abi`` on. ``needs`` are the facts of the machine
-    without which it cannot succeed, whatever isolates. ``proof`` says who judges: ``inside``, or what is looked at
-    from outside afterwards.
+    ``stopped`` are the letters of the levels that stop it: N(AMESPACE), L(ANDLOCK), P(ARTIAL), H(YGIENE). ``needs``
+    are the facts of the machine without which it cannot succeed, whatever isolates. ``proof`` says who judges:
+    ``inside``, or what is looked at from outside afterwards.
     """
 
     row: int
     name: str
     run: Callable[[Target], object]
     stopped: str
-    abi: int = 0
     needs: tuple[str, ...] = ()
     proof: str = "inside"
     of_worker: bool = False
@@ -82,7 +84,6 @@ def attempt(
     row: int,
     stopped: str,
     *,
-    abi: int = 0,
     needs: tuple[str, ...] = (),
     proof: str = "inside",
     of_worker: bool = False,
@@ -93,7 +94,7 @@ def attempt(
         name = run.__name__
         if name in ATTEMPTS:
             raise ValueError(f"two attempts are named {name}")
-        ATTEMPTS[name] = Attempt(row, name, run, stopped, abi, needs, proof, of_worker)
+        ATTEMPTS[name] = Attempt(row, name, run, stopped, needs, proof, of_worker)
         return run
 
     return declare
@@ -185,6 +186,14 @@ _NUMBERS = {
     "mknodat": (259, 33),
     "clone": (56, 220),
     "gettid": (186, 178),
+    "fcntl": (72, 25),
+    "openat": (257, 56),
+    "openat2": (437, 437),
+    "prctl": (157, 167),
+    "seccomp": (317, 277),
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "rt_sigqueueinfo": (129, 138),
     "tgkill": (234, 131),
     "rt_tgsigqueueinfo": (297, 240),
     "pidfd_send_signal": (424, 424),
@@ -202,3 +211,23 @@ def syscall(name: str, *arguments: object) -> int:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
     return result
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+
+def filter_and_listen(number: int) -> int:
+    """Have the calls ``number`` of this process wait for an answer, and return the descriptor that receives them."""
+    load, jump, give = 0x20, 0x15, 0x06
+    program = b"".join(
+        struct.pack("=HBBI", code, if_true, if_false, word)
+        for code, if_true, if_false, word in (
+            (load, 0, 0, 0),  # the number of the call
+            (jump, 0, 1, number & 0xFFFF_FFFF),
+            (give, 0, 0, 0x7FC0_0000),  # SECCOMP_RET_USER_NOTIF
+            (give, 0, 0, 0x7FFF_0000),  # SECCOMP_RET_ALLOW
+        )
+    )
+    syscall("prctl", 38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+    return syscall("seccomp", 1, 8, ctypes.byref(_Filter(len(program) // 8, program)))

@@ -10,11 +10,16 @@ import resource
 import signal
 import socket
 import stat
+import struct
 from collections.abc import Callable
 
-from tests.execution.escape.probes.kit import Target, attempt, syscall
+from tests.execution.escape.probes.kit import UPPER_BITS, Target, attempt, filter_and_listen, syscall
 
-_F_SETSIG = 10
+_F_SETSIG, _F_SETOWN_EX = 10, 15
+_F_OWNER_PID = 1
+_FIOSETOWN, _SIOCSPGRP, _FIOASYNC = 0x8901, 0x8902, 0x5452
+_SIGINFO_BYTES = 128
+_SI_QUEUE = -1
 
 LAUNCHER = os.getppid()
 """What started the command: attempts run in children of the command."""
@@ -152,6 +157,103 @@ def have_the_kernel_signal_another_process(target: Target) -> object:
     fcntl.fcntl(reader, fcntl.F_SETOWN, target.victims["io"])
     fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC)
     return os.write(writer, b"x")
+
+
+@attempt(16, "NL", proof="ended:io-group")
+def have_the_kernel_signal_a_group(target: Target) -> object:
+    reader, writer = os.pipe()
+    fcntl.fcntl(reader, _F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(reader, fcntl.F_SETOWN, -target.victims["io-group"])
+    fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC)
+    return os.write(writer, b"x")
+
+
+@attempt(16, "NL", proof="ended:io-extended")
+def have_the_kernel_signal_an_owner_by_kind(target: Target) -> object:
+    reader, writer = os.pipe()
+    fcntl.fcntl(reader, _F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(reader, _F_SETOWN_EX, struct.pack("=ii", _F_OWNER_PID, target.victims["io-extended"]))
+    fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC)
+    return os.write(writer, b"x")
+
+
+@attempt(16, "NL", proof="ended:io-upper")
+def have_the_kernel_signal_with_upper_bits(target: Target) -> object:
+    reader, writer = os.pipe()
+    fcntl.fcntl(reader, _F_SETSIG, signal.SIGTERM)
+    syscall("fcntl", reader, fcntl.F_SETOWN | UPPER_BITS, target.victims["io-upper"])
+    fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC)
+    return os.write(writer, b"x")
+
+
+def _signal_the_owner_of_a_socket(request: int, process: int) -> int:
+    ours, theirs = socket.socketpair()
+    fcntl.ioctl(ours, request, struct.pack("=i", process))
+    fcntl.ioctl(ours, _FIOASYNC, struct.pack("=i", 1))
+    return theirs.send(b"x")
+
+
+@attempt(16, "NL", proof="ended:socket")
+def have_a_socket_signal_another_process(target: Target) -> object:
+    return _signal_the_owner_of_a_socket(_FIOSETOWN, target.victims["socket"])
+
+
+@attempt(16, "NL", proof="ended:socket-group")
+def have_a_socket_signal_by_its_other_name(target: Target) -> object:
+    return _signal_the_owner_of_a_socket(_SIOCSPGRP, target.victims["socket-group"])
+
+
+@attempt(16, "NL", proof="ended:thread")
+def terminate_by_the_number_of_a_thread(target: Target) -> object:
+    return syscall("tkill", target.victims["thread"], signal.SIGTERM) == 0
+
+
+@attempt(16, "NL", proof="ended:descriptor")
+def terminate_by_descriptor(target: Target) -> object:
+    process = syscall("pidfd_open", target.victims["descriptor"], 0)
+    return syscall("pidfd_send_signal", process, signal.SIGTERM, 0, 0) == 0
+
+
+def _queued(number: int) -> bytes:
+    return struct.pack("=iii", number, 0, _SI_QUEUE).ljust(_SIGINFO_BYTES, b"\0")
+
+
+@attempt(16, "NL", proof="ended:queue")
+def queue_a_signal(target: Target) -> object:
+    return syscall("rt_sigqueueinfo", target.victims["queue"], signal.SIGTERM, _queued(signal.SIGTERM)) == 0
+
+
+@attempt(16, "NL", proof="ended:queue-thread")
+def queue_a_signal_for_a_thread(target: Target) -> object:
+    victim = target.victims["queue-thread"]
+    return syscall("rt_tgsigqueueinfo", victim, victim, signal.SIGTERM, _queued(signal.SIGTERM)) == 0
+
+
+@attempt(16, "NL", proof="ended:upper")
+def terminate_with_upper_bits(target: Target) -> object:
+    return syscall("kill", target.victims["upper"] | UPPER_BITS, signal.SIGTERM) == 0
+
+
+@attempt(16, "NL", needs=("listener",), proof="ended:answer")
+def answer_the_own_calls(target: Target) -> object:
+    # The process that receives a call can let the kernel execute it.
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        try:
+            listener = filter_and_listen({"x86_64": 62, "aarch64": 129}[os.uname().machine])
+            socket.send_fds(theirs, [b"x"], [listener])
+            os.kill(target.victims["answer"], signal.SIGTERM)
+        finally:
+            os._exit(0)
+    theirs.close()
+    received = socket.recv_fds(ours, 1, 1)[1]
+    if not received:
+        return False
+    call = bytearray(80)
+    fcntl.ioctl(received[0], 0xC0502100, call)  # receive
+    fcntl.ioctl(received[0], 0xC0182101, bytearray(call[:8] + struct.pack("=qiI", 0, 0, 1)))  # let it through
+    os.wait()
+    return True
 
 
 @attempt(16, "NL", of_worker=True)
