@@ -125,7 +125,8 @@ def signal_process(pid: int, group: int) -> None:
     about = bytes(8) + (-1).to_bytes(4, sys.byteorder, signed=True) + bytes(116)  # says that a program sends it
     of_thread, of_thread_in, queued, queued_for_thread = SIGNALING
     attempt("signal_worker", lambda: os.kill(pid, 0))
-    attempt("signal_worker", lambda: os.kill(-group, 0))
+    if group > 1:  # in a container it can be 0 or 1, which mean the own group and every process
+        attempt("signal_worker", lambda: os.kill(-group, 0))
     attempt("signal_worker", lambda: system_call(of_thread, pid, 0))
     attempt("signal_worker", lambda: system_call(of_thread_in, pid, pid, 0))
     attempt("signal_worker", lambda: system_call(queued, pid, 0, about))
