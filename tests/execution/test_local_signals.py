@@ -67,6 +67,7 @@ TEXTS = {
     "timeout": ("timeout 0.2 sleep 100; echo $?", "124"),
     "adopted": ("bash -c 'sleep 100 & echo $! > pid'; kill $(cat pid); echo $?", "0"),
     "other-session": ("setsid sleep 100 & sleep 0.2; kill -- -$!; wait $!; echo $?", "143"),
+    "supervisor": ("kill -0 $PPID 2>&1 | grep -c 'not permitted'", "1"),
     "parent": ("trap 'echo got' USR1; bash -c 'kill -USR1 $PPID'; echo next", "got\nnext"),
     "alarm": ("trap 'echo got; exit' ALRM; (sleep 0.05; kill -ALRM $$) & while :; do sleep 0.01; done", "got"),
 }

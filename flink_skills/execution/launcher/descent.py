@@ -21,7 +21,7 @@ class Descent:
 
     def includes(self, pid: int) -> bool:
         """Return True if process ``pid`` descends from the ancestor. The caller holds a descriptor of the process."""
-        for _ in range(_LOOKS):
+        for _ in range(_LOOKS if pid != self._ancestor else 0):
             found = self._look(pid)
             if found is not None:
                 return found
