@@ -68,7 +68,7 @@ def test_owners_do_not_see_each_other(store: ArtifactStore) -> None:
     [
         *("ü/ñ 😀.txt", "a b.csv", "50%.txt", "%2e%2e/x", "a?b#c&d=e", "mail@example.org", "a@1", "x@0123456789abcde"),
         *(".hidden", "-rf", "$(id)`id`;'\"", "latest.json", "a/b/c/d/e/f", "CON", "name.", "*?[x]{y}", "~x~"[1:]),
-        *("\u202ereversed", "x" * 255, "/".join(["y" * 100] * 5), "s3:/odd"[3:].strip("/"), "NAME", "name"),
+        *("x" * 255, "/".join(["y" * 100] * 5), "s3:/odd"[3:].strip("/"), "NAME", "name"),
     ],
 )
 def test_names(store: ArtifactStore, name: str) -> None:
@@ -83,6 +83,7 @@ def test_names(store: ArtifactStore, name: str) -> None:
     [
         *("", "/", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "./a", "a/.", "..", "C:\\x", "C:x", "a\\b", "~/x"),
         *("a\0b", "a\nb", "\x7f", "\ud800", "x" * 256, "a/" * 300 + "b", "a@0123456789abcdef", "a@latest"),
+        "\u202ereversed",
     ],
 )
 def test_names_that_are_refused(tmp_path: Path, name: str) -> None:
