@@ -11,6 +11,8 @@ VENV := .venv
 VENV_22 := .venv-flink22
 AZURITE := .venv-azurite
 PHOENIX := .venv-phoenix
+# The packages of the kernel that test-kernel starts without KERNEL=.
+KERNELS := .kernel
 BIN := $(VENV)/bin
 JAR := java-bridge/target/flink-skills-bridge.jar
 CLASS_ARCHIVES := $(VENV)/class-archives/cluster.jsa
@@ -83,7 +85,7 @@ test-java: $(JAR) ## Test the bridge on Flink 2.2 and 2.3
 
 .PHONY: test-fast
 test-fast: setup ## Run the Python tests that need no Flink and no cluster, without the attacks on backends
-	$(BIN)/python -m pytest $(TWICE_SIDE_BY_SIDE) -m "not flink and not cluster and not pod and not commands and not nightly"
+	$(BIN)/python -m pytest $(TWICE_SIDE_BY_SIDE) -m "not flink and not cluster and not pod and not kernel and not commands and not nightly"
 
 .PHONY: azurite
 azurite: $(AZURITE)/.ready ## Install the Azure storage emulator for its tests (365 MB, needs npm or its package index)
@@ -100,10 +102,11 @@ $(PHOENIX)/.ready: .ci/phoenix | prerequisites
 	@touch $@
 
 .PHONY: nightly
-nightly: setup $(AZURITE)/.ready $(PHOENIX)/.ready ## Run the long tests: many random inputs, storms and floods, Azure's store, a trace viewer
+nightly: setup kernel $(AZURITE)/.ready $(PHOENIX)/.ready ## Run the long tests: many random inputs, storms and floods, Azure's store, a trace viewer, another kernel
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/skill -q
 	$(BIN)/python -m pytest tests/sources tests/observability
-	$(BIN)/python -m pytest -m "nightly and not pod" --ignore tests/sources
+	$(BIN)/python -m pytest -m "nightly and not pod and not kernel" --ignore tests/sources
+	$(BIN)/python -m pytest -m kernel tests/kernel
 
 .PHONY: soak
 soak: setup ## Kill workers, TaskManagers and JobManagers of jobs between Kafka topics (MINUTES=30 SEED=…), and print the counts
@@ -114,12 +117,20 @@ $(CLASS_ARCHIVES): $(VENV)/.ready
 
 .PHONY: test-python
 test-python: setup $(CLASS_ARCHIVES) ## Run all Python tests on the newer Flink, but those in a pod
-	$(BIN)/python -m pytest $(TWICE_SIDE_BY_SIDE) -m "not flink and not cluster and not pod and not nightly"
+	$(BIN)/python -m pytest $(TWICE_SIDE_BY_SIDE) -m "not flink and not cluster and not pod and not kernel and not nightly"
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --no-loadscope-reorder -m "(flink or cluster) and not pod and not nightly"
 
 .PHONY: test-pod
 test-pod: setup ## Run the tests in an emulated Kubernetes pod (needs runc and root; skipped with the reason elsewhere)
 	@bash .ci/pod $(BIN)/python
+
+.PHONY: kernel
+kernel: ## Install qemu and download Debian's kernel for test-kernel (500 MB; does nothing where there is no apt-get)
+	bash .ci/kernel $(KERNELS)
+
+.PHONY: test-kernel
+test-kernel: setup ## Attack the sandbox on another kernel in qemu: KERNEL=PACKAGE (ESCAPE_BACKENDS=landlock: only this one)
+	$(BIN)/python -m pytest -m "kernel and not nightly" tests/kernel
 
 .PHONY: test-flink22
 test-flink22: $(VENV_22)/.ready ## Run the mini cluster and standalone smoke tests on Flink 2.2
@@ -156,4 +167,4 @@ format: setup ## Format the Python code
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf $(VENV) $(VENV_22) $(AZURITE) $(PHOENIX) build java-bridge/target java-bridge/target-2.3 site
+	rm -rf $(VENV) $(VENV_22) $(AZURITE) $(PHOENIX) $(KERNELS) build java-bridge/target java-bridge/target-2.3 site

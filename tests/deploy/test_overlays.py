@@ -43,6 +43,7 @@ def test_every_overlay_and_every_component_is_checked(rendered: dict[str, Manife
         "otlp",
         "prometheus",
         "one-node",
+        "older-nodes",
     } <= COMPONENTS
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.execution.escape.test_attempts import ATTEMPTS
 PAGE = ROOT / "docs/security.md"
 LETTERS = {"HYGIENE": "H", "LANDLOCK_PARTIAL": "P", "LANDLOCK": "L", "NAMESPACE": "N"}
 SUITE = ROOT / "tests/execution/escape"
+SHOWN = ("all", "attempts", "canaries")
 
 
 def table() -> dict[str, dict[str, str]]:
@@ -89,6 +91,28 @@ def test_the_table_has_every_row_that_is_about_an_escape() -> None:
     by_name = {ATTEMPTS[name].row for row in table().values() for name in shown_by(row["shown by"])[0]}
     # 45 and 47: what works, and works at the same time.
     assert rows - named - by_name == {45, 47}
+
+
+def test_each_column_names_the_kernels_that_showed_it() -> None:
+    """A kernel showed a level where a backend proved it and no test of this backend failed."""
+    shown: dict[str, dict[str, set[str]]] = {level: {tests: set() for tests in SHOWN} for level in LETTERS}
+    for path in sorted((ROOT / "tests/kernel/shown").glob("*.json")):
+        run = json.loads(path.read_text(encoding="utf-8"))
+        release = ".".join(run["kernel"].split(".")[:2])
+        for about in run["backends"].values():
+            if about["level"] in shown and about["passed"] and not about["failed"]:
+                # The complete suite has the attempts, and these have the canaries.
+                for tests in SHOWN[SHOWN.index(run["tests"]) :]:
+                    shown[about["level"]][tests].add(release)
+    text = PAGE.read_text(encoding="utf-8")
+    section = text[text.index("The kernels that showed each column") :]
+    rows = re.findall(r"^\| `([A-Z_]+)` \|(.*)\|$", section, re.MULTILINE)[: len(LETTERS)]
+    cells = {level: dict(zip(SHOWN, rest.split("|"), strict=True)) for level, rest in rows}
+    assert {level: {name: _releases(cell) for name, cell in row.items()} for level, row in cells.items()} == shown
+
+
+def _releases(cell: str) -> set[str]:
+    return set(filter(None, cell.strip().split(", ")))
 
 
 def test_every_level_has_a_row() -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from types import FunctionType
 from typing import TypeVar, overload
 
-__all__ = ["until", "wait_until"]
+__all__ = ["SLOWNESS", "until", "wait_until"]
+
+SLOWNESS = float(os.environ.get("TESTS_SLOWNESS", "1"))
+"""Factor for deadlines: more than 1 if the CPU is emulated."""
 
 T = TypeVar("T")
 What = str | Callable[[], object]
 
-_WITHIN = 30.0
+_WITHIN = 30.0 * SLOWNESS
 _PAUSE = 0.01
 
 

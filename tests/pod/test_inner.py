@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .inner import Outcome, run_tests
+from tests.kit.outcomes import Outcome
+
+from .inner import run_tests
 
 pytestmark = [pytest.mark.pod, pytest.mark.usefixtures("runc")]
 

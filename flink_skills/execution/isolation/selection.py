@@ -32,6 +32,8 @@ _KNOWN_GAPS: Mapping[IsolationLevel, tuple[str, ...]] = {
     IsolationLevel.LANDLOCK: ("shared_kernel",),
     IsolationLevel.NAMESPACE: ("shared_kernel",),
 }
+# The component of the project's manifests that accepts what kernels without all of Landlock reach.
+_FOR_OLD_KERNELS = "deploy/components/older-nodes"
 _SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
 
 
@@ -167,8 +169,12 @@ def _refusal(report: IsolationReport, wanted: IsolationLevel) -> str:
         why += f": {report.shortfall}" if report.shortfall else ""
         reasons.append(f"{report.backend}: reached {report.level.name} only{why}")
     ways = ["turn commands off (skills.shell.enabled: false, or skills.tools: knowledge_only)"]
+    component = ""
+    if report.level is IsolationLevel.LANDLOCK_PARTIAL:
+        ways.insert(0, "use nodes with Linux 6.12 or newer")
+        component = f"; on Kubernetes: {_FOR_OLD_KERNELS}"
     if report.acceptable is not None:
-        ways.append(f"accept less (skills.shell.min-isolation: {report.acceptable.name})")
+        ways.append(f"accept less (skills.shell.min-isolation: {report.acceptable.name}{component})")
     return (
         f"commands cannot be isolated at {wanted.name} on this machine (kernel {report.kernel}, Landlock ABI "
         f"{report.landlock_abi}). {'; '.join(reasons)}. Mend the machine ('flink-skills doctor' shows all it finds), "

@@ -194,7 +194,13 @@ def _user_namespaces(uid: int) -> str:
         file = Path("/proc/sys", path)
         if file.exists() and int(file.read_text()) < least:
             return f"{path} is off here"
-    return _setting("kernel/apparmor_restrict_unprivileged_userns", 0)
+    if reason := _setting("kernel/apparmor_restrict_unprivileged_userns", 0):
+        return reason
+    text = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"
+    python = python_for(uid)
+    return (
+        "" if python and runs_for(uid, python, "-I", "-S", "-c", text) else "the kernel makes no user namespaces here"
+    )
 
 
 def _ping(uid: int) -> str:

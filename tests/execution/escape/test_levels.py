@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from flink_skills.execution import IsolationLevel
 from tests.execution.escape.columns import expected_level
 from tests.execution.escape.conftest import backend_params
+from tests.execution.escape.machine import landlock_abi, missing
 from tests.execution.escape.test_attempts import ROWS
 from tests.execution.escape.worker import WorkerProcess
 
@@ -17,9 +20,15 @@ ALL_ROWS = set(range(1, 49))
 
 
 @pytest.mark.parametrize("worker", backend_params(control=False), indirect=True)
-def test_the_canaries_prove_the_level(worker: WorkerProcess) -> None:
+def test_the_canaries_prove_the_level(worker: WorkerProcess, record_property: Callable[[str, object], None]) -> None:
+    # For tests.kernel.summary: a report then has the kernel and the level.
+    record_property("kernel", os.uname().release)
+    record_property("landlock_abi", landlock_abi())
+    record_property("uid", os.geteuid())
+    record_property("user_namespaces", missing("userns", worker.identity.command_uid) or "yes")
     found = worker.call("prove")
     level = min(IsolationLevel.parse(found["level"]), IsolationLevel.parse(worker.facts["level"]))
+    record_property("level", level.name)
     assert level == expected_level(worker.backend), found
 
 

@@ -15,6 +15,7 @@ from tests.execution.escape.expecting import expect
 from tests.execution.escape.machine import missing
 from tests.execution.escape.worker import WorkerProcess
 from tests.execution.escape.world import World
+from tests.kit.waiting import SLOWNESS
 
 MIB = 1 << 20
 BOMB_BOUND = 2_000
@@ -73,7 +74,7 @@ def test_row31_a_fork_bomb(worker: WorkerProcess, world: World) -> None:
     before = tasks_of_this_machine()
     most = before
     with ThreadPoolExecutor(1) as pool:
-        command = world.request("/bin/sh", "-c", bomb, limits=Limits(processes=64, wall_time=30))
+        command = world.request("/bin/sh", "-c", bomb, limits=Limits(processes=64, wall_time=30 * SLOWNESS))
         running = pool.submit(worker.run, command)
         while not running.done():
             most = max(most, tasks_of_this_machine())
@@ -244,15 +245,15 @@ print(soft)
 
 @isolated
 def test_row36_a_busy_loop_ends_at_the_limit_of_processor_time(worker: WorkerProcess, world: World) -> None:
-    result = world.shell("while :; do :; done", limits=Limits(cpu_time=1, wall_time=60))
+    result = world.shell("while :; do :; done", limits=Limits(cpu_time=1, wall_time=60 * SLOWNESS))
     assert (result.limit, result.timed_out) == ("cpu_time", False)
-    assert result.duration < 30
+    assert result.duration < 30 * SLOWNESS
 
 
 @isolated
 def test_row36_busy_loops_together(worker: WorkerProcess, world: World) -> None:
     loops = "for i in 1 2 3 4; do (while :; do :; done) & done; wait"
-    result = world.shell(loops, limits=Limits(cpu_time=1.5, wall_time=60))
+    result = world.shell(loops, limits=Limits(cpu_time=1.5, wall_time=60 * SLOWNESS))
     assert (result.limit, result.timed_out) == ("cpu_time", False)
     assert world.processes() == []
 
@@ -265,5 +266,5 @@ def test_row36_a_timeout_is_kept(worker: WorkerProcess, world: World, text: str)
     took = time.monotonic() - started
     assert result.timed_out
     assert result.signal in (signal.SIGTERM, signal.SIGKILL)
-    assert took < 0.5 + 1 + 2  # two more seconds for a busy machine
+    assert took < 0.5 + 1 + 2 * SLOWNESS  # two more seconds for a busy machine
     assert world.processes() == []

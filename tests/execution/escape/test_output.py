@@ -10,6 +10,7 @@ from flink_skills.execution import Limits
 from tests.execution.escape.conftest import backend_params
 from tests.execution.escape.worker import WorkerProcess
 from tests.execution.escape.world import World
+from tests.kit.waiting import SLOWNESS
 
 KEPT = 65_536
 NOTICE = 200  # bytes of the line that says what is left out
@@ -39,7 +40,7 @@ def test_row35_endless_output(worker: WorkerProcess, world: World, text: str, st
 def test_row35_one_line_that_is_longer_than_the_memory_may_grow(worker: WorkerProcess, world: World) -> None:
     length = 2 * MAY_GROW
     before = worker.call("state")["resident"]
-    result = world.shell(f"head -c {length} /dev/zero | tr '\\0' x; echo end", limits=Limits(wall_time=120))
+    result = world.shell(f"head -c {length} /dev/zero | tr '\\0' x; echo end", limits=Limits(wall_time=120 * SLOWNESS))
     grown = worker.call("state")["resident"] - before
     assert result.exit_code == 0
     assert result.stdout_dropped == length + len("end\n") - KEPT
@@ -58,7 +59,7 @@ def test_row35_bytes_of_all_kinds(worker: WorkerProcess, world: World) -> None:
 @isolated
 def test_row35_a_pipe_that_is_held_by_a_daemon_while_it_is_full(worker: WorkerProcess, world: World) -> None:
     started = time.monotonic()
-    result = world.shell("setsid yes & echo done >&2", limits=Limits(wall_time=60))
+    result = world.shell("setsid yes & echo done >&2", limits=Limits(wall_time=60 * SLOWNESS))
     assert (result.exit_code, result.stderr) == (0, b"done\n")
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 20 * SLOWNESS
     assert world.processes() == []

@@ -11,6 +11,7 @@ from tests.execution.escape.conftest import backend_params
 from tests.execution.escape.machine import runs_for
 from tests.execution.escape.worker import WorkerProcess
 from tests.execution.escape.world import World
+from tests.kit.waiting import SLOWNESS
 
 worlds = pytest.mark.parametrize("worker", backend_params(), indirect=True)
 isolated = pytest.mark.parametrize("worker", backend_params(control=False), indirect=True)
@@ -128,7 +129,7 @@ def test_row47_node(worker: WorkerProcess, world: World) -> None:
     if not runs_for(worker.identity.command_uid, "node", "--version"):
         pytest.skip("there is no node")
     text = "const {execSync} = require('child_process'); console.log(execSync('echo x').toString().trim())"
-    result = worker.run(world.request("node", "-e", text, limits=Limits(wall_time=60, open_files=0)))[0]
+    result = worker.run(world.request("node", "-e", text, limits=Limits(wall_time=60 * SLOWNESS, open_files=0)))[0]
     assert (result.exit_code, result.stdout) == (0, b"x\n"), result
 
 

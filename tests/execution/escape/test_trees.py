@@ -14,18 +14,18 @@ from tests.execution.escape.ending import end_all
 from tests.execution.escape.expecting import expect
 from tests.execution.escape.worker import WorkerProcess
 from tests.execution.escape.world import World, processes_with
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import SLOWNESS, wait_until
 
 # Leaves its session, its group, its parent and the pipes: the classic daemon.
 DAEMON = "setsid sh -c 'setsid sleep 300 & exit' > /dev/null 2>&1 < /dev/null &"
 
 # Holds a lock as long as any generation of it lives: one that is looked for may be another by then.
-REFORKING = """
+REFORKING = f"""
 import fcntl, os, time
 for descriptor in (0, 1, 2):
     os.close(descriptor)
 fcntl.flock(os.open("lock", os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
-end = time.monotonic() + 5
+end = time.monotonic() + {5 * SLOWNESS}
 while time.monotonic() < end:
     if os.fork():
         os._exit(0)
@@ -61,7 +61,7 @@ def test_row27_many_daemons_and_a_failure(worker: WorkerProcess, world: World) -
 
 @worlds
 def test_row28_a_daemon_after_a_timeout(worker: WorkerProcess, world: World) -> None:
-    result = world.shell(f"{DAEMON} exec sleep 300", limits=Limits(wall_time=0.7))
+    result = world.shell(f"{DAEMON} exec sleep 300", limits=Limits(wall_time=0.7 * SLOWNESS))
     assert result.timed_out
     expect(worker, world.processes())
 
@@ -70,7 +70,7 @@ def test_row28_a_daemon_after_a_timeout(worker: WorkerProcess, world: World) -> 
 @pytest.mark.parametrize("ends", ["", "import time; time.sleep(60)"], ids=["exit", "timeout"])
 def test_row28_a_daemon_that_forks_again_and_again(worker: WorkerProcess, world: World, ends: str) -> None:
     text = f"import os, time\nif os.fork() == 0:\n    exec({REFORKING!r})\ntime.sleep(0.3)\n{ends}"
-    result = worker.run(world.python(text, limits=Limits(wall_time=1.0)))[0]
+    result = worker.run(world.python(text, limits=Limits(wall_time=1.0 * SLOWNESS)))[0]
     assert result.timed_out == bool(ends)
     lock = Path(world.room.work, "lock")
     expect(worker, not _is_free(lock))
@@ -97,7 +97,7 @@ def test_row29_a_background_child_that_holds_the_pipe(worker: WorkerProcess, wor
     started = time.monotonic()
     result = worker.results(running)[0]
     assert (result.exit_code, result.stdout) == (0, b"done\n")
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 10 * SLOWNESS
     assert world.processes() == []
 
 
@@ -113,7 +113,7 @@ def test_row30_the_worker_is_killed(worker: WorkerProcess, workers: Workers) -> 
         # A shell, what it waits for, and a daemon.
         wait_until(lambda: len(processes_with(mark)) >= 3 * count, "the commands run")
         own.kill()
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + 2 * SLOWNESS
         while processes_with(mark) and time.monotonic() < deadline:
             time.sleep(0.01)
         expect(worker, processes_with(mark))

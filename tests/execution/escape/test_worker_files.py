@@ -12,9 +12,10 @@ from flink_skills.execution import Limits
 from tests.execution.escape.conftest import backend_params
 from tests.execution.escape.worker import WorkerError, WorkerProcess
 from tests.execution.escape.world import World
+from tests.kit.waiting import SLOWNESS
 
 isolated = pytest.mark.parametrize("worker", backend_params(control=False), indirect=True)
-WITHIN_SECONDS = 20
+WITHIN_SECONDS = 20 * SLOWNESS
 
 
 def _write_event(world: World, text: str) -> bool:
@@ -56,7 +57,7 @@ def test_row46_the_event_is_written_past_traps(worker: WorkerProcess, world: Wor
     result = world.shell(trap.format(outside=world.outside))
     assert result.exit_code == 0, result
     if _write_event(world, '{"n": 1}'):
-        seen = world.shell("cat inputs/event.json", limits=Limits(wall_time=5))
+        seen = world.shell("cat inputs/event.json", limits=Limits(wall_time=5 * SLOWNESS))
         assert seen.stdout == b'{"n": 1}', seen
     _unchanged(world, names, canary)
 
@@ -81,7 +82,7 @@ while time.monotonic() < end:
                 os.unlink(name)
         os.makedirs(folder, exist_ok=True)
 """
-    running = worker.begin([world.python(swap, str(world.outside), limits=Limits(wall_time=30))])
+    running = worker.begin([world.python(swap, str(world.outside), limits=Limits(wall_time=30 * SLOWNESS))])
     end = time.monotonic() + 3
     written = 0
     while time.monotonic() < end:

@@ -18,6 +18,7 @@ from typing import Any
 from flink_skills.execution import CommandRequest, CommandResult, IsolationLevel
 from tests.execution.escape.columns import expected_level
 from tests.execution.escape.machine import Identity, python_for
+from tests.kit.waiting import SLOWNESS
 
 __all__ = ["Room", "WorkerError", "WorkerProcess"]
 
@@ -171,7 +172,7 @@ class WorkerProcess:
         assert self._process.stdin is not None
         try:
             self._process.stdin.close()
-            self._process.wait(60)
+            self._process.wait(60 * SLOWNESS)
         finally:
             self._process.kill()
             self._end()

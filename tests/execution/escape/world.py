@@ -19,6 +19,7 @@ from tests.execution.escape.listeners import Listeners
 from tests.execution.escape.machine import own_address
 from tests.execution.escape.probes.kit import Attempt, Target, syscall
 from tests.execution.escape.worker import Room, WorkerProcess
+from tests.kit.waiting import SLOWNESS
 
 __all__ = ["PATH", "World", "processes_with"]
 
@@ -95,7 +96,7 @@ class World:
         }
         given: dict[str, Any] = {
             "cwd": room.work,
-            "limits": Limits(wall_time=60),
+            "limits": Limits(wall_time=60 * SLOWNESS),
             "root": room.root,
             "writable": tuple(room.writable),
             "readable": tuple(room.readable),
@@ -317,7 +318,7 @@ def _ends(process: subprocess.Popen[bytes], soon: bool) -> bool:
     if not soon:
         return process.poll() is not None
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(1)
+        process.wait(SLOWNESS)
     return process.poll() is not None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 from flink_skills.errors import ConfigError, ExecutionError, IsolationError, UnknownNameError
 from flink_skills.execution import (
@@ -95,6 +97,12 @@ class Forgetful(LandlockBackend):
         return found._replace(read=(*found.read, str(Path(request.root).parent)))
 
 
+class OfAnOldKernel(LandlockBackend):
+    """Reaches no more than a kernel without scopes of Landlock."""
+
+    level = IsolationLevel.LANDLOCK_PARTIAL
+
+
 class Broken(HygieneBackend):
     async def start(self) -> None:
         raise ExecutionError("it lacks a part: mend it")
@@ -121,6 +129,20 @@ async def test_what_a_backend_claims_counts_for_nothing(
         assert "does not stop" in report.skipped["theirs"]
     with pytest.raises(IsolationError):
         await open_backend(config(backend="theirs"), workspaces)
+
+
+async def test_an_old_kernel_is_told_what_to_do_with_and_without_the_manifests(workspaces: WorkspaceManager) -> None:
+    register_backend("landlock", OfAnOldKernel, replace=True)
+    with pytest.raises(IsolationError) as raised:
+        await open_backend(config(backend="landlock"), workspaces)
+    message = str(raised.value)
+    assert "landlock: reached LANDLOCK_PARTIAL only" in message
+    assert "nodes with Linux 6.12 or newer" in message
+    (component,) = re.findall(r"skills\.shell\.min-isolation: LANDLOCK_PARTIAL; on Kubernetes: (deploy/\S+)\)", message)
+    patch = (Path(__file__).parents[3] / component / "patch.yaml").read_text(encoding="utf-8")
+    assert yaml.safe_load(patch) == [
+        {"op": "replace", "path": "/spec/flinkConfiguration/skills.shell.min-isolation", "value": "LANDLOCK_PARTIAL"}
+    ]
 
 
 @pytest.mark.usefixtures("no_process_left")
