@@ -171,7 +171,8 @@ def _refusal(report: IsolationReport, wanted: IsolationLevel) -> str:
     ways = ["turn commands off (skills.shell.enabled: false, or skills.tools: knowledge_only)"]
     component = ""
     if report.level is IsolationLevel.LANDLOCK_PARTIAL:
-        ways.insert(0, "use nodes with Linux 6.12 or newer")
+        if not report.shortfall:
+            ways.insert(0, "use nodes with Linux 6.12 or newer")
         component = f"; on Kubernetes: {_FOR_OLD_KERNELS}"
     if report.acceptable is not None:
         ways.append(f"accept less (skills.shell.min-isolation: {report.acceptable.name}{component})")
