@@ -157,7 +157,8 @@ _NO_RESERVE, _NO_HUGE_PAGES = 0x4000, 15
         ),
         (
             "import os\nfor n in range(7):\n    if os.fork() == 0: break\n"
-            "pipes = [os.pipe() for n in range(120)]\nfor _, writer in pipes: os.set_blocking(writer, False); os.write(writer, bytes(65_536))",
+            "pipes = [os.pipe() for n in range(120)]\n"
+            "for _, writer in pipes: os.set_blocking(writer, False); os.write(writer, bytes(65_536))",
             50 * MIB,
         ),
     ],
