@@ -127,15 +127,18 @@ def _sent(pid: int, name: str) -> int:
 
 def _mappings(found: _Found, pid: int) -> None:
     try:
-        with open(f"/proc/{pid}/maps", "rb", buffering=1 << 16) as file:
-            for line in file:
-                found.kernel += _MAPPING_BYTES
-                if line.endswith(_DELETED):
-                    fields = line.split(maxsplit=5)
-                    if len(fields) == 6 and not fields[5].startswith(_MEMORY):
-                        found.mapped.add(int(fields[4]))
+        with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
+            lines = file.readall()
     except OSError:
         return  # ended meanwhile
+    found.kernel += lines.count(b"\n") * _MAPPING_BYTES
+    if _DELETED not in lines:
+        return
+    for line in lines.splitlines(keepends=True):
+        if line.endswith(_DELETED):
+            fields = line.split(maxsplit=5)
+            if len(fields) == 6 and not fields[5].startswith(_MEMORY):
+                found.mapped.add(int(fields[4]))
 
 
 def _has_memory(pid: int) -> bool:

@@ -129,7 +129,11 @@ for at in range(0, {300 * MIB}, 4096):
 LEADER_ENDS = """
 import ctypes, platform, threading, time
 def in_a_thread(run):
-    threading.Thread(target=run).start()
+    def wait():
+        while open("/proc/self/stat").read().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+        run()
+    threading.Thread(target=wait).start()
     ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 0)  # ends this thread only
 """
 _NO_RESERVE, _NO_HUGE_PAGES = 0x4000, 15
@@ -152,8 +156,8 @@ _NO_RESERVE, _NO_HUGE_PAGES = 0x4000, 15
             "import ctypes, mmap\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n"
             "at = libc.mmap(None, ctypes.c_size_t(60_000 * 4096), 0, 34, -1, ctypes.c_long(0))\n"
             "for n in range(0, 60_000, 2): libc.mprotect(ctypes.c_void_p(at + n * 4096), ctypes.c_size_t(4096), 1)\n"
-            "import os\nfor n in range(4):\n    if os.fork() == 0: break",
-            80 * MIB,
+            "import os\nfor n in range(2):\n    if os.fork() == 0: break",
+            60 * MIB,
         ),
         (
             "import os\nfor n in range(7):\n    if os.fork() == 0: break\n"
@@ -227,8 +231,8 @@ _PART = "f = open('gone', 'w+b'); os.unlink('gone'); f.write(bytes(1_200_000)); 
     [
         (f"kept = []\nfor n in range(10):\n    {_PART}; kept.append(f)", True),
         (
-            "import mmap\nkept = []\n"
-            f"for n in range(10):\n    {_PART}; kept.append(mmap.mmap(f.fileno(), 4096)); f.close()",
+            "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n"
+            f"for n in range(10):\n    {_PART}; libc.mmap(None, 4096, 3, 1, f.fileno(), ctypes.c_long(0)); f.close()",
             False,
         ),
         (
