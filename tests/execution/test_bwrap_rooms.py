@@ -114,6 +114,14 @@ class NoScope(BwrapBackend):
         return super().confinement(request)._replace(scope=False)
 
 
+async def test_what_holds_the_namespaces_has_no_more_rights_than_a_command(place: Place) -> None:
+    states = await place.says("grep -h Seccomp: /proc/[12]/status")
+    assert states.split() == ["Seccomp:", "2"] * 2
+    limits = await place.says("grep -h -e 'core file' -e 'file size' /proc/[12]/limits")
+    assert limits.split("\n")[0].split()[-3:-1] == ["1048576", "1048576"]
+    assert limits.split("\n")[1].split()[-3:-1] == ["0", "0"]
+
+
 async def test_a_key_keeps_its_namespaces_between_commands(places: tuple[Place, Place]) -> None:
     first, second = places
     number, other = await first.says(NUMBER), await second.says(NUMBER)

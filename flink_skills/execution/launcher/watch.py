@@ -25,7 +25,7 @@ _SOONEST, _LATEST = 0.005, 0.05
 _IDLE_AFTER = 1.0
 _LATEST_IDLE = 0.25
 _QUOTA_EVERY = 0.25
-_QUOTA_SHARE = 20  # the workspace is counted for a twentieth of the time at the most
+_QUOTA_SHARE = 20  # counting takes a twentieth of a processor at the most, and half of the time where a disk is slow
 _UNLIMITED_TASKS = 1 << 31
 
 
@@ -122,14 +122,14 @@ class TreeWatch:
 
     def _slow_look(self, pids: list[int]) -> str | None:
         """Look at what takes time to see: the workspace, and every open descriptor."""
-        began = time.monotonic()
+        began, used = time.monotonic(), time.process_time()
         held = held_use(pids)
         self._buffers = held.buffers
         limit = None
         if self._quota:
             limit = self._quota_limit(self._folders(), held, self._bytes_unseen(held, pids))
-        now = time.monotonic()
-        self._quota_at = now + max(_QUOTA_EVERY, _QUOTA_SHARE * (now - began))
+        now, used = time.monotonic(), time.process_time() - used
+        self._quota_at = now + max(_QUOTA_EVERY, _QUOTA_SHARE * used, now - began)
         return limit
 
     def _folders(self) -> FolderUse:
