@@ -6,6 +6,7 @@ The tests distinguish them by the process id of bubblewrap outside, because the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import tempfile
@@ -73,8 +74,11 @@ class Place:
 
     def rooms(self) -> set[int]:
         """Return the process ids of the bubblewraps that supervisors have started."""
-        supervisors = psutil.Process(self.backend.launcher_pid).children()
-        return {child.pid for supervisor in supervisors for child in supervisor.children() if child.name() == "bwrap"}
+        found = set()
+        for supervisor in psutil.Process(self.backend.launcher_pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ends meanwhile
+                found |= {child.pid for child in supervisor.children() if child.name() == "bwrap"}
+        return found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -148,7 +148,9 @@ def view_of(operations: Operations) -> View:
     return tuple(found)
 
 
-def open_room(operations: Operations, view: View, user: User, worker: int, within: float, program: bytes = b"") -> Room:
+def open_room(
+    operations: Operations, view: View, user: User, worker: int, *, within: float, program: bytes = b""
+) -> Room:
     """Start bubblewrap as ``user`` (None: this process's), and return when bubblewrap is ready.
 
     ``operations`` are the words for bubblewrap, one operation each: the program, its options, and
@@ -263,8 +265,8 @@ def _become_bubblewrap(
             signal.signal(number, signal.SIG_IGN)
         for limit, value in (*_LIMITS, (resource.RLIMIT_NOFILE, len(wanted) + _OPENED)):
             _, hard = resource.getrlimit(limit)
-            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(limit, (value, value))
+            most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(limit, (most, most))
         # The first process inside shows its environment to the command.
         os.execve(  # noqa: S606 - its own words
             path, (path, "--info-fd", str(_INFO_FD), "--args", str(_ARGS_FD), "--", *payload), {}
