@@ -10,10 +10,10 @@ from typing import NamedTuple
 __all__ = ["HeldUse", "held_use", "written_by"]
 
 _BLOCK = 512
-# What the kernel lets one socket or pipe hold for its reader. The filter of system calls keeps both at this size.
+# Maximum of the kernel for one socket and one pipe. The filter of system calls denies larger ones.
 _SOCKET_BYTES = 212_992
 _PIPE_BYTES = 65_536
-# What the kernel needs for an open descriptor, for a mapping, and for a descriptor that one of epoll watches.
+# Memory of the kernel for an open descriptor, for a mapping, and for a descriptor that epoll watches.
 _DESCRIPTOR_BYTES = 1_024
 _MAPPING_BYTES = 512
 _WATCH_BYTES = 160
@@ -24,7 +24,7 @@ _MEMORY = (b"/dev/zero", b"/SYSV", b"/memfd:", b"/anon_hugepage")
 
 
 class HeldUse(NamedTuple):
-    """What processes hold.
+    """Disk and memory of processes beside their folders and resident pages.
 
     Attributes:
         unlinked: Bytes of open files without a name.
@@ -53,9 +53,10 @@ class _Found:
 
 
 def held_use(pids: Iterable[int]) -> HeldUse:
-    """Look at the descriptors and mappings of processes ``pids``, which share none with other threads of theirs.
+    """Count the descriptors and mappings of processes ``pids``.
 
-    A process whose first thread has ended is named by another thread.
+    A process whose first thread has ended is named by another thread. All threads of a process share their descriptors:
+    the filter of system calls denies others.
     """
     found = _Found()
     hidden = 0
@@ -130,7 +131,7 @@ def _mappings(found: _Found, pid: int) -> None:
         with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
             lines = file.readall()
     except OSError:
-        return  # ended meanwhile
+        return  # the process has ended
     found.kernel += lines.count(b"\n") * _MAPPING_BYTES
     if _DELETED not in lines:
         return
@@ -142,7 +143,7 @@ def _mappings(found: _Found, pid: int) -> None:
 
 
 def _has_memory(pid: int) -> bool:
-    """Whether a process has not ended: one that waits to be buried is shown as root's, and holds nothing."""
+    """Return True if a process has not ended. The kernel shows one that waits to be buried as root's."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # Field 23 is the size of its memory, less 3.

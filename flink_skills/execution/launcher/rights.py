@@ -43,7 +43,7 @@ _GROWTH = (
 # The kernel accepts only these for a rule on a file that is not a folder.
 _OF_FILES = AccessFS.EXECUTE | AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
 _DEVICE = AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
-# What else would be denied, as in every domain; before Linux 5.19 the kernel cannot grant it, and denies it.
+# Every domain denies this right unless it grants it. Before Linux 5.19 the kernel always denies it.
 _DOMAIN = AccessFS.REFER
 # A device that only root can make.
 _DOMAIN_BEFORE = AccessFS.MAKE_BLOCK

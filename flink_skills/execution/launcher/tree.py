@@ -27,7 +27,7 @@ _DEEPEST = 128
 
 
 class TreeUse(NamedTuple):
-    """What all descendants of a process use now.
+    """Use of all descendants of a process.
 
     Attributes:
         pids: A process id for each. If the first thread of a process has ended, the id of another thread.

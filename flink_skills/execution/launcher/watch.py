@@ -25,7 +25,7 @@ _SOONEST, _LATEST = 0.005, 0.05
 _IDLE_AFTER = 1.0
 _LATEST_IDLE = 0.25
 _QUOTA_EVERY = 0.25
-_QUOTA_SHARE = 20  # counting takes a twentieth of a processor at the most, and half of the time where a disk is slow
+_QUOTA_SHARE = 20  # counting takes at most a twentieth of a processor, and half of the time on a slow disk
 _UNLIMITED_TASKS = 1 << 31
 
 
@@ -136,7 +136,7 @@ class TreeWatch:
         return folder_use(self._order.counted, self._order.workspace_files)
 
     def _bytes_unseen(self, held: HeldUse, pids: list[int]) -> int:
-        """Return the most bytes on disk that mappings and sockets may hold beside folders and descriptors."""
+        """Return the maximum of bytes on disk that only mappings and sockets hold."""
         if not held.mapped and not held.sent:
             return 0
         written = written_by((os.getpid(), *pids)) - self._written_before
