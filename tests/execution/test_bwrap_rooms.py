@@ -76,7 +76,7 @@ class Place:
         """Return the process ids of the bubblewraps that supervisors have started."""
         found = set()
         for supervisor in psutil.Process(self.backend.launcher_pid).children():
-            with contextlib.suppress(psutil.NoSuchProcess):  # it ends meanwhile
+            with contextlib.suppress(psutil.NoSuchProcess):  # the supervisor has ended
                 found |= {child.pid for child in supervisor.children() if child.name() == "bwrap"}
         return found
 

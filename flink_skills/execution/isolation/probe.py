@@ -157,7 +157,7 @@ def worker_has_no_number() -> bool:
 
 
 def other_memory() -> str:
-    """Of all processes that are listed, those that hold the namespaces included."""
+    """Open the memory of each listed process, including those that hold the namespaces."""
     opened = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         if int(name) != os.getpid():

@@ -34,7 +34,7 @@ _COPY, _MEMORY, _REMOUNT = "--file", "--tmpfs", "--remount-ro"
 _INFO_FD, _ARGS_FD = 3, 4
 # For bubblewrap and what it starts: only SIGKILL ends a room before its supervisor says so.
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-# The files that bubblewrap copies are small, and it opens few besides those that it inherits.
+# Bubblewrap copies small files, and opens few files besides the inherited ones.
 _LIMITS = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 1 << 20))
 _OPENED = 64
 _SAID_WITHIN_SECONDS = 1.0

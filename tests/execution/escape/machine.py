@@ -242,7 +242,7 @@ def _huge_pages(uid: int) -> str:
 
 
 def _file_request(request: int, value: bytes) -> Callable[[int], str]:
-    """Whether files of the folder for temporary files accept a request by their descriptor."""
+    """Return a check that temporary files accept the ioctl ``request``."""
 
     def look(uid: int) -> str:
         with tempfile.NamedTemporaryFile() as file:

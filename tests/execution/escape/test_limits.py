@@ -176,7 +176,7 @@ def test_row32_memory_that_only_the_kernel_sees(
 
 
 def _in_a_thread(body: str, *, ends: bool) -> str:
-    """Run ``body`` in a thread; the first thread ``ends`` before, or waits."""
+    """Return a program that runs ``body``, in a thread if the first thread ``ends`` before."""
     inner = body.replace("\n", "\n    ")
     last = "in_a_thread(run)" if ends else "run()"
     return f"{LEADER_ENDS}\ndef run():\n    {inner}\n    __import__('os')._exit(0)\n{last}\n"

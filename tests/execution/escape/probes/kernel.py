@@ -196,7 +196,7 @@ def descriptors_of_one_thread(target: Target) -> object:
 
 @attempt(39, ALL, needs=("x86-64",))
 def a_thread_with_descriptors_of_its_own(target: Target) -> object:
-    # The thread returns from the call to what lies on its stack, and waits there until this process ends.
+    # The thread returns to the function on its stack, and waits there until this process ends.
     libc = ctypes.CDLL(None)
     stack = (ctypes.c_void_p * 4096)()
     stack[4000] = ctypes.cast(libc.pause, ctypes.c_void_p)

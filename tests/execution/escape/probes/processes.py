@@ -90,7 +90,7 @@ def write_the_memory_of_the_worker(target: Target) -> object:
 
 @attempt(14, "NLP", needs=("ptrace",), of_worker=True)
 def open_the_memory_of_another_process(target: Target) -> object:
-    # The command is the parent; what else is there holds the namespaces, or is outside.
+    # The command is the parent. All other processes hold the namespaces or are outside.
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         if int(name) not in (os.getpid(), os.getppid()):
