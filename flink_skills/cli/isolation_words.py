@@ -17,6 +17,7 @@ _ATTEMPTS = {
     "permissions and times where the file is its user's",
     "other_workspace": "read or write the workspace of another key",
     "privileges": "be root, have capabilities or gain privileges",
+    "other_memory": "read or write the memory of other processes in its namespaces",
     "read_outside": "read files outside of its workspace, besides the system's programs and libraries",
     "signal_worker": "send signals to the worker and to other processes of its user",
     "survivors": "leave a process behind that lives on",

@@ -6,6 +6,7 @@ The tests distinguish them by the process id of bubblewrap outside, because the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import tempfile
@@ -73,8 +74,11 @@ class Place:
 
     def rooms(self) -> set[int]:
         """Return the process ids of the bubblewraps that supervisors have started."""
-        supervisors = psutil.Process(self.backend.launcher_pid).children()
-        return {child.pid for supervisor in supervisors for child in supervisor.children() if child.name() == "bwrap"}
+        found = set()
+        for supervisor in psutil.Process(self.backend.launcher_pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):  # the supervisor has ended
+                found |= {child.pid for child in supervisor.children() if child.name() == "bwrap"}
+        return found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -112,6 +116,14 @@ class NoScope(BwrapBackend):
 
     def confinement(self, request: CommandRequest) -> Any:
         return super().confinement(request)._replace(scope=False)
+
+
+async def test_what_holds_the_namespaces_has_no_more_rights_than_a_command(place: Place) -> None:
+    states = await place.says("grep -h Seccomp: /proc/[12]/status")
+    assert states.split() == ["Seccomp:", "2"] * 2
+    limits = await place.says("grep -h -e 'core file' -e 'file size' /proc/[12]/limits")
+    assert limits.split("\n")[0].split()[-3:-1] == ["1048576", "1048576"]
+    assert limits.split("\n")[1].split()[-3:-1] == ["0", "0"]
 
 
 async def test_a_key_keeps_its_namespaces_between_commands(places: tuple[Place, Place]) -> None:

@@ -21,7 +21,6 @@ from flink_skills.execution.backend import BackendSettings
 from flink_skills.execution.backends.bwrap_problem import explained
 from flink_skills.execution.backends.bwrap_view import Operation, View
 from flink_skills.execution.backends.hygiene import filter_name
-from flink_skills.execution.backends.landlock import SCOPES_SINCE
 from flink_skills.execution.backends.local import LocalBackend
 from flink_skills.execution.launcher.protocol import Confinement, Order
 from flink_skills.execution.levels import IsolationLevel
@@ -81,7 +80,7 @@ class BwrapBackend(LocalBackend):
         self._program = self._find()
         self._payload = _waiting_program()
         self._version = await asyncio.to_thread(self._try)
-        self._scope = abi_version() >= SCOPES_SINCE
+        self._scope = abi_version() > 0
         self._view = View(system_paths(network=self.settings.network), self.settings.readable)
         await super().start()
         # The same by the real path: joining the namespaces from outside, the whole view, the filter.
@@ -103,7 +102,8 @@ class BwrapBackend(LocalBackend):
 
     def _confinement(self, request: CommandRequest, *, tty: bool) -> Confinement:
         return Confinement(
-            # Besides the namespaces: abstract sockets belong to the network, which may be the worker's.
+            # Besides the namespaces: abstract sockets belong to the network, which may be the worker's. The processes
+            # that hold the namespaces are of the same user, and their memory is in /proc.
             scope=self._scope,
             filter=filter_name(self.settings),
             namespaces=(*self._operations(), *self._view.operations(request, tty=tty), (self._payload,)),

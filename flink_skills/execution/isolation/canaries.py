@@ -45,7 +45,7 @@ REQUIRED: Mapping[IsolationLevel, frozenset[str]] = {
         }
     ),
     IsolationLevel.LANDLOCK: frozenset({"truncate_outside", "signal_worker"}),
-    IsolationLevel.NAMESPACE: frozenset({"metadata_outside"}),
+    IsolationLevel.NAMESPACE: frozenset({"metadata_outside", "other_memory"}),
 }
 """What must be stopped at each level, besides what the levels below it stop."""
 

@@ -156,6 +156,21 @@ def worker_has_no_number() -> bool:
         return False
 
 
+def other_memory() -> str:
+    """Open the memory of each listed process, including those that hold the namespaces."""
+    opened = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        if int(name) != os.getpid():
+            try:
+                os.close(os.open(f"/proc/{name}/mem", os.O_RDWR))
+            except OSError:
+                continue
+            opened.append(name)
+    if not opened:
+        raise PermissionError
+    return f"of process {opened[0]}"
+
+
 def leave_a_daemon() -> None:
     """A process that has left session, group and parent, and keeps a lock for as long as it lives."""
     ready, told = os.pipe()
@@ -201,6 +216,7 @@ if worker_has_no_number():
     found["signal_worker"] = None
 else:
     signal_process(worker, targets["group"])
+attempt("other_memory", other_memory)
 attempt("unix_socket", lambda: connect(_socket.AF_UNIX, targets["unix"]))
 attempt("unix_socket", lambda: connect(_socket.AF_UNIX, targets["unix_datagram"], 0, _socket.SOCK_DGRAM))
 attempt("unix_socket", lambda: send_from_pair(targets["unix_datagram"]))

@@ -32,7 +32,10 @@ def prepare_rules(order: Order, pid: int, restrictions: Restrictions) -> int:
     scopes = rights.scopes if confinement.scope else 0
     if not confinement.files:
         # Without network rules: which sockets there may be is the filter's matter, for all families alike.
-        return linux.create_ruleset(0, scopes) if scopes and not order.full else -1
+        handled = rights.growth if order.full and confinement.filter else 0
+        if confinement.scope and not scopes:
+            handled |= rights.domain
+        return linux.create_ruleset(handled, scopes) if handled or scopes else -1
     ruleset = linux.create_ruleset(rights.every, scopes)
     for path in confinement.read:
         _allow(ruleset, path, rights.read, rights.of_files)
@@ -60,10 +63,12 @@ def confine_files(order: Order, ruleset: int, restrictions: Restrictions) -> Non
             raise OSError(errno.EBADF, "the rules are missing")
         for path in terminals:
             _allow(ruleset, path, rights.terminal, rights.terminal)
-    elif order.full and order.confinement.filter and rights is not None:
-        ruleset = linux.create_ruleset(rights.growth, rights.scopes if order.confinement.scope else 0)
-        for path in (*_NO_STORE, *terminals):
-            _allow(ruleset, path, rights.write_file, rights.write_file)
+    elif ruleset >= 0 and rights is not None:
+        if order.full and order.confinement.filter:
+            for path in (*_NO_STORE, *terminals):
+                _allow(ruleset, path, rights.write_file, rights.write_file)
+        elif not rights.scopes:
+            _allow(ruleset, "/", rights.domain, 0)
     if ruleset >= 0:
         linux.restrict_self(ruleset)
 

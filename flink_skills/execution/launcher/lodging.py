@@ -41,7 +41,9 @@ class Lodging:
         if self._room is not None and (self._room.view != view or not self._room.is_as_before()):
             self.leave(buried)
         if self._room is None and view:
-            self._room = open_room(confinement.namespaces, view, confinement.user, self._worker, within=order.wall_time)
+            program = self.restrictions.filters.get(confinement.filter, b"")
+            operations, user = confinement.namespaces, confinement.user
+            self._room = open_room(operations, view, user, self._worker, within=order.wall_time, program=program)
         return self._room
 
     def starter(self, order: Order, buried: Buried) -> Starter:

@@ -30,7 +30,8 @@ class Confinement(NamedTuple):
         read: What may be read and run, where files are confined. What does not exist is passed over.
         write: Folders that may be written as well.
         files: Whether files are confined to ``read`` and ``write`` (Landlock).
-        scope: Whether signals and abstract sockets are confined (Landlock).
+        scope: Whether the memory of processes outside of the command is closed (Landlock), with signals and abstract
+            sockets from Linux 6.12 on.
         filter: Which system calls are allowed: the name of a filter, or empty for all. See
             :mod:`~flink_skills.execution.launcher.syscall_filter`.
         namespaces: What bubblewrap is told in order to make namespaces for the command, one operation each: see

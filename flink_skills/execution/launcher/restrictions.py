@@ -35,6 +35,7 @@ class Rights(NamedTuple):
         of_files: Rights that a rule on a file can have.
         device, terminal: Rights on a device and on the command's terminal.
         write_file: Right to write to an existing file.
+        domain: Rights that are handled and granted everywhere. They make a process one that Landlock restricts.
         scopes: Confinement of signals and abstract sockets. 0 where the kernel cannot confine these.
     """
 
@@ -46,6 +47,7 @@ class Rights(NamedTuple):
     device: int
     terminal: int
     write_file: int
+    domain: int
     scopes: int
 
 

@@ -43,6 +43,10 @@ _GROWTH = (
 # The kernel accepts only these for a rule on a file that is not a folder.
 _OF_FILES = AccessFS.EXECUTE | AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
 _DEVICE = AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
+# Every domain denies this right unless it grants it. Before Linux 5.19 the kernel always denies it.
+_DOMAIN = AccessFS.REFER
+# A device that only root can make.
+_DOMAIN_BEFORE = AccessFS.MAKE_BLOCK
 _SCOPES = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL
 
 
@@ -62,5 +66,6 @@ def rights_of_kernel() -> Rights | None:
         # A process that opens its terminal by name can do no more with it than with its standard input.
         terminal=int((_DEVICE | AccessFS.IOCTL_DEV) & every),
         write_file=int(AccessFS.WRITE_FILE),
+        domain=int((_DOMAIN & every) or _DOMAIN_BEFORE),
         scopes=int(_SCOPES & scope_for_abi(abi)),
     )

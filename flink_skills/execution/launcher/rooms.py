@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import resource
 import select
 import signal
 import time
@@ -33,6 +34,9 @@ _COPY, _MEMORY, _REMOUNT = "--file", "--tmpfs", "--remount-ro"
 _INFO_FD, _ARGS_FD = 3, 4
 # For bubblewrap and what it starts: only SIGKILL ends a room before its supervisor says so.
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# Bubblewrap copies small files, and opens few files besides the inherited ones.
+_LIMITS = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 1 << 20))
+_OPENED = 64
 _SAID_WITHIN_SECONDS = 1.0
 _LOOKS, _BETWEEN_LOOKS = 100, 0.01
 _NAMESPACES = ("user", "pid", "net", "ipc", "uts", "cgroup", "mnt")
@@ -144,12 +148,15 @@ def view_of(operations: Operations) -> View:
     return tuple(found)
 
 
-def open_room(operations: Operations, view: View, user: User, worker: int, within: float) -> Room:
+def open_room(
+    operations: Operations, view: View, user: User, worker: int, *, within: float, program: bytes = b""
+) -> Room:
     """Start bubblewrap as ``user`` (None: this process's), and return when bubblewrap is ready.
 
     ``operations`` are the words for bubblewrap, one operation each: the program, its options, and
     what to run inside, which has to copy its input to its output as ``cat`` does. The source of a ``--file`` is a
-    path here. Mounts and copies of what is not there or out of the user's reach are left out.
+    path here. Mounts and copies of what is not there or out of the user's reach are left out. ``program`` filters the
+    system calls of the processes that stay inside, which have no more rights than a command.
 
     Raises :class:`OSError` with bubblewrap's message, also if it is not ready ``within`` these seconds, or if the other
     end of the socket ``worker`` is closed. The caller ends all children.
@@ -164,16 +171,16 @@ def open_room(operations: Operations, view: View, user: User, worker: int, withi
     room = None
     try:
         try:
-            program = _fork_bubblewrap(operations, theirs, user)
+            bubblewrap = _fork_bubblewrap(operations, theirs, user, program)
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
         _wait_for(ready, worker, within)
         if not os.read(ready, 1):
             text = _all_of(said).decode("utf-8", "replace").strip()
-            raise OSError(text or f"bubblewrap {_how_it_ended(program)} and said nothing")
+            raise OSError(text or f"bubblewrap {_how_it_ended(bubblewrap)} and said nothing")
         first = int(json.loads(os.read(info, 65_536))["child-pid"])
-        room = Room(view, program, first, hold)
+        room = Room(view, bubblewrap, first, hold)
         with _as(user):
             room.survey(_folders_in_memory(operations))
         return room
@@ -219,17 +226,19 @@ def _as(user: User) -> Iterator[None]:
         os.seteuid(0)
 
 
-def _fork_bubblewrap(operations: Operations, descriptors: Sequence[int], user: User) -> int:
+def _fork_bubblewrap(operations: Operations, descriptors: Sequence[int], user: User, program: bytes) -> int:
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_bubblewrap(operations, descriptors, user, parent)
+        _become_bubblewrap(operations, descriptors, user, parent, program)
     return pid
 
 
-def _become_bubblewrap(operations: Operations, descriptors: Sequence[int], user: User, parent: int) -> NoReturn:
+def _become_bubblewrap(
+    operations: Operations, descriptors: Sequence[int], user: User, parent: int, program: bytes
+) -> NoReturn:
     """Become bubblewrap with ``descriptors`` as the first descriptors, and with those of the files that it copies."""
-    (program,), *options, payload = operations
+    (path,), *options, payload = operations
     try:
         os.setsid()
         os.umask(0o077)
@@ -239,10 +248,11 @@ def _become_bubblewrap(operations: Operations, descriptors: Sequence[int], user:
         linux.forbid_new_privileges()
         linux.die_with_parent(parent)
         # Processes inside can read the command line, so the words are not on it.
-        source = os.memfd_create("words", os.MFD_CLOEXEC)
         words, files = _words(options, _ARGS_FD + 1)
-        os.write(source, b"".join(os.fsencode(word) + b"\0" for word in words))
-        os.lseek(source, 0, os.SEEK_SET)
+        if program:
+            files.append(_in_memory(program))
+            words += ("--seccomp", str(_ARGS_FD + len(files)))
+        source = _in_memory(b"".join(os.fsencode(word) + b"\0" for word in words))
         wanted = (*descriptors, source, *files)
         # Out of the way of the numbers that they get.
         moved = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, len(wanted)) for number in wanted]
@@ -253,19 +263,31 @@ def _become_bubblewrap(operations: Operations, descriptors: Sequence[int], user:
             signal.signal(number, signal.SIG_DFL)
         for number in _IGNORED:
             signal.signal(number, signal.SIG_IGN)
+        for limit, value in (*_LIMITS, (resource.RLIMIT_NOFILE, len(wanted) + _OPENED)):
+            _, hard = resource.getrlimit(limit)
+            most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(limit, (most, most))
         # The first process inside shows its environment to the command.
         os.execve(  # noqa: S606 - its own words
-            program, (program, "--info-fd", str(_INFO_FD), "--args", str(_ARGS_FD), "--", *payload), {}
+            path, (path, "--info-fd", str(_INFO_FD), "--args", str(_ARGS_FD), "--", *payload), {}
         )
     except BaseException as error:
         # Whatever the numbers are by now: what bubblewrap says goes here.
         for number in {descriptors[2], 2}:
             try:
-                os.write(number, f"{program}: {error}".encode("utf-8", "replace")[:4096])
+                os.write(number, f"{path}: {error}".encode("utf-8", "replace")[:4096])
             except OSError:
                 continue
     finally:
         os._exit(127)
+
+
+def _in_memory(content: bytes) -> int:
+    """Return a descriptor from which ``content`` can be read."""
+    descriptor = os.memfd_create("content", os.MFD_CLOEXEC)
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def _words(options: Operations, first: int) -> tuple[list[str], list[int]]:

@@ -7,8 +7,11 @@ The filter allows by default, so that new programs go on working, and denies:
 * namespaces, mounts, and what a kernel offers to administrators;
 * interfaces with a history of privilege escalation: io_uring, bpf, perf events, userfaultfd, keyrings;
 * channels between commands that no file permission covers: System V IPC, POSIX message queues;
-* memory that no limit sees (memfd), and change notification, which tells the names of files that may not be read;
-* disk that is taken at once, before anybody can look (fallocate), also past the limit of a file's size.
+* memory that no limit sees (memfd, vmsplice, large pipes, huge pages, tables of futexes, rules of Landlock);
+* change notification, which tells the names of files that may not be read;
+* what users or the whole machine have a fixed number of (instances of inotify, contexts of asynchronous I/O);
+* descriptors of one thread alone, which no look at its process shows;
+* disk that is taken in one call (fallocate), also past the limit of a file's size.
 
 Two more parts close what Landlock cannot restrict before Linux 6.12. With ``signals`` the supervisor answers the calls
 that signal processes, and the kernel signals no process for a command (``F_SETOWN``). With ``truncation`` (before 6.2)
@@ -56,15 +59,19 @@ _DENIED = (
     *("swapon", "swapoff", "reboot", "syslog", "acct", "quotactl", "quotactl_fd", "vhangup", "lookup_dcookie"),
     *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "stime", "sethostname", "setdomainname"),
     *("iopl", "ioperm", "nfsservctl", "uselib", "_sysctl", "sysfs", "ustat", "vm86", "vm86old", "personality"),
-    *("move_pages", "migrate_pages", "mbind", "set_mempolicy", "get_mempolicy"),
+    *("move_pages", "migrate_pages", "mbind", "set_mempolicy", "get_mempolicy", "set_mempolicy_home_node"),
+    *("process_mrelease", "lsm_set_self_attr", "listns"),
 )
 # Programs do without these when the kernel does not have them.
-_MISSING = ("clone3", "memfd_create", "memfd_secret")
+_MISSING = (
+    *("clone3", "memfd_create", "memfd_secret", "vmsplice", "landlock_create_ruleset"),
+    *("inotify_init", "inotify_init1", "io_setup"),
+)
 # As if the file system had none of it. Extended attributes are metadata, which Landlock leaves open. fallocate takes a
 # whole disk in one call, past RLIMIT_FSIZE where the file keeps its size; posix_fallocate goes on by writing.
 _UNSUPPORTED = (
     "fallocate",
-    *("setxattrat", "removexattrat"),
+    *("setxattrat", "removexattrat", "file_getattr", "file_setattr"),
     *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
 )
 # May be used on the calling process only, for which the number of the process is 0.
@@ -77,9 +84,20 @@ _NUMBERS = {
     **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429},
     **{"fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433, "clone3": 435, "pidfd_getfd": 438},
     **{"process_madvise": 440, "mount_setattr": 442, "quotactl_fd": 443, "memfd_secret": 447},
-    **{"setxattrat": 463, "removexattrat": 466, "open_tree_attr": 467},
+    **{"setxattrat": 463, "removexattrat": 466, "open_tree_attr": 467, "file_getattr": 468, "file_setattr": 469},
+    **{"landlock_create_ruleset": 444, "process_mrelease": 448, "set_mempolicy_home_node": 450},
+    **{"lsm_set_self_attr": 460, "listns": 470},
 }
+_CLOSE_RANGE = 436
 _PR_SET_DUMPABLE = 4
+_PR_FUTEX_HASH = 78
+_F_SETPIPE_SZ = 1031
+_PIPE_BYTES = 65_536
+_CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
+_CLOSE_RANGE_UNSHARE = 2
+_MAP_HUGETLB = 0x40000
+# FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR; FS_IOC_RESVSP, FS_IOC_RESVSP64 and FS_IOC_ZERO_RANGE, which act as fallocate.
+_UNSUPPORTED_IOCTLS = (0x40086602, 0x401C5820, 0x40305828, 0x4030582A, 0x40305839)
 _TYPE_MASK = 0xF
 _F_SETOWN, _F_SETOWN_EX = 8, 15
 _FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
@@ -106,12 +124,28 @@ def build_filter(words: str) -> seccomp.SyscallFilter:
         found.add_rule(seccomp.ERRNO(errno.EPERM), "fcntl", _int(1, command))
     # Who cannot be looked at cannot be counted: unlinked files are found through /proc.
     found.add_rule(seccomp.ERRNO(errno.EPERM), "prctl", _int(0, _PR_SET_DUMPABLE))
+    _uncounted(found)
     _sockets(found, mode)
     if SIGNALS in parts:
         _signals(found)
     if TRUNCATION in parts:
         _truncation(found)
     return found
+
+
+def _uncounted(found: seccomp.SyscallFilter) -> None:
+    """Deny forms of calls by which processes hold memory, disk or descriptors that cannot be counted."""
+    larger = (_int(1, _F_SETPIPE_SZ), seccomp.Arg(2, seccomp.GT, _PIPE_BYTES))
+    found.add_rule(seccomp.ERRNO(errno.EPERM), "fcntl", *larger)
+    found.add_rule(seccomp.ERRNO(errno.EINVAL), "prctl", _int(0, _PR_FUTEX_HASH))
+    huge = seccomp.Arg(3, seccomp.MASKED_EQ, _MAP_HUGETLB, _MAP_HUGETLB)
+    found.add_rule(seccomp.ERRNO(errno.ENOMEM), "mmap", huge)
+    own_files = seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_THREAD | _CLONE_FILES, _CLONE_THREAD)
+    found.add_rule(seccomp.ERRNO(errno.EPERM), "clone", own_files)
+    unshare = seccomp.Arg(2, seccomp.MASKED_EQ, _CLOSE_RANGE_UNSHARE, _CLOSE_RANGE_UNSHARE)
+    found.add_rule(seccomp.ERRNO(errno.ENOSYS), _CLOSE_RANGE, unshare)
+    for request in _UNSUPPORTED_IOCTLS:
+        found.add_rule(seccomp.ERRNO(errno.EOPNOTSUPP), "ioctl", _int(1, request))
 
 
 def filter_program(name: str) -> bytes:

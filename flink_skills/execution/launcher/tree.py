@@ -11,11 +11,9 @@ from flink_skills.execution.launcher import linux
 
 __all__ = [
     "FolderUse",
-    "HeldUse",
     "TreeUse",
     "cpu_time_of",
     "folder_use",
-    "held_use",
     "shared_memory_corrected",
     "tasks_of_machine",
     "tree_use",
@@ -24,31 +22,26 @@ __all__ = [
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _BLOCK = 512
-# What the kernel lets one socket hold for its reader; the filter of system calls keeps commands from asking for more.
-_SOCKET_BYTES = 212_992
 # Deeper than any honest tree; each level keeps a descriptor open while it is counted.
 _DEEPEST = 128
 
 
 class TreeUse(NamedTuple):
-    """What all descendants of a process use now: ``memory`` in bytes (what processes share counts for each)."""
+    """Use of all descendants of a process.
+
+    Attributes:
+        pids: A process id for each. If the first thread of a process has ended, the id of another thread.
+        tasks: Number of processes and threads.
+        memory: Resident bytes and ``tables``. Bytes that processes share count for each.
+        cpu_time: Processor seconds.
+        tables: Bytes of page tables.
+    """
 
     pids: list[int]
     tasks: int
     memory: int
     cpu_time: float
-
-
-class HeldUse(NamedTuple):
-    """What open descriptors hold: bytes of files without a name, bytes at the most in the buffers of sockets.
-
-    ``hidden`` are living processes whose descriptors this process may not see: they run a program that they can execute
-    and not read, or are another user's.
-    """
-
-    unlinked: int
-    buffers: int
-    hidden: int
+    tables: int
 
 
 class FolderUse(NamedTuple):
@@ -62,32 +55,64 @@ class FolderUse(NamedTuple):
 def tree_use(root: int, stop_at: int) -> TreeUse:
     """Look at all descendants of process ``root``; stops when there are more than ``stop_at`` tasks."""
     pids: list[int] = []
-    tasks = pages = ticks = 0
+    tasks = pages = ticks = tables = 0
     waiting = linux.child_ids(root)
     while waiting and tasks <= stop_at:
         pid = waiting.pop()
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                # The second field is the program's name in parentheses and may hold anything.
-                fields = file.read().rpartition(b")")[2].split()
-        except OSError:
+        fields = _stat(pid)
+        if not fields:
             continue
-        pids.append(pid)
+        waiting += linux.child_ids(pid)
         # Fields 14 to 17 (times, own and of buried children), 20 (threads) and 24 (resident pages), less 3.
         ticks += sum(int(field) for field in fields[11:15])
         tasks += max(1, int(fields[17]))
+        if fields[0] == b"Z" and int(fields[17]) > 1:
+            pid, fields = _living_thread(pid, fields)
+        pids.append(pid)
         pages += int(fields[21])
-        waiting += linux.child_ids(pid)
-    return TreeUse(pids, tasks, pages * _PAGE, ticks / _TICKS)
+        tables += _page_tables(pid)
+    return TreeUse(pids, tasks, pages * _PAGE + tables, ticks / _TICKS, tables)
+
+
+def _stat(pid: int | str) -> list[bytes]:
+    """Return the fields of ``/proc/PID/stat`` from the third one on. Return an empty list if the process is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            # The second field is the program's name in parentheses and may hold anything.
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def _living_thread(pid: int, fields: list[bytes]) -> tuple[int, list[bytes]]:
+    """Return a thread of process ``pid`` that still has its memory, with its fields.
+
+    A first thread that has ended shows neither memory nor descriptors, and its process lives on with all of them.
+    """
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        threads = []
+    for thread in threads:
+        found = _stat(thread)
+        if found and int(found[20]):
+            return int(thread), found
+    return pid, fields
+
+
+def _page_tables(pid: int) -> int:
+    """Return the bytes of page tables of process ``pid``, which a process can fill with no page in them."""
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
+            _, _, after = file.read().partition(b"VmPTE:")
+    except OSError:
+        return 0
+    return int(after.split(maxsplit=1)[0]) * 1024 if after else 0
 
 
 def cpu_time_of(pid: int) -> float:
     """Return the processor seconds of a process and of the children that it has buried. Return 0 if it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return 0.0
+    fields = _stat(pid)
     return sum(int(field) for field in fields[11:15]) / _TICKS
 
 
@@ -121,41 +146,6 @@ def _resident(pid: int) -> int:
             return int(file.read().split()[1]) * _PAGE
     except OSError:
         return 0  # ended meanwhile
-
-
-def held_use(pids: Iterable[int]) -> HeldUse:
-    """What processes keep on disk and in memory that no folder and no mapping shows, only their open descriptors."""
-    found: dict[tuple[int, int], int] = {}
-    sockets: set[int] = set()
-    hidden = 0
-    for pid in pids:
-        try:
-            names = os.listdir(f"/proc/{pid}/fd")
-        except PermissionError:
-            hidden += _has_memory(pid)
-            continue
-        except OSError:
-            continue
-        for name in names:
-            try:
-                about = os.stat(f"/proc/{pid}/fd/{name}")
-            except OSError:
-                continue
-            if stat.S_ISREG(about.st_mode) and about.st_nlink == 0:
-                found[about.st_dev, about.st_ino] = about.st_blocks * _BLOCK
-            elif stat.S_ISSOCK(about.st_mode):
-                sockets.add(about.st_ino)
-    return HeldUse(sum(found.values()), len(sockets) * _SOCKET_BYTES, hidden)
-
-
-def _has_memory(pid: int) -> bool:
-    """Whether a process has not ended: one that waits to be buried is shown as root's, and holds nothing."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # Field 23 is the size of its memory, less 3.
-            return int(file.read().rpartition(b")")[2].split()[20]) > 0
-    except (OSError, IndexError):
-        return False
 
 
 def folder_use(folders: Iterable[str], stop_at: int) -> FolderUse:

@@ -8,16 +8,9 @@ import time
 from collections.abc import Callable
 
 from flink_skills.execution.launcher.ending import Buried
+from flink_skills.execution.launcher.held import HeldUse, held_use, written_by
 from flink_skills.execution.launcher.protocol import Order
-from flink_skills.execution.launcher.tree import (
-    FolderUse,
-    HeldUse,
-    TreeUse,
-    folder_use,
-    held_use,
-    shared_memory_corrected,
-    tree_use,
-)
+from flink_skills.execution.launcher.tree import FolderUse, TreeUse, folder_use, shared_memory_corrected, tree_use
 
 __all__ = ["TreeWatch"]
 
@@ -32,9 +25,8 @@ _SOONEST, _LATEST = 0.005, 0.05
 _IDLE_AFTER = 1.0
 _LATEST_IDLE = 0.25
 _QUOTA_EVERY = 0.25
-_QUOTA_SHARE = 20  # the workspace is counted for a twentieth of the time at the most
+_QUOTA_SHARE = 20  # counting takes at most a twentieth of a processor, and half of the time on a slow disk
 _UNLIMITED_TASKS = 1 << 31
-_NOTHING_HELD = HeldUse(0, 0, 0)
 
 
 class TreeWatch:
@@ -53,6 +45,7 @@ class TreeWatch:
         self._processors = os.cpu_count() or 1
         self._quota = bool(order.workspace_bytes or order.workspace_files)
         self._quota_at = time.monotonic() + _QUOTA_EVERY
+        self._written_before = written_by((os.getpid(),)) if order.workspace_bytes else 0
         self._buffers = 0
         self._most_memory = 0
         self._began = self._busy_at = time.monotonic()
@@ -78,7 +71,7 @@ class TreeWatch:
         if order.memory:
             memory = use.memory
             if memory > order.memory and len(use.pids) > 1:
-                memory = shared_memory_corrected(use.pids)
+                memory = shared_memory_corrected(use.pids) + use.tables
             memory += self._buffers
             if memory > order.memory:
                 return "memory"
@@ -129,27 +122,38 @@ class TreeWatch:
 
     def _slow_look(self, pids: list[int]) -> str | None:
         """Look at what takes time to see: the workspace, and every open descriptor."""
-        began = time.monotonic()
+        began, used = time.monotonic(), time.process_time()
         held = held_use(pids)
         self._buffers = held.buffers
-        limit = self._quota_limit(self._folders(), held) if self._quota else None
-        now = time.monotonic()
-        self._quota_at = now + max(_QUOTA_EVERY, _QUOTA_SHARE * (now - began))
+        limit = None
+        if self._quota:
+            limit = self._quota_limit(self._folders(), held, self._bytes_unseen(held, pids))
+        now, used = time.monotonic(), time.process_time() - used
+        self._quota_at = now + max(_QUOTA_EVERY, _QUOTA_SHARE * used, now - began)
         return limit
 
     def _folders(self) -> FolderUse:
         return folder_use(self._order.counted, self._order.workspace_files)
 
-    def _quota_limit(self, found: FolderUse, held: HeldUse = _NOTHING_HELD) -> str | None:
+    def _bytes_unseen(self, held: HeldUse, pids: list[int]) -> int:
+        """Return the maximum of bytes on disk that only mappings and sockets hold."""
+        if not held.mapped and not held.sent:
+            return 0
+        written = written_by((os.getpid(), *pids)) - self._written_before
+        largest = self._order.file_size
+        return written if held.sent or not largest else min(written, held.mapped * largest)
+
+    def _quota_limit(self, found: FolderUse, held: HeldUse | None = None, unseen: int = 0) -> str | None:
         order = self._order
         if order.workspace_files and found.files > order.workspace_files:
             return "workspace_files"
         if order.workspace_bytes:
-            if found.size + held.unlinked > order.workspace_bytes:
+            unlinked = held.unlinked if held is not None else 0
+            if found.size + unlinked + unseen > order.workspace_bytes:
                 return "workspace_bytes"
             # Nobody can say how much it has open. Where commands are another user, or have come from outside into
             # namespaces, that says nothing about them.
-            if held.hidden and order.confinement.user is None and not order.confinement.namespaces:
+            if held is not None and held.hidden and order.confinement.user is None and not order.confinement.namespaces:
                 return "workspace_bytes"
         return None
 

@@ -13,6 +13,7 @@ import os
 import platform
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -234,6 +235,41 @@ def _privileges(uid: int) -> str:
     return "" if _status("NoNewPrivs") == "0" else "new privileges are off for the suite itself"
 
 
+def _futex_table(uid: int) -> str:
+    try:
+        return "" if syscall("prctl", 78, 2, 0, 0, 0) >= 0 else "the kernel has no tables of futexes"
+    except OSError as error:
+        return f"the kernel has no tables of futexes: {error}"
+
+
+def _huge_pages(uid: int) -> str:
+    free = Path("/proc/meminfo").read_text().partition("HugePages_Free:")[2].split()
+    return "" if free and int(free[0]) else "the machine has no huge pages"
+
+
+def _file_request(request: int, value: bytes) -> Callable[[int], str]:
+    """Return a check that temporary files accept the ioctl ``request``."""
+
+    def look(uid: int) -> str:
+        with tempfile.NamedTemporaryFile() as file:
+            try:
+                syscall("ioctl", file.fileno(), request, value)
+            except OSError as error:
+                return f"the file system does not support it: {error}"
+        return ""
+
+    return look
+
+
+def _file_flags(uid: int) -> str:
+    with tempfile.NamedTemporaryFile() as file:
+        try:
+            syscall("file_setattr", -100, file.name.encode(), bytes(24), 24, 0)
+        except OSError as error:
+            return f"the kernel or the file system has no such call: {error}"
+    return ""
+
+
 def _machine_call(call: Callable[..., int], number: int) -> Callable[[int], str]:
     def look(uid: int) -> str:
         if platform.machine() != "x86_64":
@@ -285,6 +321,16 @@ _FACTS: dict[str, Callable[[int], str]] = {
     "shmget": _call("shmget", 0x7E57, 0, 0),
     "semget": _call("semget", 0x7E57, 0, 0),
     "msgget": _call("msgget", 0x7E57, 0),
+    "vmsplice": _call("vmsplice", -1, 0, 0, 0),
+    "io_setup": _call("io_setup", 0, 0),
+    "landlock": lambda uid: "" if landlock_abi() else "the kernel has no Landlock",
+    "futex-table": _futex_table,
+    "huge-pages": _huge_pages,
+    "close_range": _call("close_range", 1000, 999, 0),
+    "x86-64": lambda uid: "" if platform.machine() == "x86_64" else "only on x86-64",
+    "file_setattr": _file_flags,
+    "file-flags": _file_request(0x40086602, (0x40).to_bytes(8, "little")),
+    "reserve": _file_request(0x4030582A, struct.pack("@hhqqiI16x", 0, 0, 0, 4096, 0, 0)),
     "mq_open": _call("mq_unlink", b"escape-no-such-queue"),
 }
 

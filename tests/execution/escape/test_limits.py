@@ -127,6 +127,62 @@ for at in range(0, {300 * MIB}, 4096):
     check(worker, world, worker.run(world.python(text, limits=Limits(memory=100 * MIB)))[0], "memory")
 
 
+LEADER_ENDS = """
+import ctypes, platform, threading, time
+def in_a_thread(run):
+    def wait():
+        while open("/proc/self/stat").read().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+        run()
+    threading.Thread(target=wait).start()
+    ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 0)  # ends this thread only
+"""
+_NO_RESERVE, _NO_HUGE_PAGES = 0x4000, 15
+
+
+@worlds
+@pytest.mark.parametrize(
+    ("body", "limit"),
+    [
+        (f"data = bytearray({300 * MIB})", 100 * MIB),
+        # One page of tables for each 2 MiB of addresses, none of which is written.
+        (
+            f"import mmap\nsize = {150_000 * MIB}\n"
+            f"data = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | {_NO_RESERVE})\n"
+            f"data.madvise({_NO_HUGE_PAGES})\nfor at in range(0, size, {2 * MIB}): data[at]",
+            100 * MIB,
+        ),
+        # Mappings whose rights alternate: the kernel describes each by itself.
+        (
+            "import ctypes, mmap\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n"
+            "at = libc.mmap(None, ctypes.c_size_t(60_000 * 4096), 0, 34, -1, ctypes.c_long(0))\n"
+            "for n in range(0, 60_000, 2): libc.mprotect(ctypes.c_void_p(at + n * 4096), ctypes.c_size_t(4096), 1)\n"
+            "import os\nfor n in range(2):\n    if os.fork() == 0: break",
+            60 * MIB,
+        ),
+        (
+            "import os\nfor n in range(7):\n    if os.fork() == 0: break\n"
+            "pipes = [os.pipe() for n in range(120)]\n"
+            "for _, writer in pipes: os.set_blocking(writer, False); os.write(writer, bytes(65_536))",
+            50 * MIB,
+        ),
+    ],
+    ids=["first-thread-ended", "page-tables", "mappings", "pipes"],
+)
+def test_row32_memory_that_only_the_kernel_sees(
+    worker: WorkerProcess, world: World, body: str, limit: int, request: pytest.FixtureRequest
+) -> None:
+    text = _in_a_thread(f"{body}\n{hold(worker)}", ends="first-thread-ended" in request.node.callspec.id)
+    check(worker, world, worker.run(world.python(text, limits=Limits(memory=limit)))[0], "memory")
+
+
+def _in_a_thread(body: str, *, ends: bool) -> str:
+    """Return a program that runs ``body``, in a thread if the first thread ``ends`` before."""
+    inner = body.replace("\n", "\n    ")
+    last = "in_a_thread(run)" if ends else "run()"
+    return f"{LEADER_ENDS}\ndef run():\n    {inner}\n    __import__('os')._exit(0)\n{last}\n"
+
+
 @worlds
 def test_row33_a_large_file(worker: WorkerProcess, world: World) -> None:
     result = world.shell(
@@ -165,6 +221,33 @@ def _keeps_writing(worker: WorkerProcess, body: str) -> str:
 def test_row33_many_files(worker: WorkerProcess, world: World, body: str, limit: str) -> None:
     limits = Limits(workspace_bytes=4 * MIB, workspace_files=500)
     check(worker, world, worker.run(world.python(_keeps_writing(worker, body), limits=limits))[0], limit)
+
+
+_PART = "f = open('gone', 'w+b'); os.unlink('gone'); f.write(bytes(1_200_000)); f.flush()"
+
+
+@worlds
+@pytest.mark.parametrize(
+    ("body", "ends"),
+    [
+        (f"kept = []\nfor n in range(10):\n    {_PART}; kept.append(f)", True),
+        (
+            "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n"
+            f"for n in range(10):\n    {_PART}; libc.mmap(None, 4096, 3, 1, f.fileno(), ctypes.c_long(0)); f.close()",
+            False,
+        ),
+        (
+            "import socket\none, two = socket.socketpair()\n"
+            f"for n in range(10):\n    {_PART}; socket.send_fds(one, [b'x'], [f.fileno()]); f.close()",
+            False,
+        ),
+    ],
+    ids=["first-thread-ended", "mapped", "sent"],
+)
+def test_row33_files_that_nothing_names(worker: WorkerProcess, world: World, body: str, *, ends: bool) -> None:
+    text = _in_a_thread(f"import os\n{body}\n{hold(worker)}", ends=ends)
+    result = worker.run(world.python(text, limits=Limits(workspace_bytes=4 * MIB)))[0]
+    check(worker, world, result, "workspace_bytes")
 
 
 @worlds

@@ -152,6 +152,101 @@ def file_without_a_name(target: Target) -> object:
     return syscall("memfd_create", b"x", 0)
 
 
+@attempt(39, ALL, needs=("vmsplice",))
+def pages_in_a_pipe(target: Target) -> object:
+    page = ctypes.create_string_buffer(4096)
+    parts = (ctypes.c_size_t * 2)(ctypes.addressof(page), 4096)
+    return syscall("vmsplice", os.pipe()[1], ctypes.byref(parts), 1, 0)
+
+
+@attempt(39, ALL)
+def a_larger_pipe(target: Target) -> object:
+    return syscall("fcntl", os.pipe()[1], 1031, 1 << 18) > 1 << 16  # F_SETPIPE_SZ
+
+
+@attempt(39, ALL, needs=("io_setup",))
+def asynchronous_input(target: Target) -> object:
+    return syscall("io_setup", 8, ctypes.byref(ctypes.c_void_p())) == 0
+
+
+@attempt(39, ALL)
+def an_instance_of_inotify(target: Target) -> object:
+    return syscall("inotify_init1", 0) >= 0
+
+
+@attempt(39, ALL, needs=("landlock",))
+def rules_of_a_sandbox(target: Target) -> object:
+    return syscall("landlock_create_ruleset", struct.pack("=Q", 1), 8, 0) >= 0
+
+
+@attempt(39, ALL, needs=("futex-table",))
+def a_table_of_futexes(target: Target) -> object:
+    return syscall("prctl", 78, 1, 1 << 10, 0, 0) == 0
+
+
+@attempt(39, ALL, needs=("/sys/kernel/mm/hugepages", "huge-pages"))
+def huge_pages(target: Target) -> object:
+    return syscall("mmap", 0, 2 << 20, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000, -1, 0)
+
+
+@attempt(39, ALL, needs=("close_range",))
+def descriptors_of_one_thread(target: Target) -> object:
+    return syscall("close_range", 1000, 1000, 2) == 0  # CLOSE_RANGE_UNSHARE
+
+
+@attempt(39, ALL, needs=("x86-64",))
+def a_thread_with_descriptors_of_its_own(target: Target) -> object:
+    # The thread returns to the function on its stack, and waits there until this process ends.
+    libc = ctypes.CDLL(None)
+    stack = (ctypes.c_void_p * 4096)()
+    stack[4000] = ctypes.cast(libc.pause, ctypes.c_void_p)
+    memory, folders, handlers, thread = 0x100, 0x200, 0x800, 0x10000
+    return syscall("clone", memory | folders | handlers | thread, ctypes.addressof(stack) + 8 * 4000, 0, 0, 0) > 0
+
+
+def _own_file(target: Target, name: str, flags: int = os.O_RDWR) -> int:
+    return os.open(os.path.join(target.work, name), flags | os.O_CREAT, 0o600)
+
+
+@attempt(39, ALL, needs=("file_setattr",))
+def flags_of_a_file(target: Target) -> object:
+    os.close(_own_file(target, "attributes"))
+    path = os.path.join(target.work, "attributes").encode()
+    return syscall("file_setattr", -100, path, struct.pack("=QIIII", 0x80, 0, 0, 0, 0), 24, 0) == 0
+
+
+@attempt(39, ALL, needs=("file-flags",))
+def flags_of_a_file_by_its_descriptor(target: Target) -> object:
+    return syscall("ioctl", _own_file(target, "flags"), 0x40086602, ctypes.byref(ctypes.c_long(0x40))) == 0
+
+
+@attempt(39, ALL, needs=("reserve",))
+def disk_by_its_descriptor(target: Target) -> object:
+    descriptor = _own_file(target, "reserved")
+    syscall("ioctl", descriptor, 0x4030582A, struct.pack("@hhqqiI16x", 0, 0, 0, 32 << 20, 0, 0))
+    return os.fstat(descriptor).st_blocks * 512 >= 32 << 20
+
+
+_UPPER_HALF = 1 << 32
+"""The kernel ignores this in arguments of 32 bits."""
+
+
+@attempt(39, ALL)
+def out_of_sight_by_a_larger_number(target: Target) -> object:
+    return syscall("prctl", _UPPER_HALF | 4, 0, 0, 0, 0) == 0  # PR_SET_DUMPABLE
+
+
+@attempt(39, ALL)
+def a_lease_by_a_larger_number(target: Target) -> object:
+    os.close(_own_file(target, "leased"))
+    return syscall("fcntl", _own_file(target, "leased", os.O_RDONLY), _UPPER_HALF | 1024, 0) == 0  # F_SETLEASE
+
+
+@attempt(39, ALL)
+def notice_of_changes_by_a_larger_number(target: Target) -> object:
+    return syscall("fcntl", os.open(target.work, os.O_RDONLY), _UPPER_HALF | 1026, 4) == 0  # F_NOTIFY
+
+
 def _machine_code(code: bytes) -> int:
     page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     page.write(code)

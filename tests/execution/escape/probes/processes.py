@@ -88,6 +88,20 @@ def write_the_memory_of_the_worker(target: Target) -> object:
         return file.write(b"planted")
 
 
+@attempt(14, "NLP", needs=("ptrace",), of_worker=True)
+def open_the_memory_of_another_process(target: Target) -> object:
+    # The command is the parent. All other processes hold the namespaces or are outside.
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        if int(name) not in (os.getpid(), os.getppid()):
+            try:
+                os.close(os.open(f"/proc/{name}/mem", os.O_RDWR))
+                found.append(name)
+            except OSError:
+                continue
+    return found
+
+
 class _Iovec(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
