@@ -45,6 +45,8 @@ def _prepare_and_exit(libraries: str, names: tuple[str, ...], writer: int) -> No
         sys.path += [folder for folder in libraries.split(":") if folder not in sys.path]
         from flink_skills.execution.launcher import rights, syscall_filter
 
+        # First, because filters deny what asks the kernel for its rights.
+        found_rights = rights.rights_of_kernel()
         programs = {name: syscall_filter.filter_program(name) for name in names}
         calls: dict[str, int] = {}
         refusal = ""
@@ -58,7 +60,7 @@ def _prepare_and_exit(libraries: str, names: tuple[str, ...], writer: int) -> No
                 programs = {name: program for name, program in programs.items() if name not in mediated}
         found = {
             "filters": {name: program.hex() for name, program in programs.items()},
-            "rights": rights.rights_of_kernel(),
+            "rights": found_rights,
             "calls": calls,
             "refusal": refusal,
         }
