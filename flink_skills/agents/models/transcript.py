@@ -14,7 +14,7 @@ from flink_skills.skill.text import clean_line
 __all__ = ["render_messages", "render_system"]
 
 # Characters of a request that is repeated after a file was read.
-_LONGEST_REPEATED = 600
+_LONGEST_REPEATED = 200
 
 
 def render_system(system: str, actions: Sequence[Action]) -> str:
