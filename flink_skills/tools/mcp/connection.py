@@ -310,6 +310,10 @@ class McpConnection:
         reports = TransportReports(self.hidden, self._said, self._ended, self._refused)
         streams = transport(self._params, self.name, self._shell, reports)
         async with Client(streams, message_handler=on_message, cache=None, mode=self._mode) as client:
+            # The package validates results in the event loop, with patterns and references of the server, which may
+            # take hours. Nothing here relies on the server's own schema.
+            session: Any = client.session
+            session.validate_tool_result = _accept_result
             await self._on_open(client)
             self._come_up(client)
             listening = asyncio.create_task(self._listen(client))
@@ -435,6 +439,10 @@ class McpConnection:
 
     def _words(self, error: BaseException) -> str:
         return self.hidden.in_text(words_of(error))
+
+
+async def _accept_result(name: str, result: Any) -> None:
+    """Replace the validation of results by the package ``mcp``."""
 
 
 async def _abandon(task: asyncio.Future[Any]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
@@ -15,6 +16,8 @@ __all__ = ["prompt_tools", "resource_tools"]
 Place = Literal["sandbox", "remote", "worker"]
 _MOST = 500
 _MOST_PAGES = 50
+# Characters of what describes the items. Code that called the tool gets all of it, and a journal stores it.
+_LARGEST_LIST = 1 << 20
 
 
 def resource_tools(connection: McpConnection, prefix: str, place: Place) -> list[Tool]:
@@ -22,13 +25,15 @@ def resource_tools(connection: McpConnection, prefix: str, place: Place) -> list
     from mcp.shared.exceptions import MCPError
 
     async def listed(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
-        fixed = await _all(client.list_resources, lambda page: page.resources)
-        try:
-            templates = await _all(client.list_resource_templates, lambda page: page.resource_templates)
-        except MCPError:  # servers without templates need not know the question
-            templates = []
-        found = [_described(of, uri=str(of.uri)) for of in fixed]
-        found += [_described(of, uri_template=of.uri_template) for of in templates]
+        found = await _all(
+            client.list_resources, lambda page: [_described(of, uri=str(of.uri)) for of in page.resources]
+        )
+        # Servers without templates need not know the question.
+        with suppress(MCPError):
+            found += await _all(
+                client.list_resource_templates,
+                lambda page: [_described(of, uri_template=of.uri_template) for of in page.resource_templates],
+            )
         return ToolResult(json.dumps(found, ensure_ascii=False), value=found)
 
     async def read(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
@@ -57,10 +62,13 @@ def prompt_tools(connection: McpConnection, prefix: str, place: Place) -> list[T
     """``list_prompts`` and ``get_prompt``."""
 
     async def listed(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
-        found = [
-            _described(of, arguments=[a.name + ("" if a.required else "?") for a in of.arguments or ()])
-            for of in await _all(client.list_prompts, lambda page: page.prompts)
-        ]
+        found = await _all(
+            client.list_prompts,
+            lambda page: [
+                _described(of, arguments=[a.name + ("" if a.required else "?") for a in of.arguments or ()])
+                for of in page.prompts
+            ],
+        )
         return ToolResult(json.dumps(found, ensure_ascii=False), value=found)
 
     async def get(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
@@ -83,15 +91,21 @@ def prompt_tools(connection: McpConnection, prefix: str, place: Place) -> list[T
     ]
 
 
-async def _all(ask: Callable[..., Awaitable[Any]], items: Callable[[Any], Sequence[Any]]) -> list[Any]:
-    """What a list has on all its pages, at most 500 items."""
-    found: list[Any] = []
-    cursor = None
+async def _all(
+    ask: Callable[..., Awaitable[Any]], items: Callable[[Any], list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """What a list has on all its pages, at most 500 items and 1,048,576 characters of JSON."""
+    found: list[dict[str, Any]] = []
+    size, cursor = 0, None
     for _ in range(_MOST_PAGES):
         page = await ask(cursor=cursor)
-        found += items(page)[: _MOST - len(found)]
+        for item in items(page):
+            size += len(json.dumps(item, ensure_ascii=False))
+            if size > _LARGEST_LIST or len(found) >= _MOST:
+                return found
+            found.append(item)
         cursor = page.next_cursor
-        if not cursor or len(found) >= _MOST:
+        if not cursor:
             break
     return found
 

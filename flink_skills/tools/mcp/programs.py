@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.errors import ConfigError, ExecutionError
+from flink_skills.tools.mcp.limited import MAX_VALUES, TOO_MANY_VALUES, values_in
 from flink_skills.tools.mcp.plain_process import PlainProcess
 from flink_skills.tools.mcp.said import SaidLines
 
@@ -178,7 +179,7 @@ class _Output:
 
 
 async def _read(process: LiveProcess | PlainProcess, output: _Output, to_session: Any) -> None:
-    """Hand over the messages, until the output ends. Raises :class:`ExecutionError` for a line that is too long."""
+    """Hand over the messages, until the output ends. Raises :class:`ExecutionError` for a message that is too large."""
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
 
@@ -192,6 +193,8 @@ async def _read(process: LiveProcess | PlainProcess, output: _Output, to_session
                 line.clear()
                 if not text:
                     continue
+                if values_in(text) > MAX_VALUES:
+                    raise ExecutionError(TOO_MANY_VALUES)
                 try:
                     message: Any = SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
                 except ValueError as error:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
+from flink_skills.skill.text import clean
 from flink_skills.telemetry.activity import current_activity
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.mcp.connection import McpAnswerError, McpConnection, McpLostError
@@ -18,12 +19,14 @@ T = TypeVar("T")
 _LONGEST_MESSAGE = 4_000
 # Characters of JSON. What code gets of a result is journalled, so it is part of each checkpoint of a turn under way.
 _LARGEST_VALUE = 1 << 20
+_TEXTS = ("description", "title")
 
 
 class McpTool(Tool):
     """``theirs`` is the server's own description, ``name`` what models call it.
 
-    It is idempotent where the server says that it is, or that it only reads. The structured form of a result is left
+    Descriptions lose the characters that a reader does not see. It is idempotent where the server says that it is, or
+    that it only reads. The structured form of a result is left
     out where it is longer than 1,048,576 characters of JSON.
     """
 
@@ -35,10 +38,10 @@ class McpTool(Tool):
         self.place = place
         hints = theirs.annotations
         self.idempotent = bool(hints and (hints.read_only_hint or hints.idempotent_hint))
-        schema = dict(theirs.input_schema or {})
+        schema = dict(_visible(theirs.input_schema or {}))
         schema.setdefault("type", "object")
         schema.setdefault("properties", {})
-        self._spec = ToolSpec(name, theirs.description or theirs.title or name, schema)
+        self._spec = ToolSpec(name, clean(theirs.description or theirs.title or "").strip() or name, schema)
 
     @property
     def spec(self) -> ToolSpec:
@@ -127,6 +130,16 @@ def sectioned(texts: Iterable[str], separator: str) -> tuple[str, ...]:
     ('a', '\\n', 'b')
     """
     return tuple(part for text in texts for part in (separator, text))[1:]
+
+
+def _visible(schema: Any) -> Any:
+    """Return a schema whose descriptions and titles have no hidden characters."""
+    if isinstance(schema, Mapping):
+        return {
+            word: clean(part) if word in _TEXTS and isinstance(part, str) else _visible(part)
+            for word, part in schema.items()
+        }
+    return [_visible(part) for part in schema] if isinstance(schema, list) else schema
 
 
 def _block_text(block: Any) -> str:

@@ -19,6 +19,7 @@ from flink_skills.tools.mcp.parameters import (
 )
 from flink_skills.tools.mcp.programs import plain_program, sandboxed_program
 from flink_skills.tools.mcp.said import SaidLines
+from flink_skills.tools.mcp.unanswered import with_few_unanswered
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
@@ -69,7 +70,8 @@ async def transport(
 
     Raises :class:`ConfigError` for a reference that cannot be read, and what the transports raise.
     """
-    async with _opened(params, name, shell, reports) as streams:
+    opened = _opened(params, name, shell, reports)
+    async with with_few_unanswered(opened, reports.on_end) as streams:
         yield streams
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 WHAT = sys.argv[1]
 FILE = Path(sys.argv[2]) if len(sys.argv) > 2 else None
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
+LARGE = ("large", "many", "pings")
 LISTED = 0
 
 
@@ -41,7 +42,26 @@ def listed(params):
                 tool("good"),
             ]
         }
-    return {"tools": [tool(name) for name in ("count", "pid", "work", "nonsense", "wrong", "say", "lists", "large")]}
+    if WHAT == "schemas of results":
+        twice = {f"t{at}": {"allOf": [{"$ref": f"#/$defs/t{at + 1}"}] * 2} for at in range(40)}
+        slow = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+        remote = {"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}}
+        return {
+            "tools": [
+                tool("pattern", outputSchema=slow),
+                tool("twice", outputSchema={"$ref": "#/$defs/t0", "$defs": {**twice, "t40": {}}, "type": "object"}),
+                tool("remote", outputSchema=remote),
+            ]
+        }
+    if WHAT == "hidden":
+        argument = {"type": "string", "description": "A\u202et\U000e0041ext."}
+        return {
+            "tools": [
+                tool("seen", description="Se\U000e0041en.\x1b[2J", inputSchema={**TEXT, "properties": {"a": argument}}),
+                tool("unseen", description="\u200b\U000e0041"),
+            ]
+        }
+    return {"tools": [tool(name) for name in ("count", "pid", "work", "nonsense", "wrong", "say", "lists", *LARGE)]}
 
 
 def called(name, text):
@@ -56,6 +76,13 @@ def called(name, text):
     if name == "say":
         sys.stderr.write((text + "\n") * 10_000)
         sys.stderr.flush()
+    if name in ("pattern", "twice", "remote"):
+        return {"content": [], "structuredContent": {"a": "a" * 60 + "!"}}
+    if name == "many":
+        return {"content": [], "structuredContent": {"rows": [{}] * int(text)}}
+    if name == "pings":
+        for number in range(int(text)):
+            say({"id": number, "method": "ping"})
     if name == "large":
         return {"content": [], "structuredContent": {"rows": ["x" * 100] * int(text)}}
     answers = {"pid": str(os.getpid()), "lists": str(LISTED), "count": str(len(text))}
@@ -76,7 +103,7 @@ for line in sys.stdin:
     if method == "initialize":
         answer["result"] = {
             "protocolVersion": params["protocolVersion"],
-            "capabilities": {"tools": {"listChanged": True}},
+            "capabilities": {"tools": {"listChanged": True}, "resources": {}},
             "serverInfo": {"name": "odd", "version": "1"},
         }
     elif method == "tools/list":
@@ -84,6 +111,9 @@ for line in sys.stdin:
         answer["result"] = listed(params)
     elif method == "tools/call":
         answer["result"] = called(params["name"], params.get("arguments", {}).get("text", ""))
+    elif method == "resources/list":
+        found = [{"name": f"r{at}", "uri": f"file:///r{at}", "description": "x" * 300_000} for at in range(5)]
+        answer["result"] = {"resources": found, "nextCursor": "more"}
     else:
         answer["error"] = {"code": -32601, "message": "no such method"}
     if WHAT == "garbage":

@@ -179,6 +179,38 @@ async def test_a_large_structured_result_is_given_as_text_alone(opened: OpenTool
     assert whole or result.value is None
 
 
+@pytest.mark.parametrize("tool", ["pattern", "twice", "remote"])
+async def test_a_schema_of_results_holds_nobody_up_and_reads_nothing(opened: OpenToolSet, tool: str) -> None:
+    result = await said(await opened(odd("schemas of results")), tool)
+    assert result.value == {"a": "a" * 60 + "!"}
+
+
+async def test_a_server_that_reads_no_answers_is_ended(opened: OpenToolSet) -> None:
+    answer = await said(await opened(odd("nothing")), "pings", "1000000")
+    assert answer.is_error
+    assert "sends requests and does not read the answers to 256 of them" in answer.content
+
+
+@pytest.mark.parametrize(("count", "is_error"), [(100_000, False), (500_000, True)])
+async def test_an_answer_of_very_many_values_is_refused(opened: OpenToolSet, count: int, is_error: bool) -> None:
+    answer = await said(await opened(odd("nothing")), "many", str(count))
+    assert answer.is_error is is_error
+    assert ("a message has more than 500,000 objects and lists" in answer.content) is is_error
+
+
+async def test_an_endless_list_of_resources_has_a_limit(opened: OpenToolSet) -> None:
+    listed = await said(await opened(odd("nothing"), resources=True), "list_resources")
+    assert [found["name"] for found in listed.value] == ["r0", "r1", "r2"]
+
+
+async def test_descriptions_have_no_hidden_characters(opened: OpenToolSet) -> None:
+    tools = await tools_of(await opened(odd("hidden")))
+    seen = tools["seen"].spec
+    assert seen.description == "Seen.[2J"
+    assert seen.parameters["properties"]["a"]["description"] == "Atext."
+    assert tools["unseen"].spec.description == "unseen"
+
+
 @pytest.mark.parametrize(("argument", "value"), [("prefix", "shop."), ("prefix", "x" * 50), ("interval", 0)])
 def test_arguments_that_cannot_be_are_refused(argument: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=argument):

@@ -17,7 +17,7 @@ import pytest
 
 from flink_skills import ExecutionError, ToolContext
 from flink_skills.tools.mcp import McpToolSet, StreamableHTTPConnectionParams
-from flink_skills.tools.mcp.limited import LARGEST_ANSWER
+from flink_skills.tools.mcp.limited import LARGEST_ANSWER, MAX_VALUES
 from tests.kit.waiting import until
 from tests.tools.mcp.conftest import OpenToolSet
 from tests.tools.mcp.test_servers import tools_of
@@ -35,6 +35,7 @@ class Odd(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.session = 0
         self.status = 200
+        self.closing = threading.Event()
         self.seen: set[tuple[str, str | None]] = set()
 
     @property
@@ -61,6 +62,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif method != "server/discover" and self.headers.get("Mcp-Session-Id") != str(self.server.session):
             self._answer(404, b"who?")
             return
+        if method is None:  # the answer to a ping
+            self.server.closing.wait(30)
+            return
         name = message.get("params", {}).get("name")
         if name == "endless":
             self._endless()
@@ -68,6 +72,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._answer(200, gzip.compress(b" " * 10_000_000), "application/json", ("Content-Encoding", "gzip"))
         elif name == "broken":
             self._answer(500, b"no")
+        elif name == "many":
+            self._answer(200, b'{"jsonrpc": "2.0", "a": [' + b"{}, " * MAX_VALUES + b"{}]}", "application/json")
+        elif name == "events":
+            self._answer(200, b"data: [" + b"{}, " * MAX_VALUES + b"{}]\n\n", "text/event-stream")
+        elif name == "pings":
+            pings = b"".join(b'data: {"jsonrpc": "2.0", "id": %d, "method": "ping"}\n\n' % at for at in range(1_000))
+            self._answer(200, pings, "text/event-stream")
         elif name == "page":
             self._answer(200, b"<html>", "text/html")
         else:
@@ -86,7 +97,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 "serverInfo": {"name": "odd", "version": "1"},
             }
         if method == "tools/list":
-            names = ("endless", "packed", "broken", "page", "forget", "count")
+            names = ("endless", "packed", "broken", "page", "forget", "count", "many", "events", "pings")
             return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
         if method == "tools/call":
             if params["name"] == "forget":
@@ -127,6 +138,7 @@ def server() -> Iterator[Odd]:
         thread = threading.Thread(target=made.serve_forever)
         thread.start()
         yield made
+        made.closing.set()
         made.shutdown()
         thread.join()
 
@@ -137,6 +149,8 @@ def server() -> Iterator[Odd]:
         ("endless", "the answer is longer than 16,777,216 bytes"),
         ("packed", "the answer is compressed (gzip)"),
         ("page", "Unexpected content type: text/html"),
+        ("many", "a message has more than 500,000 objects and lists"),
+        ("events", "a message has more than 500,000 objects and lists"),
     ],
 )
 async def test_an_answer_that_is_none_is_an_error_of_that_call_alone(
@@ -148,6 +162,13 @@ async def test_an_answer_that_is_none_is_an_error_of_that_call_alone(
     assert told in answer.content
     assert (await tools["count"].call({}, ToolContext())).content == "done"
     assert server.session == 1, "the connection stays"
+
+
+async def test_requests_whose_answers_are_not_read_end_the_connection(server: Odd, opened: OpenToolSet) -> None:
+    tools = await tools_of(await opened(StreamableHTTPConnectionParams(server.url)))
+    answer = await tools["pings"].call({}, ToolContext())
+    assert answer.is_error
+    assert "sends requests and does not read the answers to 256 of them" in answer.content
 
 
 async def test_a_status_of_one_call_ends_no_connection(server: Odd, opened: OpenToolSet) -> None:
