@@ -16,8 +16,6 @@ LARGEST_ANSWER = 16 << 20
 MAX_VALUES = 500_000
 TOO_MANY_VALUES = f"a message has more than {MAX_VALUES:,} objects and lists"
 
-_EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
-
 
 def values_in(data: bytes) -> int:
     """Return an upper bound of the objects and lists in JSON.
@@ -39,8 +37,8 @@ def limited_client(
 
     To read an answer that is longer than 16 MiB, that has more than 500,000 objects and lists, or that is compressed
     although nothing of the kind was asked for, raises ``httpx2.StreamError``. Streams of events have no end; the
-    transports limit the size of each event, and this client the objects and lists in it. ``on_status`` receives the
-    number and the text of each status of 400 and more.
+    transports limit the size of each event. ``on_status`` receives the number and the text of each status of 400 and
+    more.
     """
     import httpx2
 
@@ -50,25 +48,21 @@ def limited_client(
         encoding = response.headers.get("content-encoding", "identity")
         if encoding != "identity":
             response.stream = _Limited(response.stream, 0, f"the answer is compressed ({encoding[:20]})")
-        elif response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            response.stream = _Limited(response.stream, None, "")
-        else:
+        elif not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             response.stream = _Limited(
                 response.stream, LARGEST_ANSWER, f"the answer is longer than {LARGEST_ANSWER:,} bytes"
             )
 
     class _Limited(httpx2.AsyncByteStream):
-        def __init__(self, stream: Any, most: int | None, problem: str) -> None:
+        def __init__(self, stream: Any, most: int, problem: str) -> None:
             self._stream, self._most, self._problem = stream, most, problem
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             size = values = 0
             async for chunk in self._stream:
                 size += len(chunk)
-                if self._most is not None and size > self._most:
+                if size > self._most:
                     raise httpx2.StreamError(self._problem)
-                if self._most is None and any(end in chunk for end in _EVENT_ENDS):
-                    values = 0
                 values += values_in(chunk)
                 if values > MAX_VALUES:
                     raise httpx2.StreamError(TOO_MANY_VALUES)

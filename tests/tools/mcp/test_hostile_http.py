@@ -74,8 +74,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._answer(500, b"no")
         elif name == "many":
             self._answer(200, b'{"jsonrpc": "2.0", "a": [' + b"{}, " * MAX_VALUES + b"{}]}", "application/json")
-        elif name == "events":
-            self._answer(200, b"data: [" + b"{}, " * MAX_VALUES + b"{}]\n\n", "text/event-stream")
         elif name == "pings":
             pings = b"".join(b'data: {"jsonrpc": "2.0", "id": %d, "method": "ping"}\n\n' % at for at in range(1_000))
             self._answer(200, pings, "text/event-stream")
@@ -97,7 +95,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 "serverInfo": {"name": "odd", "version": "1"},
             }
         if method == "tools/list":
-            names = ("endless", "packed", "broken", "page", "forget", "count", "many", "events", "pings")
+            names = ("endless", "packed", "broken", "page", "forget", "count", "many", "pings")
             return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
         if method == "tools/call":
             if params["name"] == "forget":
@@ -150,7 +148,6 @@ def server() -> Iterator[Odd]:
         ("packed", "the answer is compressed (gzip)"),
         ("page", "Unexpected content type: text/html"),
         ("many", "a message has more than 500,000 objects and lists"),
-        ("events", "a message has more than 500,000 objects and lists"),
     ],
 )
 async def test_an_answer_that_is_none_is_an_error_of_that_call_alone(
