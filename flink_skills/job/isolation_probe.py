@@ -20,6 +20,7 @@ __all__ = ["check_isolation"]
 # Backends whose start needs neither a network nor the modules of the job.
 _TRIED = ("auto", "bwrap", "hygiene", "landlock")
 _TIMEOUT = 120.0
+_PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; import runpy; runpy.run_module(sys.argv[1], run_name='__main__')"
 
 
 def check_isolation(config: SkillConfig) -> None:
@@ -29,7 +30,8 @@ def check_isolation(config: SkillConfig) -> None:
         return
     try:
         done = subprocess.run(
-            [sys.executable, "-m", __name__],
+            # "-m" would import from the current folder first, which may be one of somebody else's skills.
+            [sys.executable, "-I", "-c", _PROGRAM, __name__, *filter(None, sys.path)],
             input=json.dumps(config.to_json()),
             capture_output=True,
             text=True,

@@ -55,6 +55,7 @@ def test_versions(store: ArtifactStore, place: Place) -> None:
 
 def test_owners_do_not_see_each_other(store: ArtifactStore) -> None:
     pairs = [("a", '"b"'), ('a"b', '"'), ("a", '"c"'), ("", 'a"b"')]
+    pairs += [("A", '"b"'), ("a", '"b "'), ("a\u200b", '"b"'), ("a", '"\u00e9"'), ("a", '"e\u0301"'), ("a", '"\uff42"')]
     assert len({owner_of(*pair) for pair in pairs}) == len(pairs)
     for agent, key in pairs:
         store.save(owner_of(agent, key), "same", f"{agent} {key}".encode())
@@ -68,7 +69,16 @@ def test_owners_do_not_see_each_other(store: ArtifactStore) -> None:
     [
         *("ü/ñ 😀.txt", "a b.csv", "50%.txt", "%2e%2e/x", "a?b#c&d=e", "mail@example.org", "a@1", "x@0123456789abcde"),
         *(".hidden", "-rf", "$(id)`id`;'\"", "latest.json", "a/b/c/d/e/f", "CON", "name.", "*?[x]{y}", "~x~"[1:]),
-        *("x" * 255, "/".join(["y" * 100] * 5), "s3:/odd"[3:].strip("/"), "NAME", "name"),
+        *(
+            "x" * 255,
+            "/".join(["y" * 100] * 5),
+            "s3:/odd"[3:].strip("/"),
+            "NAME",
+            "name",
+            "\u00e9",
+            "e\u0301",
+            "\uff45",
+        ),
     ],
 )
 def test_names(store: ArtifactStore, name: str) -> None:

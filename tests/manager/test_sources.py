@@ -233,6 +233,18 @@ def test_byte_identical_duplicates_are_an_info_and_others_that_look_alike_are_no
     assert reports == [("D03", "info", paths[0]), ("D02", "warning", paths[1])]
 
 
+def test_a_name_that_looks_like_another_one_replaces_no_skill(tmp_path: Path) -> None:
+    twins = ["\uff52eport", "re\u200bport", "report\U000e0041", "report\u00a0", "rep\u043ert", "Report"]
+    for number, name in enumerate(["report", *twins]):
+        write_skill(tmp_path / str(number) / "f", name=name, description=f"Source {number}.")
+    manager = AgentSkillManager([str(tmp_path / str(number)) for number in range(7)])
+    first = manager.view().get("report")
+    assert first is not None and first.description == "Source 0."
+    # Equal for a reader or another letter: the former are not used, the latter is a skill of its own.
+    assert {skill.name for skill in manager.load_skills()} == {"report", "rep\u043ert", "Report"}
+    assert [report.code for report in manager.diagnostics].count("D02") == 4
+
+
 @pytest.mark.row("B2")
 def test_a_root_inside_another_one_adds_nothing(tree: Path) -> None:
     manager = AgentSkillManager([str(tree), str(tree / "a")])

@@ -210,6 +210,10 @@ async def test_waiting_costs_no_processor_time(talk: Talk) -> None:
         (date(2020, 1, 1), "datetime.date(2020, 1, 1)"),
         (True, 1),
         (None, "null"),
+        ("\u00e9", "e\u0301"),
+        ("x", "\uff58"),
+        ("x", "x\u200b"),
+        ("x", "../x"),
     ],
 )
 async def test_keys_that_look_alike_are_not_the_same(talk: Talk, one: object, two: object) -> None:
