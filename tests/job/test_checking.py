@@ -148,6 +148,16 @@ def test_what_a_run_on_this_machine_would_not_find_is_an_error(
     assert any(status == "error" and said in message for status, message in checks[name]), checks
 
 
+def test_modules_in_the_current_folder_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    skill = tmp_path / "downloaded"
+    (skill / "flink_skills").mkdir(parents=True)
+    (skill / "flink_skills" / "__init__.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w').close()")
+    monkeypatch.chdir(skill)
+    checks = found(tmp_path, skills=SKILLS)
+    assert not [message for status, message in checks.get("machine", []) if status == "error"]
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_only_other_machines_may_have_is_unknown(tmp_path: Path) -> None:
     flink = "{python.executable: /none/python, execution.checkpointing.dir: 'nope://x/y'}"
     unknown = [message for status, message in found(tmp_path, flink=flink)["flink"] if status == "unknown"]
