@@ -30,7 +30,7 @@ def check_isolation(config: SkillConfig) -> None:
         return
     try:
         done = subprocess.run(
-            # "-m" would import from the current folder first, which may be one of somebody else's skills.
+            # "-m" would import from the current folder first, which may be the folder of an untrusted skill.
             [sys.executable, "-I", "-c", _PROGRAM, __name__, *filter(None, sys.path)],
             input=json.dumps(config.to_json()),
             capture_output=True,

@@ -240,7 +240,7 @@ def test_a_name_that_looks_like_another_one_replaces_no_skill(tmp_path: Path) ->
     manager = AgentSkillManager([str(tmp_path / str(number)) for number in range(7)])
     first = manager.view().get("report")
     assert first is not None and first.description == "Source 0."
-    # Equal for a reader or another letter: the former are not used, the latter is a skill of its own.
+    # Names with hidden or wide characters become equal and are not used. Another letter makes another skill.
     assert {skill.name for skill in manager.load_skills()} == {"report", "rep\u043ert", "Report"}
     assert [report.code for report in manager.diagnostics].count("D02") == 4
 

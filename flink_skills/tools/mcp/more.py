@@ -94,7 +94,7 @@ def prompt_tools(connection: McpConnection, prefix: str, place: Place) -> list[T
 async def _all(
     ask: Callable[..., Awaitable[Any]], items: Callable[[Any], list[dict[str, Any]]]
 ) -> list[dict[str, Any]]:
-    """What a list has on all its pages, at most 500 items and 1,048,576 characters of JSON."""
+    """Return the items of all pages of a list, at most 500 items and 1,048,576 characters of JSON."""
     found: list[dict[str, Any]] = []
     size, cursor = 0, None
     for _ in range(_MOST_PAGES):

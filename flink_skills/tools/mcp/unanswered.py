@@ -33,7 +33,7 @@ class _Count:
 
 
 class _Stream:
-    """What both streams have. Everything else is the transport's."""
+    """Stream of a transport that shares a count."""
 
     def __init__(self, stream: Any, count: _Count) -> None:
         self._stream = stream
