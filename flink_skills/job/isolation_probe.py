@@ -9,6 +9,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.execution.workspace.scratch import check_commands, scratch_workspaces
@@ -31,7 +32,7 @@ def check_isolation(config: SkillConfig) -> None:
     try:
         done = subprocess.run(
             # "-m" would import from the current folder first, which may be the folder of an untrusted skill.
-            [sys.executable, "-I", "-c", _PROGRAM, __name__, *filter(None, sys.path)],
+            [sys.executable, "-I", "-c", _PROGRAM, __name__, *_search_path()],
             input=json.dumps(config.to_json()),
             capture_output=True,
             text=True,
@@ -45,6 +46,12 @@ def check_isolation(config: SkillConfig) -> None:
     problem = json.loads(done.stdout.splitlines()[-1])
     if problem is not None:
         raise ConfigError(problem)
+
+
+def _search_path() -> list[str]:
+    """Return the folders for modules: that of this package, and those of this process without the current one."""
+    here = Path.cwd()
+    return [str(Path(__file__).parents[2]), *(path for path in sys.path if path and Path(path) != here)]
 
 
 async def _start(config: SkillConfig) -> None:
