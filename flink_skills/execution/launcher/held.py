@@ -17,6 +17,8 @@ _PIPE_BYTES = 65_536
 _DESCRIPTOR_BYTES = 1_024
 _MAPPING_BYTES = 512
 _WATCH_BYTES = 160
+# The kernel describes a mapping with its path, which has no limit. Nothing else is watched during the read.
+_MOST_TEXT, _TEXT_AT_ONCE = 32 << 20, 1 << 20
 _EPOLL = "anon_inode:[eventpoll]"
 _DELETED = b" (deleted)\n"
 # Memory that the resident pages include, and that the kernel lists as deleted files.
@@ -33,6 +35,7 @@ class HeldUse(NamedTuple):
             execute and not read, or are another user's.
         mapped: Number of files without a name that are mapped and not open. The kernel does not tell their size.
         sent: Number of descriptors that sockets hold for their reader. The kernel does not tell of which files.
+        endless: Whether the descriptions of mappings are longer than 32 MiB. The other numbers are then too small.
     """
 
     unlinked: int = 0
@@ -40,6 +43,7 @@ class HeldUse(NamedTuple):
     hidden: int = 0
     mapped: int = 0
     sent: int = 0
+    endless: bool = False
 
 
 class _Found:
@@ -49,7 +53,7 @@ class _Found:
         self.mapped: set[int] = set()
         self.sockets: set[int] = set()
         self.pipes: set[tuple[int, int]] = set()
-        self.kernel = self.sent = 0
+        self.kernel = self.sent = self.text = 0
 
 
 def held_use(pids: Iterable[int]) -> HeldUse:
@@ -71,9 +75,12 @@ def held_use(pids: Iterable[int]) -> HeldUse:
         watching = sum(_descriptor(found, pid, name) for name in names)
         found.kernel += len(names) * (_DESCRIPTOR_BYTES + watching * _WATCH_BYTES)
         _mappings(found, pid)
+        if found.text > _MOST_TEXT:
+            break
     buffers = len(found.sockets) * _SOCKET_BYTES + len(found.pipes) * _PIPE_BYTES + found.kernel
     mapped = len(found.mapped - found.inodes)
-    return HeldUse(sum(found.unlinked.values()), buffers, hidden, mapped, found.sent)
+    endless = found.text > _MOST_TEXT
+    return HeldUse(sum(found.unlinked.values()), buffers, hidden, mapped, found.sent, endless)
 
 
 def written_by(pids: Iterable[int]) -> int:
@@ -128,14 +135,17 @@ def _sent(pid: int, name: str) -> int:
 
 def _mappings(found: _Found, pid: int) -> None:
     try:
-        with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
-            lines = file.readall()
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            while found.text <= _MOST_TEXT and (lines := file.readlines(_TEXT_AT_ONCE)):
+                _described(found, lines)
     except OSError:
         return  # the process has ended
-    found.kernel += lines.count(b"\n") * _MAPPING_BYTES
-    if _DELETED not in lines:
-        return
-    for line in lines.splitlines(keepends=True):
+
+
+def _described(found: _Found, lines: list[bytes]) -> None:
+    found.text += sum(map(len, lines))
+    found.kernel += len(lines) * _MAPPING_BYTES
+    for line in lines:
         if line.endswith(_DELETED):
             fields = line.split(maxsplit=5)
             if len(fields) == 6 and not fields[5].startswith(_MEMORY):

@@ -104,7 +104,8 @@ def _page_tables(pid: int) -> int:
     """Return the bytes of page tables of process ``pid``, which a process can fill with no page in them."""
     try:
         with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
-            _, _, after = file.read().partition(b"VmPTE:")
+            # The first line is the program's name, which may hold anything but a line's end.
+            _, _, after = file.read().partition(b"\nVmPTE:")
     except OSError:
         return 0
     return int(after.split(maxsplit=1)[0]) * 1024 if after else 0

@@ -126,7 +126,9 @@ class TreeWatch:
         held = held_use(pids)
         self._buffers = held.buffers
         limit = None
-        if self._quota:
+        if held.endless:
+            limit = "memory" if self._order.memory else "workspace_bytes"
+        elif self._quota:
             limit = self._quota_limit(self._folders(), held, self._bytes_unseen(held, pids))
         now, used = time.monotonic(), time.process_time() - used
         self._quota_at = now + max(_QUOTA_EVERY, _QUOTA_SHARE * used, now - began)

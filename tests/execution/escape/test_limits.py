@@ -152,6 +152,14 @@ _NO_RESERVE, _NO_HUGE_PAGES = 0x4000, 15
             f"data.madvise({_NO_HUGE_PAGES})\nfor at in range(0, size, {2 * MIB}): data[at]",
             100 * MIB,
         ),
+        (
+            # The process has the name of the line that tells the size of its tables.
+            "import ctypes, mmap\nctypes.CDLL(None).prctl(15, b'VmPTE:0 ', 0, 0, 0)\n"
+            f"size = {150_000 * MIB}\n"
+            f"data = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | {_NO_RESERVE})\n"
+            f"data.madvise({_NO_HUGE_PAGES})\nfor at in range(0, size, {2 * MIB}): data[at]",
+            100 * MIB,
+        ),
         # Mappings whose rights alternate: the kernel describes each by itself.
         (
             "import ctypes, mmap\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n"
@@ -167,13 +175,31 @@ _NO_RESERVE, _NO_HUGE_PAGES = 0x4000, 15
             50 * MIB,
         ),
     ],
-    ids=["first-thread-ended", "page-tables", "mappings", "pipes"],
+    ids=["first-thread-ended", "page-tables", "page-tables-by-name", "mappings", "pipes"],
 )
 def test_row32_memory_that_only_the_kernel_sees(
     worker: WorkerProcess, world: World, body: str, limit: int, request: pytest.FixtureRequest
 ) -> None:
     text = _in_a_thread(f"{body}\n{hold(worker)}", ends="first-thread-ended" in request.node.callspec.id)
     check(worker, world, worker.run(world.python(text, limits=Limits(memory=limit)))[0], "memory")
+
+
+@worlds
+def test_row36_mappings_that_take_long_to_read_do_not_blind_the_launcher(worker: WorkerProcess, world: World) -> None:
+    # Every mapping of a file is described by a path of 28 KB.
+    text = f"""
+import ctypes, os, time
+for n in range(110):
+    os.mkdir("d" * 255)
+    os.chdir("d" * 255)
+file = os.open("f", os.O_RDWR | os.O_CREAT)
+os.ftruncate(file, 4096)
+libc = ctypes.CDLL(None)
+for n in range(2000):
+    libc.mmap(None, ctypes.c_size_t(4096), 1 + n % 2 * 2, 1, file, ctypes.c_long(0))
+{hold(worker)}
+"""
+    check(worker, world, worker.run(world.python(text))[0], "memory")
 
 
 def _in_a_thread(body: str, *, ends: bool) -> str:
