@@ -47,6 +47,8 @@ class View:
             *(("--symlink", links[link], link) for link in sorted(links)),
             *after,
             ("--proc", "/proc"),
+            # Else a command changes its rank for the kernel's memory killer, and settings of the processes that stay.
+            ("--remount-ro", "/proc"),
             *_devices(covered, tty=tty),
             # What bubblewrap made for all this is memory that no limit counts: nobody may write there.
             ("--remount-ro", "/"),

@@ -273,6 +273,15 @@ def call_x32(number: int, *words: int) -> int:
     return _machine_code(b"\xb8%s\xbf%s\xbe%s\xba%s\x0f\x05\xc3" % numbers)
 
 
+def _low(content: bytes) -> int:
+    """Return an address of ``content`` that 32-bit programs can have."""
+    address = 0x10000000
+    anonymous, fixed = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 0x100000  # MAP_FIXED_NOREPLACE
+    syscall("mmap", address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE, anonymous | fixed, -1, 0)
+    ctypes.memmove(address, content + b"\0", len(content) + 1)
+    return address
+
+
 @attempt(40, ALL, needs=("i386",))
 def socket_of_another_architecture(target: Target) -> object:
     return call_i386(359, 2, 1, 0) >= 0
@@ -281,6 +290,29 @@ def socket_of_another_architecture(target: Target) -> object:
 @attempt(40, ALL, needs=("i386",))
 def trace_by_another_architecture(target: Target) -> object:
     return call_i386(26, 0) == 0
+
+
+@attempt(40, ALL, needs=("i386",))
+def signal_by_another_architecture(target: Target) -> object:
+    return call_i386(37, os.getppid(), 0) == 0
+
+
+@attempt(40, ALL, needs=("i386",))
+def truncate_by_another_architecture(target: Target) -> object:
+    path = os.path.join(target.work, "cut")
+    with open(path, "w") as file:
+        file.write("text")
+    return call_i386(5, _low(path.encode()), os.O_TRUNC) >= 0 and os.path.getsize(path) == 0
+
+
+@attempt(40, ALL, needs=("i386", "userns"))
+def user_namespace_by_another_architecture(target: Target) -> object:
+    return call_i386(310, _NEWUSER) == 0
+
+
+@attempt(40, ALL, needs=("i386", "io_uring"))
+def io_uring_by_another_architecture(target: Target) -> object:
+    return call_i386(425, 2, _low(bytes(120))) >= 0
 
 
 @attempt(40, ALL, needs=("x32",))

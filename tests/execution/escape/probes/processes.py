@@ -351,6 +351,14 @@ def offer_the_worker_to_the_memory_killer(target: Target) -> object:
         return file.write(score)
 
 
+@attempt(34, "NLP", of_worker=True)
+def spare_itself_from_the_memory_killer(target: Target) -> object:
+    for score in ("1000", "999"):
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(score)
+    return score
+
+
 @attempt(34, "NLPH", needs=("root",))
 def raise_the_own_priority(target: Target) -> object:
     os.setpriority(os.PRIO_PROCESS, 0, -10)
