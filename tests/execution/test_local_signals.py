@@ -221,6 +221,29 @@ async def test_no_signal_reaches_a_process_outside(sh: Shell, bystander: subproc
     assert bystander.stdout.read() == b""
 
 
+_END_WITH_SIGNALS = """
+        import ctypes, os, time
+        clone, parent = {"x86_64": 56, "aarch64": 220}[os.uname().machine], 0x8000
+        call = ctypes.CDLL(None).syscall
+        for number in (9, 10, 15, 19):
+            # A sibling of the command, and an orphan: both are children of the process that watches the command.
+            if call(clone, parent | number, 0, 0, 0, 0) == 0:
+                os._exit(0)
+            if os.fork() == 0:
+                if call(clone, number, 0, 0, 0, 0) == 0:
+                    time.sleep(0.1)
+                os._exit(0)
+            os.wait()
+        time.sleep(0.2)
+        print("got")
+"""
+
+
+async def test_the_end_of_a_child_sends_the_launcher_no_signal_of_choice(sh: Shell, tmp_path: Path) -> None:
+    result = await _run_python(sh, tmp_path, _END_WITH_SIGNALS)
+    assert (result.exit_code, result.stdout) == (0, b"got\n"), result
+
+
 async def test_the_tree_ends_with_its_supervisor(
     backend: LocalBackend, sh: Shell, bystander: subprocess.Popen[bytes]
 ) -> None:

@@ -5,7 +5,8 @@ The filter allows by default, so that new programs go on working, and denies:
 * every socket (``offline``), or all but those of IPv4 and IPv6 (``inet``);
 * what reaches other processes: tracing, their memory, descriptors, limits and priorities. Landlock covers signals;
 * namespaces, mounts, and what a kernel offers to administrators;
-* interfaces with a history of privilege escalation: io_uring, bpf, perf events, userfaultfd, keyrings;
+* interfaces with a history of privilege escalation: io_uring, bpf, perf events, userfaultfd, keyrings, line
+  disciplines of terminals;
 * channels between commands that no file permission covers: System V IPC, POSIX message queues;
 * memory that no limit sees (memfd, vmsplice, large pipes, huge pages, tables of futexes, rules of Landlock);
 * change notification, which tells the names of files that may not be read;
@@ -98,6 +99,7 @@ _CLOSE_RANGE_UNSHARE = 2
 _MAP_HUGETLB = 0x40000
 # FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR; FS_IOC_RESVSP, FS_IOC_RESVSP64 and FS_IOC_ZERO_RANGE, which act as fallocate.
 _UNSUPPORTED_IOCTLS = (0x40086602, 0x401C5820, 0x40305828, 0x4030582A, 0x40305839)
+_TIOCSETD = 0x5423
 _TYPE_MASK = 0xF
 _F_SETOWN, _F_SETOWN_EX = 8, 15
 _FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
@@ -122,6 +124,8 @@ def build_filter(words: str) -> seccomp.SyscallFilter:
     # Change notification by another name; and leases, by which who reads a file can keep others from opening it.
     for command in (fcntl.F_NOTIFY, fcntl.F_SETLEASE):
         found.add_rule(seccomp.ERRNO(errno.EPERM), "fcntl", _int(1, command))
+    # Another line discipline is a driver of the kernel, which it may load for this.
+    found.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", _int(1, _TIOCSETD))
     # Who cannot be looked at cannot be counted: unlinked files are found through /proc.
     found.add_rule(seccomp.ERRNO(errno.EPERM), "prctl", _int(0, _PR_SET_DUMPABLE))
     _uncounted(found)

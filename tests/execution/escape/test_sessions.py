@@ -53,6 +53,39 @@ def test_row43_what_a_python_reads_when_it_starts(worker: WorkerProcess, world: 
     expect(worker, b"planted" in result.stdout, FILES)
 
 
+_SETTINGS = """
+import ctypes, os, resource, signal, time
+libc, limits = ctypes.CDLL(None), {}
+for name in ("NOFILE", "STACK", "CPU"):
+    limits[name] = resource.getrlimit(getattr(resource, "RLIMIT_" + name))
+status = [line for line in open("/proc/self/status") if line.startswith(("Sig", "Seccomp", "NoNewPrivs"))]
+print(os.getcwd(), os.umask(0o777), limits, os.getpriority(0, 0), os.sched_getscheduler(0), os.sched_getaffinity(0))
+print(status, open("/proc/self/oom_score_adj").read(), os.getsid(0) == os.getpgrp() == os.getpid(), sorted(os.environ))
+print([libc.prctl(option, 0, 0, 0, 0) for option in (30, 42)])  # slack of timers, huge pages
+os.chdir("/usr")
+os.environ["PLANTED"] = "yes"
+for name, (_, hard) in limits.items():
+    resource.setrlimit(getattr(resource, "RLIMIT_" + name), (50, hard))
+os.nice(10)
+os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+for option, value in ((1, 0), (36, 1), (29, 10**9), (41, 1)):  # end of the parent, adoption, and those above
+    libc.prctl(option, value, 0, 0, 0)
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize("worker", backend_params(control=False), indirect=True)
+def test_row43_settings_of_a_process_end_with_its_command(worker: WorkerProcess, world: World) -> None:
+    seen = [worker.run(world.python(_SETTINGS))[0] for _ in range(3)]
+    assert seen[0].exit_code == 0, seen[0]
+    assert {result.stdout for result in seen} == {seen[0].stdout}
+    assert world.processes() == []
+
+
 @worlds
 def test_row43_what_the_worker_imports(worker: WorkerProcess, world: World) -> None:
     planted = world.outside / "json.py"

@@ -160,6 +160,13 @@ async def test_terminals_of_others_cannot_be_opened(processes: Processes, backen
     assert ((await third.wait()).exit_code != 0) == isolated, "nor can new ones be made"
 
 
+async def test_a_terminal_keeps_its_line_discipline(processes: Processes) -> None:
+    text = """exec python3 -c 'import fcntl, struct; fcntl.ioctl(0, 0x5423, struct.pack("i", 0))'"""
+    process = await processes.start(text, tty=True)
+    assert (await process.wait()).exit_code == 1
+    assert b"Operation not permitted" in processes.output.out
+
+
 async def test_commands_without_a_terminal_have_none_to_open(processes: Processes) -> None:
     assert (await processes.backend.run(processes.request("/bin/sh", "-c", "exec 3<> /dev/tty"))).exit_code != 0
 
