@@ -58,7 +58,7 @@ import ctypes, os, resource, signal, time
 libc, limits = ctypes.CDLL(None), {}
 for name in ("NOFILE", "STACK", "CPU"):
     limits[name] = resource.getrlimit(getattr(resource, "RLIMIT_" + name))
-status = [line for line in open("/proc/self/status") if line.startswith(("Sig", "Seccomp", "NoNewPrivs"))]
+status = [line for line in open("/proc/self/status") if line.startswith(("SigBlk", "SigIgn", "Seccomp", "NoNewPrivs"))]
 print(os.getcwd(), os.umask(0o777), limits, os.getpriority(0, 0), os.sched_getscheduler(0), os.sched_getaffinity(0))
 print(status, open("/proc/self/oom_score_adj").read(), os.getsid(0) == os.getpgrp() == os.getpid(), sorted(os.environ))
 print([libc.prctl(option, 0, 0, 0, 0) for option in (30, 42)])  # slack of timers, huge pages
