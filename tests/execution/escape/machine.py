@@ -28,6 +28,7 @@ __all__ = [
     "COMMAND_USER",
     "Identity",
     "can_listen",
+    "is_in_memory",
     "landlock_abi",
     "missing",
     "own_address",
@@ -73,6 +74,15 @@ def can_listen() -> bool:
             os._exit(1)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def is_in_memory(path: Path) -> bool:
+    """Return True if the file system of ``path`` is a volume in memory."""
+    found = path.stat().st_dev
+    device = f"{os.major(found)}:{os.minor(found)}"
+    mounts = (line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    # https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html: the type follows the dash.
+    return any(of[2] == device and of[of.index("-") + 1] == "tmpfs" for of in mounts)
 
 
 def _status(field: str) -> str:
