@@ -9,6 +9,7 @@ Examines the internals of agents, manager, skill on purpose.
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator
@@ -196,6 +197,8 @@ def read_in_time(function: Callable[[str], object], *texts: str, seconds: float 
     ours, theirs = context.Pipe(duplex=False)
 
     def read() -> None:
+        # A collection would walk all objects of the tests before, and copy their pages.
+        gc.freeze()
         for text in texts:
             signal.setitimer(signal.ITIMER_PROF, seconds)  # the signal ends the process
             function(text)
