@@ -33,11 +33,11 @@ class Costs:
         """Return what the benchmarks measured on two cores of about 3 GHz, with the model server on the same cores."""
         return cls(
             turn_ms=0.14,
-            request_ms=0.26,
-            history_ms=0.045,
+            request_ms=0.25,
+            history_ms=0.04,
             tool_ms=0.14,
             command_ms=2.8,
-            worker_mb=130,
+            worker_mb=110,
             turn_mb=0.016,
-            jvm_mb=460,
+            jvm_mb=420,
         )
