@@ -22,11 +22,11 @@ class PlantedError(PermissionError):
 def check_folders(folder: str) -> None:
     """Check that no other user can have planted ``folder`` or a folder above it. It need not exist.
 
-    In a folder for everybody, such as ``/tmp``, another user can be the first to make the next one. The next one has to
-    belong to this user or to root then. Call it before anything below ``folder`` is opened or locked.
+    In a folder that all users can write to, such as ``/tmp``, another user can be the first to make a folder. So a
+    folder in it has to belong to this user or to root. Call it before anything below ``folder`` is opened or locked.
 
     Raises:
-        PlantedError: A component of the path belongs to another user, in a folder that everybody can write to.
+        PlantedError: A component of the path belongs to another user, in a folder that all users can write to.
         OSError: A component cannot be read.
     """
     path, parent = os.path.abspath(folder), ""
@@ -41,7 +41,9 @@ def check_folders(folder: str) -> None:
         except FileNotFoundError:
             return  # made by this user later
         if above is not None and above.st_mode & stat.S_IWOTH and found.st_uid not in (os.geteuid(), _ROOT):
-            raise PlantedError(path, f"it belongs to user {found.st_uid} and is in a folder for everybody")
+            raise PlantedError(
+                path, f"it belongs to user {found.st_uid} and is in a folder that all users can write to"
+            )
         # Through a link that was accepted, the folder behind it is the one that matters.
         above = os.stat(path) if stat.S_ISLNK(found.st_mode) else found
 

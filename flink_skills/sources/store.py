@@ -362,12 +362,12 @@ class Store:
         try:
             parent, status = os.stat(os.path.dirname(folder)), os.lstat(folder)
         except FileNotFoundError:
-            return  # made by this user later, and checked again then
+            return  # this user makes it later and checks it again
         _restore(folder, 0o755)
         if not parent.st_mode & stat.S_IWOTH:
             return
         if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
-            raise PlantedError(folder, "it is in a folder for everybody, and others can write to it")
+            raise PlantedError(folder, "it is in a folder that all users can write to, and others can write to it")
 
     def _may_write(self, name: str) -> bool:
         return os.access(os.path.join(self.folder, name), os.W_OK | os.X_OK)

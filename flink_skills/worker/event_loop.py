@@ -17,8 +17,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     """Return a loop that waits for events in this process alone.
 
     A forked process that returns into the loop is a second worker: it has the same pipes, connections and epoll object,
-    and what it removes from the epoll object is removed for both. So such a process gets an epoll object of its own,
-    which is empty, and ends in the next round of its loop.
+    and what it removes from the epoll object is removed for both. So such a process gets a new, empty epoll
+    object, and ends in the next round of its loop.
     """
     loop = uvloop.new_event_loop()
     os.register_at_fork(after_in_child=lambda: _end_soon(loop))

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kit.outcomes import write_lines
+
 from . import machine
 
 IN_THE_MACHINE = "on another kernel"
@@ -9,14 +11,7 @@ IN_THE_MACHINE = "on another kernel"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for report in [one for reports in list(terminalreporter.stats.values()) for one in reports]:
-        if not isinstance(report, pytest.TestReport) or report.when != "call":
-            continue
-        lines = [str(value) for name, value in report.user_properties if name == IN_THE_MACHINE]
-        if lines:
-            terminalreporter.section(f"{IN_THE_MACHINE}: {report.nodeid}")
-        for line in lines:
-            terminalreporter.line(line)
+    write_lines(terminalreporter, IN_THE_MACHINE)
 
 
 @pytest.fixture(scope="session")

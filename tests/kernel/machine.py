@@ -15,9 +15,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from tests.kit.outcomes import Run
 
 from .initramfs import PROBLEM, initramfs
 from .packages import CHECKOUT, Kernel, KernelError, find_kernel
@@ -44,15 +46,6 @@ class Setting:
     @property
     def name(self) -> str:
         return f"{'user' if self.uid else 'root'}-{'namespaces' if self.user_namespaces else 'no-namespaces'}"
-
-
-@dataclass(frozen=True)
-class Run:
-    """Result of a command in the machine. ``results`` are the files that it wrote to ``/results``, by name."""
-
-    exit_code: int
-    output: str
-    results: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def run(

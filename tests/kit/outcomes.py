@@ -1,14 +1,40 @@
-"""Results in a report of pytest (JUnit's XML, family ``xunit1``)."""
+"""Results of commands and tests in a pod or on another kernel.
+
+Reports of pytest are JUnit's XML of the family ``xunit1``.
+"""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
-__all__ = ["Outcome", "node_id", "read_report"]
+import pytest
+
+__all__ = ["Outcome", "Run", "node_id", "read_report", "write_lines"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Result of a command in a pod or machine. ``results`` are the files that it wrote to ``/results``, by name."""
+
+    exit_code: int
+    output: str
+    results: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def write_lines(terminalreporter: pytest.TerminalReporter, name: str) -> None:
+    """Write the lines that tests recorded as the user property ``name``, with pytest-xdist too."""
+    for report in [one for reports in list(terminalreporter.stats.values()) for one in reports]:
+        if not isinstance(report, pytest.TestReport) or report.when != "call":
+            continue
+        lines = [str(value) for property_name, value in report.user_properties if property_name == name]
+        if lines:
+            terminalreporter.section(f"{name}: {report.nodeid}")
+        for line in lines:
+            terminalreporter.line(line)
 
 
 @dataclass(frozen=True)

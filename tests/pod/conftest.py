@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kit.outcomes import write_lines
+
 from . import pod
 
 IN_THE_POD = "in the emulated pod"
@@ -9,15 +11,7 @@ IN_THE_POD = "in the emulated pod"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for reports in list(terminalreporter.stats.values()):
-        for report in reports:
-            if not isinstance(report, pytest.TestReport) or report.when != "call":
-                continue
-            lines = [str(value) for name, value in report.user_properties if name == IN_THE_POD]
-            if lines:
-                terminalreporter.section(f"{IN_THE_POD}: {report.nodeid}")
-            for line in lines:
-                terminalreporter.line(line)
+    write_lines(terminalreporter, IN_THE_POD)
 
 
 @pytest.fixture(scope="session")

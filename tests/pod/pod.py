@@ -15,10 +15,11 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tests.kit.outcomes import Run
 
 from . import bundle, profile
 
@@ -31,15 +32,6 @@ PROFILES: Mapping[str, Callable[[], dict[str, Any] | None]] = {
 
 SECRET = "POD_SECRET"
 """A variable of the pod's first process that no command may come to know."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """How a command in the pod ended. ``results`` are the files that it left in ``/results``, by name."""
-
-    exit_code: int
-    output: str
-    results: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def run(

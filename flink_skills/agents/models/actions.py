@@ -9,6 +9,7 @@ from typing import Any
 
 from flink_skills.agents.messages import AssistantMessage, Message, ModelRequest, ToolMessage
 from flink_skills.agents.models.menus import offered_skills
+from flink_skills.tools.commands.result_text import says_failure
 
 __all__ = [
     "ANSWER",
@@ -41,7 +42,7 @@ class Action:
 
     Args:
         name: The name of the tool, or ``answer``.
-        description: What it does.
+        description: Purpose, for the model.
         parameters: The JSON schema of its arguments.
         with_thought: Whether the model writes a thought before the arguments.
     """
@@ -161,12 +162,7 @@ def _answer(output_schema: Mapping[str, Any] | None) -> Action:
 
 def failed_command(message: Message) -> bool:
     """Return whether the message is the result of a command whose exit code is not 0."""
-    return (
-        isinstance(message, ToolMessage)
-        and message.name == _SHELL
-        and message.content.startswith("exit code: ")
-        and message.content.partition("\n")[0] != "exit code: 0"
-    )
+    return isinstance(message, ToolMessage) and message.name == _SHELL and says_failure(message.content)
 
 
 def _after_command(messages: Sequence[Message]) -> bool:

@@ -104,8 +104,8 @@ def _about_thoughts(actions: Sequence[Action]) -> list[str]:
 
 def _run(actions: Sequence[Action]) -> str:
     if not any(action.with_thought for action in actions):
-        return "Then go on with the instructions."
-    # These words were tried on a model of 1.5B: without the example it repeats the words of the request.
+        return "Go on with the instructions."
+    # Tried on a model of 1.5B: without the example it repeats the words of the request.
     return (
         f'Then run the command of the instructions, if they give one. In "{THOUGHT}", first state the value of each '
         'placeholder of the command, as in: "The CODE of the customer is 17, and the number of DAYS is 5."'

@@ -102,8 +102,8 @@ class BwrapBackend(LocalBackend):
 
     def _confinement(self, request: CommandRequest, *, tty: bool) -> Confinement:
         return Confinement(
-            # Besides the namespaces: abstract sockets belong to the network, which may be the worker's. The processes
-            # that hold the namespaces are of the same user, and their memory is in /proc.
+            # Abstract sockets belong to the network, which may be the worker's. The processes that hold the namespaces
+            # have the same user, and their memory is in /proc.
             scope=self._scope,
             filter=filter_name(self.settings),
             namespaces=(*self._operations(), *self._view.operations(request, tty=tty), (self._payload,)),

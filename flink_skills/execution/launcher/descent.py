@@ -70,11 +70,6 @@ def process_of_thread(thread: int) -> int:
 
 def _parent_and_start(pid: int) -> tuple[int, int] | None:
     """Return the parent of a process and its start in clock ticks. Return None if there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            # The second field is the program's name in parentheses and may hold anything.
-            fields = file.read(2048).rpartition(b")")[2].split()
-    except OSError:
-        return None
+    fields = linux.stat_fields(pid)
     # Fields 4 (parent) and 22 (start), less 3.
-    return int(fields[1]), int(fields[19])
+    return (int(fields[1]), int(fields[19])) if fields else None

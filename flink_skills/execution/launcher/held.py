@@ -7,6 +7,8 @@ import stat
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from flink_skills.execution.launcher import linux
+
 __all__ = ["HeldUse", "held_use", "written_by"]
 
 _BLOCK = 512
@@ -26,11 +28,11 @@ _MEMORY = (b"/dev/zero", b"/SYSV", b"/memfd:", b"/anon_hugepage")
 
 
 class HeldUse(NamedTuple):
-    """Disk and memory of processes beside their folders and resident pages.
+    """Disk and memory of processes, without their folders and resident pages.
 
     Attributes:
         unlinked: Bytes of open files without a name.
-        buffers: Bytes of the kernel, at the most: buffers of sockets and pipes, descriptors and mappings.
+        buffers: Maximum of the kernel's bytes: buffers of sockets and pipes, descriptors and mappings.
         hidden: Number of living processes whose descriptors this process may not see: they run a program that they can
             execute and not read, or are another user's.
         mapped: Number of files without a name that are mapped and not open. The kernel does not tell their size.
@@ -154,9 +156,6 @@ def _described(found: _Found, lines: list[bytes]) -> None:
 
 def _has_memory(pid: int) -> bool:
     """Return True if a process has not ended. The kernel shows one that waits to be buried as root's."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # Field 23 is the size of its memory, less 3.
-            return int(file.read().rpartition(b")")[2].split()[20]) > 0
-    except (OSError, IndexError):
-        return False
+    fields = linux.stat_fields(pid)
+    # Field 23 is the size of its memory, less 3.
+    return len(fields) > 20 and int(fields[20]) > 0

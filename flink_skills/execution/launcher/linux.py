@@ -229,6 +229,16 @@ def watch_children() -> int:
     return reader
 
 
+def stat_fields(pid: int | str) -> list[bytes]:
+    """Return the fields of ``/proc/PID/stat`` from the third one on. Return an empty list if the process is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            # The second field is the program's name in parentheses and may hold anything.
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
 def child_ids(pid: int) -> list[int]:
     """The children of process ``pid``. May miss some that come or go meanwhile: ask again."""
     found: list[int] = []
@@ -253,12 +263,7 @@ def _scan_for_children(pid: int) -> list[int]:
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                # The second field is the program's name in parentheses and may hold anything.
-                fields = file.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
+        fields = stat_fields(name)
         if len(fields) > 1 and int(fields[1]) == pid:
             found.append(int(name))
     return found

@@ -22,7 +22,7 @@ _AFTER_FORK = ("net", "ipc", "uts", "cgroup", "mnt")
 
 
 def enter(namespaces: Mapping[str, int], born: int) -> None:
-    """Return in a new process inside of ``namespaces``, which leads a new session. The calling process ends.
+    """Return in a new process in ``namespaces``, which leads a new session. The calling process ends.
 
     The new process has the parent of the calling one, which waits for it as for any other child and reads its process
     id, a line of text, from ``born``.

@@ -34,7 +34,7 @@ _COPY, _MEMORY, _REMOUNT = "--file", "--tmpfs", "--remount-ro"
 _INFO_FD, _ARGS_FD = 3, 4
 # For bubblewrap and what it starts: only SIGKILL ends a room before its supervisor says so.
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-# Bubblewrap copies small files, and opens few files besides the inherited ones.
+# Bubblewrap copies small files, and opens few files that it did not inherit.
 _LIMITS = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 1 << 20))
 _OPENED = 64
 _SAID_WITHIN_SECONDS = 1.0
@@ -154,9 +154,9 @@ def open_room(
     """Start bubblewrap as ``user`` (None: this process's), and return when bubblewrap is ready.
 
     ``operations`` are the words for bubblewrap, one operation each: the program, its options, and
-    what to run inside, which has to copy its input to its output as ``cat`` does. The source of a ``--file`` is a
-    path here. Mounts and copies of what is not there or out of the user's reach are left out. ``program`` filters the
-    system calls of the processes that stay inside, which have no more rights than a command.
+    the program to run inside, which has to copy its input to its output as ``cat`` does. The source of a ``--file`` is
+    a path here. Mounts and copies whose source is missing or out of the user's reach are omitted. ``program`` filters
+    the system calls of the processes that stay inside, which have no more rights than a command.
 
     Raises :class:`OSError` with bubblewrap's message, also if it is not ready ``within`` these seconds, or if the other
     end of the socket ``worker`` is closed. The caller ends all children.

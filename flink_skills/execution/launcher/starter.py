@@ -39,10 +39,10 @@ def in_common(confinement: Confinement) -> Confinement:
 
 
 class Starter:
-    """A starter for the supervisor. It has the confinement ``common``, and runs in ``namespaces`` if there are any.
+    """A starter for the supervisor. It has the confinement ``common``, and runs in ``namespaces`` if given.
 
     ``pid`` is the process id, 0 if it could not enter the namespaces. ``listener`` receives the calls that a mediated
-    filter does not execute. It is there when the command starts, and None without such a filter. Raises
+    filter does not execute. It is open when the command starts, and None without such a filter. Raises
     :class:`OSError` if no process can be started. ``buried`` accounts for what was needed meanwhile.
     """
 

@@ -59,7 +59,7 @@ def tree_use(root: int, stop_at: int) -> TreeUse:
     waiting = linux.child_ids(root)
     while waiting and tasks <= stop_at:
         pid = waiting.pop()
-        fields = _stat(pid)
+        fields = linux.stat_fields(pid)
         if not fields:
             continue
         waiting += linux.child_ids(pid)
@@ -74,16 +74,6 @@ def tree_use(root: int, stop_at: int) -> TreeUse:
     return TreeUse(pids, tasks, pages * _PAGE + tables, ticks / _TICKS, tables)
 
 
-def _stat(pid: int | str) -> list[bytes]:
-    """Return the fields of ``/proc/PID/stat`` from the third one on. Return an empty list if the process is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            # The second field is the program's name in parentheses and may hold anything.
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
-
-
 def _living_thread(pid: int, fields: list[bytes]) -> tuple[int, list[bytes]]:
     """Return a thread of process ``pid`` that still has its memory, with its fields.
 
@@ -94,7 +84,7 @@ def _living_thread(pid: int, fields: list[bytes]) -> tuple[int, list[bytes]]:
     except OSError:
         threads = []
     for thread in threads:
-        found = _stat(thread)
+        found = linux.stat_fields(thread)
         if found and int(found[20]):
             return int(thread), found
     return pid, fields
@@ -113,7 +103,7 @@ def _page_tables(pid: int) -> int:
 
 def cpu_time_of(pid: int) -> float:
     """Return the processor seconds of a process and of the children that it has buried. Return 0 if it has ended."""
-    fields = _stat(pid)
+    fields = linux.stat_fields(pid)
     return sum(int(field) for field in fields[11:15]) / _TICKS
 
 

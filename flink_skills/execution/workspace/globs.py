@@ -119,7 +119,7 @@ def _alternatives(pattern: str) -> Iterator[str]:
 def _braces(text: str) -> tuple[int, int, list[str]] | None:
     """The first outermost ``{a,b}``: where it begins and ends, and its choices. None without one that is closed."""
     found: tuple[int, int, list[int]] | None = None
-    # Where each open brace is, and the commas in it.
+    # The position of each open brace, and the commas in it.
     opened: list[tuple[int, list[int]]] = []
     for index, char in enumerate(text):
         if char == "{":

@@ -41,7 +41,9 @@ class KeyNames:
         return _PREFIX + hashlib.blake2b(text, key=self._secret, digest_size=16).hexdigest()
 
     def load(self) -> None:
-        """Read the secret, or create it; the folder exists, and a lock keeps it from being removed.
+        """Read the secret, or create it.
+
+        The folder exists, and a lock keeps it from being removed.
 
         Raises:
             OSError: The file cannot be written.

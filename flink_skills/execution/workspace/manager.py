@@ -171,7 +171,7 @@ class WorkspaceManager:
             if self._ages.since(self._uses.read(path)) < self._ttl:
                 return False
             with unleased(str(path)) as free:
-                # Read again, now that nobody can begin to use it.
+                # Read again: no worker can begin to use it now.
                 if not free or self._ages.since(self._uses.read(path)) < self._ttl:
                     return False
                 doomed = set_aside(path)

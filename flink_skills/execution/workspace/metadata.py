@@ -86,7 +86,7 @@ class Metadata:
                 return None
             return cls._from_json(json.loads(os.read(descriptor, _LARGEST)))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return None  # of another version, or spoiled: skills are staged anew
+            return None  # of another version, or spoiled: skills are staged again
         finally:
             os.close(descriptor)
 

@@ -9,7 +9,9 @@ from flink_skills.execution import CommandResult, Limits
 from flink_skills.execution.levels import IsolationLevel
 from flink_skills.tools.base import ToolResult
 
-__all__ = ["describe", "limit_text"]
+__all__ = ["describe", "limit_text", "says_failure"]
+
+_EXIT_CODE = "exit code: "
 
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
@@ -54,10 +56,20 @@ def describe(
     for name, dropped in (("stdout", result.stdout_dropped), ("stderr", result.stderr_dropped)):
         if dropped:
             said.append(f"{dropped} bytes of {name} were left out: write much output to a file in $WORK_DIR")
-    lines = [f"exit code: {value['return_code']}", *(f"note: {note}" for note in said)]
+    lines = [f"{_EXIT_CODE}{value['return_code']}", *(f"note: {note}" for note in said)]
     head = "\n".join(lines) + "\nstdout:\n"
     sections = (head, _closed(stdout), "stderr:\n" if stderr else "stderr:", _closed(stderr))
     return ToolResult("".join(sections), value=value, sections=sections)
+
+
+def says_failure(text: str) -> bool:
+    """Return whether the text of a result has another exit code than 0.
+
+    >>> says_failure("exit code: 1\\nstdout:\\n")
+    True
+    """
+    first = text.partition("\n")[0]
+    return first.startswith(_EXIT_CODE) and first != f"{_EXIT_CODE}0"
 
 
 def _timed_out(seconds: float, longest: float) -> str:

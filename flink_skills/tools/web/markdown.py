@@ -1,4 +1,4 @@
-"""HTML to Markdown in a process of its own, which a page can stop and the worker can end."""
+"""HTML to Markdown in a separate process, which the kernel ends at the time limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flink_skills.tools.web.failures import WebError
 __all__ = ["to_markdown"]
 
 _SECONDS = 5.0
-# Processes that wait for the next page. More than these run at once, and end after their page.
+# Processes that wait for the next page. Others end after their page.
 _KEPT = 1
 # The process gets the import path of this one, and no environment: its libraries read hostile text.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"

@@ -107,7 +107,7 @@ class Worker:
         return await asyncio.to_thread(self.workspaces.sweep)
 
     async def digest(self, key: str) -> str:
-        """What the worker knows of the skill in a workspace, read from its file by a worker that replaces this one."""
+        """Return the skill's digest in a workspace, as a worker that replaces this one reads it from the file."""
         replacing = WorkspaceManager(self.workspaces.root, user=self.user, share_files=self.workspaces.share_files)
         workspace = replacing.for_key(key)
         await asyncio.to_thread(workspace.ensure)

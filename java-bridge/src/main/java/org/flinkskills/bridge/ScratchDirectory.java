@@ -122,7 +122,7 @@ final class ScratchDirectory {
 
   /**
    * Returns false if another user may have put the lock file there, to have a folder in use removed,
-   * or to block who opens it: in {@code /tmp} everybody can create one.
+   * or to block a process that opens it: in {@code /tmp} all users can create one.
    */
   private static boolean isOfItsOwner(Path lockFile, Path folder) {
     try {
